@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from klog import __version__
@@ -12,6 +13,8 @@ def main() -> int:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"klog {__version__}\n")
         return 0
+    # A command keeps what it is answered, tens of thousands of partitions: the default walks them again and again.
+    gc.set_threshold(50_000, 20, 20)
     try:
         from klog.cli.root import run
 

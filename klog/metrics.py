@@ -16,8 +16,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 SAMPLE_ONE_IN: Final = 64
 """Of many requests of one kind one in so many is timed; of the first so many, each."""
@@ -151,6 +151,27 @@ class Traffic:
         return total
 
 
+class Meters(Sized, Protocol):
+    """Those that are remembered, and how many were forgotten too early. Any thread."""
+
+    cut_short: int
+
+
+class Throttled:
+    """Of one kind of quota: answers that told a client to wait, and for how long all together."""
+
+    __slots__ = ("answers", "meters", "seconds")
+
+    def __init__(self, meters: Meters) -> None:
+        self.meters = meters
+        self.answers = 0
+        self.seconds = 0.0
+
+    def add(self, wait_s: float) -> None:
+        self.answers += 1
+        self.seconds += wait_s
+
+
 class ThreadClock:
     """How long a thread has had a processor, by the thread's own clock: costs it nothing to be asked."""
 
@@ -169,8 +190,12 @@ class Measures:
     def __init__(self) -> None:
         self.loop = ThreadClock()
         self.traffic = Traffic()
+        self.denied = 0
+        """Parts of requests that a principal had no permission for."""
         self.requests: dict[int, RequestMeter] = {}
         """By the key of the request."""
+        self.throttled: dict[str, Throttled] = {}
+        """By the quota."""
         self.elections = Timing()
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0

@@ -18,6 +18,9 @@ AUDIT_TOPIC = "klog.audit"
 INTERNAL_TOPICS = frozenset({EVENTS_TOPIC, AUDIT_TOPIC})
 """Topics that klog keeps for itself: Metadata says so, and consumers of `.*` leave them out."""
 
+TAIL_GROUP = "klog-tail"
+"""The group that librdkafka wants to be given for `klog tail`. Nothing is committed for it."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -29,6 +32,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def name_in_program(topic: str) -> str:
+    """A topic as Python and SQL can name it."""
+    return re.sub(r"[.-]", "_", topic)
 
 
 def near_hint(name: str, known: Iterable[str], otherwise: str) -> str:

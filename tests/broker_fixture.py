@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.broker_settings import arguments
 from klog.coordination.embedded import ZooKeeperServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +35,7 @@ class RunningBroker:
         self.broker_id = broker_id
         self.settings = settings
         self.listen = "127.0.0.1:0"
+        """ "": a file of `--config` says it."""
         self.bootstrap = ""
         self.process: subprocess.Popen[bytes] | None = None
         self.extra_arguments: list[str] = []
@@ -58,7 +60,8 @@ class RunningBroker:
         with os.fdopen(self.start_in_background()) as ready:
             line = ready.readline()  # the end of the pipe comes with the end of the process at the latest
         if line.startswith("ready "):
-            self.bootstrap = self.listen = line.split()[1]
+            self.bootstrap = line.split()[1]
+            self.listen = self.listen and self.bootstrap
         elif expect_ready:
             raise AssertionError(f"the broker did not start; its log:\n{self.log_text}")
         return self
@@ -70,9 +73,10 @@ class RunningBroker:
         command = [
             *self.wrapper,
             *(sys.executable, "-m", "klog", "broker", "start"),
-            *("--id", str(self.broker_id), "--dir", str(self.folder / "data"), "--listen", self.listen),
+            *("--id", str(self.broker_id), "--dir", str(self.folder / "data")),
+            *(("--listen", self.listen) if self.listen else ()),
             *("-z", self.zookeeper, "--ready-fd", str(write_end)),
-            *(part for name, value in self.settings.items() for part in ("-X", f"{name.replace('__', '.')}={value}")),
+            *arguments({name.replace("__", "."): value for name, value in self.settings.items()}, self.folder),
             *self.extra_arguments,
         ]
         with self.log_path.open("ab") as log:

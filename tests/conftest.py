@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +42,18 @@ settings.register_profile("deep", settings.get_profile("ci"), derandomize=False,
 
 TESTS = Path(__file__).parent
 FAST_ROOMS = (
-    *("config", "house", "net", "protocol", "record", "replication", "simulation", "storage"),  # no processes
+    *(
+        "config",
+        "groups",
+        "host",
+        "house",
+        "net",
+        "protocol",
+        "record",
+        "replication",
+        "simulation",
+        "storage",
+    ),  # no processes
     *("admin", "schemas", "server"),  # one broker, which all tests of a worker share
 )
 """The folders of `scripts/test --fast`. Rooms that start Spark, Java clients or several brokers are not among them."""
@@ -48,20 +62,67 @@ OWN_PROCESSES = {"make_broker", "make_cluster", "shared_three", "start"}
 """Fixtures that start servers for one test."""
 
 
+CLOSE_ALL = (
+    *("config", "groups", "net", "protocol", "record", "replication", "schemas", "simulation", "storage"),
+    *("admin", "client", "coordination", "server", "tools"),
+)
+"""Rooms whose tests close what they open: a socket, file or process that is left to the collector fails them.
+
+Not in the other rooms. Commands leave servers behind that are to outlive them; Spark, kafka-python and aiokafka leave
+sockets to the collector, whose run would then choose the test that fails.
+"""
+
+
+def pytest_collection_finish() -> None:
+    """What lives as long as the run, modules and tests, is not looked at by the collector again."""
+    gc.collect()
+    gc.freeze()
+
+
+class _Garbage:
+    """Whether cycles left before this module may be there still: a collection takes 25 ms, a thousand times."""
+
+    of_others = True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is left in cycles is found with the module that left it: collected before the module and after it."""
+    is_checked = room_of(request.path) in CLOSE_ALL
+    if is_checked and _Garbage.of_others:
+        with warnings.catch_warnings():  # others' garbage is not this module's fault
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    _Garbage.of_others = not is_checked
+    yield
+    if is_checked:
+        gc.collect()
+
+
+def room_of(path: Path) -> str | None:
+    """The folder below tests/ that a path is in."""
+    parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
+    return parts[0] if parts else None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import what the fast tier leaves out."""
-    room = collection_path.relative_to(TESTS).parts[:1] if collection_path.is_relative_to(TESTS) else ()
-    return True if config.option.markexpr == "fast" and room and room[0] not in FAST_ROOMS else None
+    room = room_of(collection_path)
+    return True if config.option.markexpr == "fast" and room is not None and room not in FAST_ROOMS else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is fast, put slow tests first, and keep the groups of xdist together."""
+    """Mark what is fast, and what closes all it opens; put slow tests first, and keep the groups of xdist together."""
     for item in items:
         is_slow = any(item.get_closest_marker(name) for name in ("slow", "spark", "timed"))
         own = OWN_PROCESSES.intersection(getattr(item, "fixturenames", ()))
-        if item.path.relative_to(TESTS).parts[0] in FAST_ROOMS and not is_slow and not own:
+        if room_of(item.path) in FAST_ROOMS and not is_slow and not own:
             item.add_marker("fast")
+    for module in {module for item in items if (module := item.getparent(pytest.Module)) is not None}:
+        own_filters = [str(mark.args) for mark in module.iter_markers("filterwarnings")]
+        if room_of(module.path) in CLOSE_ALL and not any("ResourceWarning" in one for one in own_filters):
+            module.add_marker(pytest.mark.filterwarnings("error::ResourceWarning"))
     # A test of a minute that starts last would leave the other worker with nothing to do.
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     # xdist 3.8 appends the group to a field of the item that pytest 9.2 does not read.

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordination import acts, offset_acts
+from klog.coordination import acls, acts, offset_acts, quotas
+from klog.coordination.acls import ACL_ACT
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor
+from klog.coordination.quotas import QUOTA_ACT
 from klog.coordination.schemas import DELETE_ACT, LEVEL_ACT, REGISTER_ACT
-from klog.errors import NoSuchThing
+from klog.coordination.scram_credentials import USER_ACT
+from klog.errors import NoSuchThing, ZooKeeperError
 
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
@@ -27,7 +30,7 @@ DELETION: Final = "topic-delete"
 RESTORE: Final = "topic-restore"
 """A restore names the deletion that it takes back."""
 STATES: Final = offset_acts.KINDS | {
-    *(SETTINGS, REASSIGNMENT, REGISTER_ACT, DELETE_ACT, LEVEL_ACT, ELECTION_ACT, UNCLEAN_ACT)
+    *(SETTINGS, REASSIGNMENT, REGISTER_ACT, DELETE_ACT, LEVEL_ACT, ELECTION_ACT, UNCLEAN_ACT, QUOTA_ACT, USER_ACT)
 }
 """Kinds whose states are objects from names to values."""
 SHOWN_MAX: Final = 20
@@ -48,6 +51,7 @@ class ActRow:
     after: str
     undone_by: str | None
     undoes: str | None = field(default=None, metadata={"wide": True})
+    request: int | None = field(default=None, metadata={"wide": True})
 
 
 def list_acts(
@@ -78,9 +82,9 @@ def list_acts(
 
 
 def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:
-    """One act; NoSuchThing. Blocks."""
+    """One act, whole; NoSuchThing. Blocks."""
     act = _the_act(zookeeper, act_id)
-    return row(act, _undone_by(zookeeper, act_id)), act
+    return row(act, _undone_by(zookeeper, act_id), None), act
 
 
 def _read_all(zookeeper: ZooKeeper) -> list[Act]:
@@ -115,10 +119,12 @@ def _undone(found: Sequence[Act]) -> dict[str, str]:
 def _takes_back(act: Act, first: Act) -> bool:
     if (first.kind, act.kind) == (DELETION, RESTORE):
         return isinstance(act.before, dict) and act.before.get("deleted_by") == first.act_id
+    if first.acl is not None:
+        return act.acl == first.acl and act.after == first.before
     if first.path is not None:
         return act.path == first.path and _data(act.after) == _data(first.before)
     if (
-        (act.topic, act.group, act.schema) != (first.topic, first.group, first.schema)
+        (act.topic, act.group, act.schema, act.quota) != (first.topic, first.group, first.schema, first.quota)
         or first.kind not in STATES
         or act.kind not in STATES
     ):
@@ -134,13 +140,15 @@ def _data(state: Any) -> Any:
 
 
 def principal(act: Act) -> str:
-    """``CLIENT@HOST``: until there are users, all that is known of who it was."""
+    """``User:alice``, or ``CLIENT@HOST`` of a client that did not have to show who it is."""
+    if act.actor.principal:
+        return act.actor.principal
     return f"{act.actor.client}@{act.actor.host}" if act.actor.host else act.actor.client
 
 
-def row(act: Act, undone_by: str | None) -> ActRow:
-    """An act as it is shown."""
-    before, after = _difference(act)
+def row(act: Act, undone_by: str | None, shown_max: int | None = SHOWN_MAX) -> ActRow:
+    """An act as it is shown, with so many values of each state; None: all."""
+    before, after = _difference(act, shown_max)
     return ActRow(
         act.act_id,
         datetime.fromtimestamp(act.time_ms / 1000, UTC),
@@ -152,24 +160,45 @@ def row(act: Act, undone_by: str | None) -> ActRow:
         after,
         undone_by,
         act.undoes,
+        act.actor.request,
     )
 
 
 def _subject(act: Act) -> str:
     if act.schema is not None:
         return f"schema {act.schema}" if act.schema else "schemas"
-    for what, name in (("topic", act.topic), ("group", act.group), ("broker", act.broker), ("znode", act.path)):
+    for what, name in (
+        ("topic", act.topic),
+        ("group", act.group),
+        ("broker", act.broker),
+        ("znode", act.path),
+        ("acl", act.acl),
+        ("user", act.user),
+        ("quota", None if act.quota is None else quotas.subject_of(act.quota)),
+    ):
         if name is not None:
             return f"{what} {name}"
     return "cluster"
 
 
-def _difference(act: Act) -> tuple[str, str]:
+def _difference(act: Act, shown_max: int | None) -> tuple[str, str]:
     before, after = act.before, act.after
+    if act.kind == ACL_ACT:
+        return _acl_texts(before, after)
     if act.kind in STATES and isinstance(before, dict) and isinstance(after, dict):
         names = changed(before, after)
-        return _state_text(before, names), _state_text(after, names)
+        return _state_text(before, names, shown_max), _state_text(after, names, shown_max)
     return _text(before), _text(after)
+
+
+def _acl_texts(before: Any, after: Any) -> tuple[str, str]:
+    """The ACLs that went, and those that came."""
+    try:
+        (_, gone), (_, come) = acls.read_act_state(before), acls.read_act_state(after)
+    except ZooKeeperError:
+        return _text(before), _text(after)
+    went, came = (", ".join(str(one) for one in sorted(those)) or "-" for those in (gone - come, come - gone))
+    return went, came
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -177,12 +206,11 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def _state_text(state: Mapping[str, Any], names: Sequence[str]) -> str:
-    shown = names[:SHOWN_MAX]
-    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
-    return (
-        " ".join(f"{name}={state_text(state[name])}" for name in shown if state.get(name) is not None) or "-"
-    ) + more
+def _state_text(state: Mapping[str, Any], names: Sequence[str], shown_max: int | None) -> str:
+    texts = [f"{name}={state_text(state[name])}" for name in names if state.get(name) is not None]
+    shown = texts[:shown_max]
+    more = f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
+    return (" ".join(shown) or "-") + more
 
 
 def state_text(value: Any) -> str:

@@ -11,15 +11,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from klog.admin.brokers import NO_ANSWER, describe_self, live_node
+from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, live_node, outage
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
-from klog.render.counts import counted
+from klog.render.counts import Count, counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import BrokerNode, Metadata
+    from klog.net.channel import Channel
 
 PAUSE_S: Final = 0.1
 SHOWN_MAX: Final = 5
@@ -40,10 +41,12 @@ class BrokerRestarted:
 
 
 async def restart_brokers(
-    cluster: Cluster, broker_ids: Sequence[int], *, wait_s: float
+    cluster: Cluster, broker_ids: Sequence[int], *, wait_s: float, count: Count | None = None
 ) -> AsyncIterator[BrokerRestarted]:
     """A row as each has restarted and is in sync; the last one has the error, if there is one: the others stay as they
-    are. ``wait_s`` is for each broker. BrokerNotAvailable where one is not alive at the start."""
+    are. ``wait_s`` is for each broker; ``count`` counts those that have restarted, and says what the next one does.
+    BrokerNotAvailable where one is not alive at the start."""
+    count = count or Count()
     metadata = await cluster.metadata(fresh=True)
     nodes = [live_node(cluster, metadata, one) for one in broker_ids]
     for node in nodes:
@@ -52,12 +55,13 @@ async def restart_brokers(
         failed: KlogError | None = None
         try:
             async with asyncio.timeout(wait_s):
-                alone = await _restart(cluster, node.broker_id)
+                alone = await _restart(cluster, node.broker_id, count)
         except TimeoutError:
             failed = await _late(cluster, node.broker_id, wait_s)
         except KlogError as error:
             failed = error
         ms = round((time.monotonic() - begun) * 1000)
+        count.done += failed is None
         yield BrokerRestarted(
             node.broker_id,
             node.host,
@@ -72,6 +76,15 @@ async def restart_brokers(
             return
 
 
+async def preview_restart(cluster: Cluster, broker_ids: Sequence[int]) -> list[BrokerStop]:
+    """What the stop of each would do, or the first error of `restart_brokers`; every broker goes on."""
+    metadata = await cluster.metadata(fresh=True)
+    nodes = [live_node(cluster, metadata, one) for one in broker_ids]
+    for node in nodes:
+        await _restartable(cluster, node)
+    return [outage(metadata, node) for node in nodes]
+
+
 async def every_broker(cluster: Cluster) -> list[int]:
     """All live brokers, host by host, the controller's host last and the controller at its end."""
     metadata = await cluster.metadata([], fresh=True)
@@ -84,33 +97,43 @@ async def every_broker(cluster: Cluster) -> list[int]:
     return [one.broker_id for one in sorted(metadata.brokers.values(), key=rank)]
 
 
-async def _restart(cluster: Cluster, broker_id: int) -> int:
+async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
     """Restart it and wait until it is in sync; the number of partitions that it holds alone."""
     from klog.client.blocking import error_of
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
-    await _until_in_sync(cluster, broker_id)
+    await _until_in_sync(cluster, broker_id, count)
     metadata = await cluster.metadata()
     node = live_node(cluster, metadata, broker_id)
-    before = await describe_self(cluster, broker_id)
-    channel = await cluster.channel(broker_id)
-    if ApiKey.RESTART_BROKER not in channel.versions or before is None or before == NO_ANSWER:
-        raise Refused(
-            f"broker {broker_id} at {node.address} does not support remote restart",
-            hint="end its process by SIGTERM, and start it again",
-        )
+    channel, before = await _restartable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.RESTART_BROKER, 0, broker_id=broker_id))
     wire = int(answer.error_code)
     if wire:
         raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
+    count.about = f"broker {broker_id} shuts down"
     await channel.wait_closed()
+    count.about = f"broker {broker_id} starts"
     while True:  # nothing tells a client of it
         if await _is_back(cluster, broker_id, int(before.incarnation)):
             break
         await asyncio.sleep(PAUSE_S)
-    await _until_in_sync(cluster, broker_id)
+    await _until_in_sync(cluster, broker_id, count)
     return _alone(metadata, broker_id)
+
+
+async def _restartable(cluster: Cluster, node: BrokerNode) -> tuple[Channel, Any]:
+    """The connection to a broker that can be asked to restart, and what it says of itself; Refused where it cannot."""
+    from klog.protocol.apis import ApiKey
+
+    described = await describe_self(cluster, node.broker_id)
+    channel = await cluster.channel(node.broker_id)
+    if ApiKey.RESTART_BROKER not in channel.versions or described is None or described == NO_ANSWER:
+        raise Refused(
+            f"broker {node.broker_id} at {node.address} does not support remote restart",
+            hint="end its process by SIGTERM, and start it again",
+        )
+    return channel, described
 
 
 async def _is_back(cluster: Cluster, broker_id: int, incarnation: int) -> bool:
@@ -123,11 +146,13 @@ async def _is_back(cluster: Cluster, broker_id: int, incarnation: int) -> bool:
     return now is not None and now != NO_ANSWER and int(now.incarnation) != incarnation
 
 
-async def _until_in_sync(cluster: Cluster, broker_id: int) -> None:
+async def _until_in_sync(cluster: Cluster, broker_id: int, count: Count) -> None:
     while True:
         try:
-            if not _lacking(await cluster.metadata(fresh=True), broker_id):
+            lacking = _lacking(await cluster.metadata(fresh=True), broker_id)
+            if not lacking:
                 return
+            count.about = f"broker {broker_id}: {counted(len(lacking), 'partition')} not in sync"
         except CannotConnect:
             pass
         await asyncio.sleep(PAUSE_S)

@@ -9,13 +9,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from klog.client.metadata import BrokerNode
-from klog.config.broker import BROKER_SETTINGS, default_text
+from klog.config.broker import BROKER_SETTINGS, default_text, setting_of
+from klog.coordination.brokers import Endpoint
 from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
 from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
+    from klog.net.channel import Channel
 
 DEAD = "dead"
 NO_ANSWER = "no answer"
@@ -41,6 +43,8 @@ class BrokerRow:
     incarnation: int | None = field(default=None, metadata={"wide": True})
     cluster_id: str | None = field(default=None, metadata={"wide": True})
     zookeeper: str | None = field(default=None, metadata={"wide": True})
+    listeners: list[str] | None = field(default=None, metadata={"wide": True})
+    """``NAME://HOST:PORT PROTOCOL RANGES``: ranges of files go out by ``sendfile``, or klog has them ``encrypted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,18 @@ class BrokerStopped:
     stopped: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerStop:
+    """What a stop of a broker does: ``leaders`` are the partitions that it leads, ``offline`` those of them that no
+    other live broker has in sync, which are not served until it is back."""
+
+    broker: int
+    host: str
+    port: int
+    leaders: int
+    offline: int
+
+
 async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list[BrokerRow]:
     """Every live broker and every one that has replicas, by number; each gets ``wait_s`` to answer."""
     metadata = await cluster.metadata(fresh=True)
@@ -75,7 +91,8 @@ async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list
     }
     live = list(metadata.brokers)
     selves = dict(zip(live, await asyncio.gather(*(describe_self(cluster, one, wait_s) for one in live)), strict=True))
-    return [_row(node, metadata, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
+    counts = _counts(metadata)
+    return [_row(node, metadata, counts, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
 
 
 async def brokers_on(cluster: Cluster, host: str) -> list[int]:
@@ -92,11 +109,14 @@ async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
     """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
     metadata = await cluster.metadata(fresh=True)
     node = live_node(cluster, metadata, broker_id)
-    return _row(node, metadata, await describe_self(cluster, broker_id))
+    return _row(node, metadata, _counts(metadata), await describe_self(cluster, broker_id))
 
 
 async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> list[BrokerSetting]:
-    """Every setting of a broker; without a number of the only one, or of the controller where there are several."""
+    """Every setting of a broker, those of single listeners too.
+
+    Without a number: of the only one, or of the controller where there are several.
+    """
     from klog.admin.settings import describe_broker_settings
 
     metadata = await cluster.metadata([])
@@ -109,13 +129,13 @@ async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> lis
     live_node(cluster, metadata, broker_id)
     rows = []
     for one in await describe_broker_settings(cluster, broker_id):
-        setting = BROKER_SETTINGS.get(one.name) if cluster.is_klog else None
+        setting = BROKER_SETTINGS.get(setting_of(one.name)) if cluster.is_klog else None
         rows.append(
             BrokerSetting(
                 one.name,
                 one.value,
                 one.source,
-                default_text(one.name) if setting else one.default,
+                default_text(setting.name) if setting else one.default,
                 setting.effect if setting else None,
                 setting.doc if setting else one.doc,
             )
@@ -133,12 +153,7 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
     from klog.protocol.apis import ApiKey
 
     node = live_node(cluster, await cluster.metadata([]), broker_id)
-    channel = await cluster.channel(broker_id)
-    if ApiKey.STOP_BROKER not in channel.versions:
-        raise Refused(
-            f"broker {broker_id} at {node.address} is not a klog broker and does not support remote stop",
-            hint="send SIGTERM to its process",
-        )
+    channel = await _stoppable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.STOP_BROKER, 0, broker_id=broker_id))
     wire = int(answer.error_code)
     if wire:
@@ -149,6 +164,36 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
     except TimeoutError:
         return BrokerStopped(broker_id, node.host, node.port, stopped=False)
     return BrokerStopped(broker_id, node.host, node.port, stopped=True)
+
+
+async def preview_stop(cluster: Cluster, broker_id: int) -> BrokerStop:
+    """What `stop_broker` would do, or its error; the broker goes on."""
+    metadata = await cluster.metadata(fresh=True)
+    node = live_node(cluster, metadata, broker_id)
+    await _stoppable(cluster, node)
+    return outage(metadata, node)
+
+
+def outage(metadata: Metadata, node: BrokerNode) -> BrokerStop:
+    """What is moved and what is not served while a broker is away."""
+    led = [
+        one for topic in metadata.topics.values() for one in topic.partitions.values() if one.leader == node.broker_id
+    ]
+    offline = sum(not (metadata.brokers.keys() - {node.broker_id}) & set(one.isr) for one in led)
+    return BrokerStop(node.broker_id, node.host, node.port, len(led), offline)
+
+
+async def _stoppable(cluster: Cluster, node: BrokerNode) -> Channel:
+    """The connection to a broker that can be asked to stop; Refused where it cannot."""
+    from klog.protocol.apis import ApiKey
+
+    channel = await cluster.channel(node.broker_id)
+    if ApiKey.STOP_BROKER not in channel.versions:
+        raise Refused(
+            f"broker {node.broker_id} at {node.address} is not a klog broker and does not support remote stop",
+            hint="send SIGTERM to its process",
+        )
+    return channel
 
 
 async def clock_ms(cluster: Cluster) -> int | None:
@@ -181,10 +226,16 @@ async def describe_self(cluster: Cluster, broker_id: int, wait_s: float | None =
         return NO_ANSWER
 
 
-def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
+def _counts(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
+    """How many partitions each broker leads, and of how many it has a replica."""
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    leaders = Counter(one.leader for one in partitions)
-    replicas = Counter(broker for one in partitions for broker in one.replicas)
+    return Counter(one.leader for one in partitions), Counter(broker for one in partitions for broker in one.replicas)
+
+
+def _row(
+    node: BrokerNode, metadata: Metadata, counts: tuple[Counter[int | None], Counter[int]], self_: Any
+) -> BrokerRow:
+    leaders, replicas = counts
     row: dict[str, Any] = {
         "broker": node.broker_id,
         "host": node.host or None,
@@ -205,5 +256,10 @@ def _row(node: BrokerNode, metadata: Metadata, self_: Any) -> BrokerRow:
             "version": str(self_.version),
             "incarnation": int(self_.incarnation),
             "zookeeper": str(self_.zookeeper),
+            "listeners": [
+                f"{Endpoint(one.name, one.protocol, one.host, one.port)} {one.protocol} {one.ranges}"
+                for one in self_.listeners
+            ]
+            or None,
         }
     return BrokerRow(**row)

@@ -13,32 +13,39 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from klog.admin.check_certificates import ending
+from klog.admin.check_dead import (
+    brokers_named,
+    dead_brokers,
+    hangs_do,
+    is_nowhere,
+    never_was,
+    never_was_do,
+    replicas_of_dead,
+    start,
+)
 from klog.admin.check_facts import Facts, Locate, gather
 from klog.admin.check_group_rules import groups as _groups
 from klog.admin.check_hosts import crowded
 from klog.admin.check_partitions import of_topic, partitions_where
+from klog.admin.check_zookeeper import of_zookeeper
 from klog.admin.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
-from klog.coordination.server_settings import heap_needed_bytes
 from klog.names import TopicPartition
 from klog.render.counts import counted
+from klog.security.client_security import OPEN, ClientSecurity
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from klog.client.metadata import Metadata, PartitionNode, TopicNode
 
 SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 LOOK_AGAIN_S: Final = 0.5
 DELETION_PATIENCE_MS: Final = 30_000
 """A deletion takes seconds; one that takes this long waits for a broker."""
-HEAP_SHARE_MAX: Final = 0.6
-HEAP_SHARE_CRITICAL: Final = 0.8
-"""Of ZooKeeper's heap, taken by what it keeps: what is left is for requests, and for collecting."""
-HANGS_DO: Final = (
-    "do not start it: its process lives. Read its log; resume it (`kill -CONT PID`) if it was stopped, "
-    "otherwise `kill -9 PID`, and then start it"
-)
 SIZES: Final = (
     ("socket.request.max.bytes", CRITICAL, "brokers close the connection that sends such a batch"),
     ("fetch.max.bytes", WARNING, "such a batch is fetched alone, and by consumers of 0.8 not at all"),
@@ -56,20 +63,35 @@ async def check(
     *,
     max_lag: int | None = None,
     wait_s: float = 0.0,
+    source: str = "the caller",
     timeout_s: float = 10.0,
     locate: Locate | None = None,
+    home: Path | None = None,
+    security: ClientSecurity = OPEN,
 ) -> list[Finding]:
     """The findings about these subjects (all without any), the critical ones first.
 
-    ``locate`` tells where brokers were last registered. With ``wait_s``: looked at again until there is none or the
-    time is over. Only addresses that cannot be parsed are errors (UsageError); a cluster that does not answer is a
-    finding.
+    ``source`` names the addresses' source in findings. ``locate`` tells where brokers were last registered, ``home``
+    has the local clusters; ``security``: how to connect to brokers that ZooKeeper names. With ``wait_s``: looked at
+    again until there is none or the time is over. Only addresses that cannot be parsed are errors (UsageError); a
+    cluster that does not answer is a finding.
     """
     chosen = tuple(subjects) or SUBJECTS
     deadline = asyncio.get_running_loop().time() + wait_s
     while True:
         findings = judge(
-            await gather(bootstrap, zookeeper, chosen, timeout_s=timeout_s, locate=locate), chosen, max_lag
+            await gather(
+                bootstrap,
+                zookeeper,
+                chosen,
+                source=source,
+                timeout_s=timeout_s,
+                locate=locate,
+                home=home,
+                security=security,
+            ),
+            chosen,
+            max_lag,
         )
         if not findings or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
             return findings
@@ -80,14 +102,14 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
     """The findings that the facts give."""
     found: list[Finding] = []
     if facts.no_brokers is not None:
-        do = HANGS_DO if facts.hung_addresses else "`klog status` shows what is up"
+        do = hangs_do(facts, facts.hung_addresses) if facts.hung_addresses else "`klog status` shows what is up"
         found.append(Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", do, "no-brokers"))
     if facts.no_zookeeper is not None:
         do = "start ZooKeeper: reads and writes continue without it, changes wait"
         down = next((f"zookeeper {one.address}" for one in facts.servers if one.mode is None), None)
         found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper", down))
     if "zookeeper" in subjects:
-        found += _zookeeper(facts)
+        found += of_zookeeper(facts)
     if facts.metadata is not None:
         for subject, rules in RULES.items():
             if subject in subjects:
@@ -104,11 +126,15 @@ def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> 
 def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for topic, bad in partitions_where(metadata, lambda topic, one: one.leader is None):
         waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
-        do = f"{_start(facts, waited_for)}: it was in sync last" if waited_for else "see the controller's log for why"
+        do = f"{start(facts, waited_for)}: it was in sync last" if waited_for else "see the controller's log for why"
         found = f"{of_topic(bad, topic)} have no leader"
+        if all(is_nowhere(facts, one) for one in bad):
+            named = sorted({broker for one in bad for broker in one.replicas})
+            found += f": {brokers_named(named)} never registered"
+            do = never_was_do(facts, metadata, named[0])
         if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
             was = "was" if len(waited_for) == 1 else "were"
-            found += f": waiting for {_brokers(waited_for)}, which {was} in the in-sync set"
+            found += f": waiting for {brokers_named(waited_for)}, which {was} in the in-sync set"
         because = _blamed(facts, metadata, [broker for one in bad for broker in (*one.isr, *one.replicas)])
         yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions", because)
 
@@ -158,9 +184,9 @@ def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             if not bad:
                 continue
             missing = _missing(bad)
-            found, do = f"{_brokers(missing)} not in sync", _bring_back(facts, bad, metadata)
+            found, do = f"{brokers_named(missing)} not in sync", _bring_back(facts, bad, metadata)
             if bad is filled:
-                found = f"a reassignment fills {_brokers(missing)}"
+                found = f"a reassignment fills {brokers_named(missing)}"
                 do = "wait: `klog reassign status --watch` shows how far it is"
             because = _blamed(facts, metadata, missing)
             found = f"{of_topic(bad, topic)} are under-replicated: {found}"
@@ -227,9 +253,15 @@ def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             continue
         topic = facts.topics.get(name)
         assigned = {broker for ids in topic.partitions.values() for broker in ids} if topic is not None else set()
-        dead = sorted(assigned - metadata.brokers.keys())
-        found = f"marked for deletion {waited_ms // 1000} s ago" + (f"; {_brokers(dead)} not alive" if dead else "")
-        do = f"{_start(facts, dead)}: the deletion then continues" if dead else "see the controller's log for why"
+        dead = sorted(one for one in assigned - metadata.brokers.keys() if not never_was(facts, one))
+        found = f"marked for deletion {waited_ms // 1000} s ago" + (
+            f"; {brokers_named(dead)} not alive" if dead else ""
+        )
+        do = (
+            f"{start(facts, dead)}: the deletion then continues, with an empty log dir too"
+            if dead
+            else "see the controller's log for why"
+        )
         because = _blamed(facts, metadata, dead)
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
 
@@ -246,17 +278,24 @@ def _made_again(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 
 def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for topic in facts.topics.values():
+        if topic.name in facts.deletions:
+            continue
         for number, adding in sorted(topic.adding.items()):
             name = next(one for one in topic.topic_partitions if one.partition == number)
             dead = [broker for broker in adding if broker not in metadata.brokers]
             still = facts.standing_still.get(name, [])
+            throttle = topic.throttles.get(number)
+            do = "`klog reassign status` tells why, `klog reassign cancel` takes it back"
             if dead:
-                found = f"moves to {_brokers(dead)}, not alive"
+                found = f"moves to {brokers_named(dead)}, not alive"
+                do = f"{start(facts, dead)}, or `klog reassign cancel`"
+            elif still and throttle:
+                found = f"{brokers_named(still)} to be filled at {throttle:,} bytes/s: nothing in {facts.watched_s:g} s"
+                do = f"raise the throttle (`klog reassign execute PLAN --throttle RATE`), or {do}"
             elif still:
-                found = f"{_brokers(still)} to be filled, without progress"
+                found = f"{brokers_named(still)} to be filled, without progress"
             else:
                 continue
-            do = f"{_start(facts, dead)}, or `klog reassign cancel`" if dead else "`klog reassign status`"
             because = _blamed(facts, metadata, dead or still)
             yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls", because)
 
@@ -301,6 +340,8 @@ def _damaged_nodes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             do = f"`klog topic config {path.rpartition('/')[2]} NAME=VALUE` writes it again"
         elif path.startswith(paths.CONFIG_CHANGES):
             do = "remove the node, or wait: notices are kept for 15 minutes"
+        elif path.startswith((paths.USER_CONFIGS, paths.CLIENT_CONFIGS, paths.IP_CONFIGS)):
+            do = f"`klog quota set` replaces a value; `klog zk get '{path}'` shows the rest, a user's credentials too"
         yield Finding(CRITICAL, f"zookeeper {path}", what, "a readable entry", do, "damaged-registry")
 
 
@@ -337,24 +378,6 @@ def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(CRITICAL, "controller", found, "one", do, "no-controller", "zookeeper")
 
 
-def _dead_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for broker, replicas in sorted(_replicas_of_dead(metadata).items()):
-        found = f"not alive; it has {counted(replicas, 'replica')}"
-        do = "start it"
-        if len(metadata.brokers) >= _factor_on(metadata, broker):
-            do += f", or `klog reassign plan --remove-broker {broker}`"
-        address = facts.located.get(broker)
-        if address is None:
-            do += ". If its process still runs, it hangs: `kill -9 PID` first"
-        if address is not None and address in facts.hung_addresses:
-            found += f". It hangs: {address} accepts connections but does not answer"
-            do = HANGS_DO
-        elif address is None and facts.hung_addresses:
-            found += f". {', '.join(facts.hung_addresses)} accepts connections but does not answer: a broker that hangs"
-            do = HANGS_DO
-        yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
-
-
 def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for broker, reason in sorted(facts.silent.items()):
         do = "look at its process and its log"
@@ -362,10 +385,10 @@ def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             reason = f"hangs: {facts.hung[broker]} accepts connections but does not answer"
             if facts.registered is not None and broker in facts.registered:
                 reason += "; its entry in ZooKeeper is there"
-            do = HANGS_DO
+            do = hangs_do(facts, [facts.hung[broker]], broker)
         yield Finding(CRITICAL, f"broker {broker}", reason, "an answer", do, "silent-broker")
     if facts.registered is not None:
-        for broker in sorted(facts.registered - metadata.brokers.keys() - _replicas_of_dead(metadata).keys()):
+        for broker in sorted(facts.registered - metadata.brokers.keys() - replicas_of_dead(metadata).keys()):
             found = "registered in ZooKeeper, but unknown to the other brokers"
             yield Finding(WARNING, f"broker {broker}", found, "known", "look at the controller's log", "unknown-broker")
         for broker in sorted(metadata.brokers.keys() - facts.registered):
@@ -424,7 +447,7 @@ def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 
 def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     """Topics that producers make by naming them: what they would be like. Dead brokers are expected back."""
-    brokers = len(metadata.brokers.keys() | _replicas_of_dead(metadata).keys())
+    brokers = len(metadata.brokers.keys() | replicas_of_dead(metadata).keys())
     wrong: dict[tuple[str, str, str], list[int]] = {}
     for broker, settings in sorted(facts.settings.items()):
         if settings.get("auto.create.topics.enable") != "true":
@@ -441,7 +464,7 @@ def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             continue
         wrong.setdefault(key, []).append(broker)
     for (found, expected, do), ids in wrong.items():
-        yield Finding(WARNING, f"automatic topic creation, {_brokers(ids)}", found, expected, do, "auto-create")
+        yield Finding(WARNING, f"automatic topic creation, {brokers_named(ids)}", found, expected, do, "auto-create")
 
 
 def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -450,7 +473,7 @@ def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         for broker, settings in sorted(facts.settings.items()):
             values.setdefault(str(settings.get(name)), []).append(broker)
         if len(values) > 1:
-            found = "; ".join(f"{value} on {_brokers(brokers)}" for value, brokers in values.items())
+            found = "; ".join(f"{value} on {brokers_named(brokers)}" for value, brokers in values.items())
             do = "set the same value on all brokers"
             yield Finding(WARNING, f"setting {name}", found, "one value", do, "differing-settings")
 
@@ -476,36 +499,13 @@ def _sizes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             )
 
 
-# --- ZooKeeper --------------------------------------------------------------------------------------------------------
-
-
-def _zookeeper(facts: Facts) -> Iterator[Finding]:
-    down = [one for one in facts.servers if one.mode is None or one.mode == "read-only"]
-    has_quorum = 2 * len(down) < len(facts.servers)
-    for one in down:
-        found = one.reason or "read-only: it has lost the other servers"
-        # Without the folder it had, `klog zookeeper start` would begin an empty one.
-        do = f"start it again at {one.address}: `klog up`, or `klog zookeeper start --dir DIR --port PORT`"
-        severity = WARNING if has_quorum else CRITICAL
-        yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
-    for one in facts.servers:
-        if one.nodes is None or one.data_bytes is None or not one.heap_bytes:
-            continue
-        share = heap_needed_bytes(one.nodes, one.data_bytes) / one.heap_bytes
-        if share >= HEAP_SHARE_MAX:
-            found = f"{one.nodes:,} nodes take some {share:.0%} of its heap of {one.heap_bytes >> 20:,} MiB"
-            do = "a larger heap (`klog zookeeper start --heap SIZE`, `klog up --zookeeper-heap SIZE`), or fewer groups"
-            severity = CRITICAL if share >= HEAP_SHARE_CRITICAL else WARNING
-            expected = f"less than {HEAP_SHARE_MAX:.0%}"
-            yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
-
-
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "brokers": (
         _silent_brokers,
-        _dead_brokers,
+        dead_brokers,
         _no_controller,
         _log_dirs,
+        lambda facts, _: ending(facts.certificates),
         _unpreferred_leaders,
         _default_topics,
         _differing_settings,
@@ -535,33 +535,6 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
 # --- In words ---------------------------------------------------------------------------------------------------------
 
 
-def _replicas_of_dead(metadata: Metadata) -> Counter[int]:
-    """Brokers that are named in assignments and are not alive: how many replicas each has."""
-    holds: Counter[int] = Counter()
-    for topic in metadata.topics.values():
-        for one in topic.partitions.values():
-            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
-    return holds
-
-
-def _brokers(ids: Sequence[int]) -> str:
-    return f"broker{'s' if len(ids) > 1 else ''} {','.join(map(str, ids))}"
-
-
-def _start(facts: Facts, ids: Sequence[int]) -> str:
-    """How dead brokers come back; of one that hangs its own finding says how."""
-    may_hang = any(facts.located.get(one) in (None, *facts.hung_addresses) for one in ids)
-    if facts.hung_addresses and may_hang:
-        return f"bring {_brokers(ids)} back (`klog check brokers`)"
-    return f"start {_brokers(ids)}"
-
-
-def _factor_on(metadata: Metadata, broker: int) -> int:
-    """The most replicas that a partition with one on this broker has."""
-    partitions = (one for topic in metadata.topics.values() for one in topic.partitions.values())
-    return max((len(one.replicas) for one in partitions if broker in one.replicas), default=0)
-
-
 def _is_filled(facts: Facts, topic: TopicNode, one: PartitionNode) -> bool:
     """All replicas that are not in sync are new: a reassignment fills them."""
     known = facts.topics.get(topic.name)
@@ -589,8 +562,8 @@ def _bring_back(facts: Facts, bad: Sequence[PartitionNode], metadata: Metadata) 
     missing = {broker for one in bad for broker in one.replicas if broker not in one.isr}
     dead = sorted(broker for broker in missing if broker not in metadata.brokers)
     if dead:
-        return _start(facts, dead)
+        return start(facts, dead)
     hung = sorted(missing & facts.hung.keys())
     if hung:
-        return f"bring {_brokers(hung)} back (`klog check brokers`)"
-    return f"wait until {_brokers(sorted(missing))} caught up: --wait 1m"
+        return f"bring {brokers_named(hung)} back (`klog check brokers`)"
+    return f"wait until {brokers_named(sorted(missing))} caught up: --wait 1m"

@@ -10,12 +10,21 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from klog.admin.check_certificates import WARNING_DAYS, CertificateFact, certificates_of
+from klog.admin.check_local import LocalBroker, local_brokers, processes_at
+from klog.admin.check_moving import watch_reassignments
+from klog.client.servers import zookeeper_of
+from klog.coordination.zookeeper_access import access_of
 from klog.errors import KlogError, UsageError
 from klog.names import TopicPartition
+from klog.security.client_security import OPEN, ClientSecurity
+from klog.security.errors import NotAllowedByZooKeeper
 
 if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
     from uuid import UUID
 
     from klog.admin.check_groups import GroupLook, GroupOffset
@@ -25,15 +34,14 @@ if TYPE_CHECKING:
     from klog.coordination.topics import Topic
     from klog.coordination.zookeeper import ZooKeeper
 
-ZOOKEEPER_TIMEOUT_S: Final = 3.0
-MOVING_S: Final = 1.0
-"""How long a replica that is being filled may stand still before it counts as stalled. A throttle slows it, but not to
-nothing for so long."""
+ZOOKEEPER_TIMEOUT_S: Final = 2.5
+SERVED_S: Final = 1.0
+"""A topic that is registered is known to the brokers by then."""
 KNOCKS_MAX: Final = 100
 SOON_S: Final = 0.3
 """A broker that is well has answered by then."""
-KNOCK_S: Final = 3.0
-"""What takes a connection and says nothing for so long hangs."""
+KNOCK_S: Final = 2.2
+"""What takes a connection and says nothing for so long hangs. With `SOON_S` it is the time that connecting takes."""
 MIN_ISR: Final = "min.insync.replicas"
 MAX_BYTES: Final = "max.message.bytes"
 SIZE_SETTINGS: Final = ("fetch.max.bytes", "replica.fetch.max.bytes", "socket.request.max.bytes")
@@ -93,15 +101,25 @@ class Facts:
     """Where some brokers are dead, or none answers: HOST:PORT that was given for the cluster and is such a one's."""
     located: dict[int, str] = field(default_factory=dict)
     """Of dead brokers, where they were last registered, as far as that is known -> HOST:PORT."""
+    here: dict[int, LocalBroker] = field(default_factory=dict)
+    """Where brokers do not serve: those of a cluster that `klog up` made on this machine."""
+    processes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """HOST:PORT of what hangs -> its processes, where they are on this machine."""
+    zookeeper: str | None = None
+    """Its address."""
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[int, dict[str, str | None]] = field(default_factory=dict)
     log_dirs: list[LogDirFact] = field(default_factory=list)
     lost: list[LostRow] = field(default_factory=list)
     standing_still: dict[TopicPartition, list[int]] = field(default_factory=dict)
     """Partitions being reassigned whose new replicas get nothing."""
+    watched_s: float = 0.0
+    """For how long they were looked at."""
     servers: list[ServerFact] = field(default_factory=list)
     no_zookeeper: str | None = None
     registered: set[int] | None = None
+    ever_registered: set[int] | None = None
+    """Also those that are away; None: not known."""
     has_controller: bool | None = None
     topics: dict[str, Topic] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)
@@ -116,6 +134,10 @@ class Facts:
     """Topic -> ``message.timestamp.after.max.ms``."""
     ahead: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """The first message of each partition that is further ahead of the clock than that: its offset and time in ms."""
+    open_nodes: list[str] = field(default_factory=list)
+    """Of the nodes that every cluster has, those that everybody may change."""
+    has_users: bool = False
+    """Whether the session can see that there are users who log in."""
     groups: list[GroupOffset] = field(default_factory=list)
     group_looks: list[GroupLook] = field(default_factory=list)
     """Groups with members."""
@@ -123,6 +145,15 @@ class Facts:
     """Topic -> ``max.message.bytes``."""
     sizes: dict[int, dict[str, str | None]] = field(default_factory=dict)
     """Broker -> its `SIZE_SETTINGS`."""
+    certificates: list[CertificateFact] = field(default_factory=list)
+
+    @property
+    def needs_hands(self) -> bool:
+        """Whether something is to be done on a broker's host."""
+        assert self.metadata is not None
+        partitions = [one for topic in self.metadata.topics.values() for one in topic.partitions.values()]
+        dead = any(broker not in self.metadata.brokers for one in partitions for broker in one.replicas)
+        return dead or bool(self.silent) or any(one.error is not None for one in self.log_dirs)
 
 
 Locate = Callable[["Cluster"], Awaitable[Mapping[int, str]]]
@@ -134,21 +165,25 @@ async def gather(
     zookeeper: str | None,
     subjects: Collection[str],
     *,
+    source: str = "the caller",
     timeout_s: float = 10.0,
     locate: Locate | None = None,
+    home: Path | None = None,
+    security: ClientSecurity = OPEN,
 ) -> Facts:
     """The facts that these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address.
 
-    ``locate`` is asked only where brokers are dead, to tell those that hang.
+    ``locate`` is asked only where brokers are dead, to tell those that hang. ``home`` has the local clusters.
     """
     from klog.coordination.zookeeper import ZooKeeper as Session
 
     facts = Facts(now_ms=time.time_ns() // 1_000_000)
     cluster: Cluster | None = None
     session: ZooKeeper | None = None
+    asking: asyncio.Future[list[ServerFact]] | None = None
     try:
         if bootstrap is not None:
-            cluster = await _connect(facts, bootstrap, "the caller", timeout_s)
+            cluster = await _connect(facts, bootstrap, source, timeout_s)
             if cluster is not None:
                 try:
                     zookeeper = zookeeper or await _zookeeper_of(cluster, facts)
@@ -156,17 +191,22 @@ async def gather(
                     facts.no_brokers = _or_raise(error)
         if zookeeper is not None:
             session = Session(zookeeper, operation_timeout_s=timeout_s)
+            if "zookeeper" in subjects:  # while the session is opened: a silent server is waited for once
+                asking = asyncio.ensure_future(_servers(zookeeper))
             try:
                 await asyncio.to_thread(session.start, ZOOKEEPER_TIMEOUT_S, patient=False)
                 await asyncio.to_thread(_read_registries, facts, session)
             except KlogError as error:
                 facts.no_zookeeper = _or_raise(error)
             if cluster is None and facts.registered is not None:
-                cluster = await _connect_registered(facts, session, timeout_s)
-            if "zookeeper" in subjects:
-                facts.servers = await _servers(zookeeper)
+                cluster = await _connect_registered(facts, session, security, timeout_s, tried=bootstrap)
+            if asking is not None:
+                facts.servers = await asking
+        facts.zookeeper = zookeeper
         if cluster is not None:
             await _ask_cluster(facts, cluster, subjects)
+            if home is not None and facts.metadata is not None and facts.needs_hands:
+                facts.here = await asyncio.to_thread(local_brokers, home, facts.metadata.cluster_id)
             if "brokers" in subjects:
                 await _knock(facts, cluster, locate)
             if "groups" in subjects and session is not None and facts.no_zookeeper is None:
@@ -176,10 +216,13 @@ async def gather(
                 if facts.metadata is not None:
                     facts.group_looks = await group_looks(cluster, session, facts.metadata.topics, facts.silent)
     finally:
+        if asking is not None:
+            asking.cancel()
         if cluster is not None:
             await cluster.close()
         if session is not None:
             await asyncio.to_thread(session.stop)
+    facts.processes = await asyncio.to_thread(processes_at, [*facts.hung.values(), *facts.hung_addresses])
     return facts
 
 
@@ -211,7 +254,8 @@ async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) 
     try:
         done, _ = await asyncio.wait({connecting}, timeout=SOON_S)
         if not done:
-            knocking = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source)))
+            wait_s = min(KNOCK_S, timeout_s)
+            knocking = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source), wait_s))
         return await connecting
     except KlogError as error:
         facts.no_brokers = _or_raise(error)
@@ -223,7 +267,12 @@ async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) 
             knocking.cancel()
 
 
-async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float) -> Cluster | None:
+async def _connect_registered(
+    facts: Facts, session: ZooKeeper, security: ClientSecurity, timeout_s: float, *, tried: str | None
+) -> Cluster | None:
+    """By the addresses in ZooKeeper, if there are others than those that were ``tried``."""
+    from klog.client.bootstrap import parse_bootstrap
+    from klog.client.servers import Servers
     from klog.coordination import brokers
 
     live = await asyncio.to_thread(brokers.live, session)
@@ -231,14 +280,24 @@ async def _connect_registered(facts: Facts, session: ZooKeeper, timeout_s: float
         none = "no broker is registered in ZooKeeper"
         facts.no_brokers = f"{facts.no_brokers}; {none}" if facts.hung_addresses else none
         return None
-    addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
+    try:
+        addresses = Servers(brokers.client_addresses(live, security.protocol), security)
+        if tried is not None and {*parse_bootstrap(addresses, "ZooKeeper")} <= {*parse_bootstrap(tried, "the caller")}:
+            return None
+    except KlogError as error:
+        facts.no_brokers = error.message
+        return None
     return await _connect(facts, addresses, "ZooKeeper", timeout_s)
 
 
 async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
-    from klog.admin.brokers import list_brokers
+    """As the first broker says that answers; None where none of them is klog's."""
+    from klog.admin.brokers import describe_self
 
-    return next((row.zookeeper for row in await list_brokers(cluster) if row.zookeeper), None)
+    assert facts.metadata is not None
+    told = await asyncio.gather(*(describe_self(cluster, one) for one in facts.metadata.brokers))
+    addresses = (str(one.zookeeper) for one in told if getattr(one, "zookeeper", None))
+    return next((zookeeper_of(cluster.bootstrap, address) for address in addresses), None)
 
 
 # --- ZooKeeper --------------------------------------------------------------------------------------------------------
@@ -246,13 +305,20 @@ async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
 
 def _read_registries(facts: Facts, session: ZooKeeper) -> None:
     """In a thread."""
-    from klog.coordination import brokers, controller_election, partition_states, paths, topics, trash
+    from klog.admin.znode_acls import has_users, open_ones
+    from klog.coordination import brokers, controller_election, partition_states, paths, quotas, topics, trash
 
+    facts.open_nodes, facts.has_users = open_ones(session), has_users(session)
+    facts.ever_registered = brokers.ever_registered(session)
     facts.registered = {entry.broker.broker_id for entry in brokers.live(session)}
     facts.has_controller = controller_election.current(session) is not None
     facts.topics = {topic.name: topic for topic in topics.read_all(session, facts.damage)}
     topics.configs(session, list(facts.topics), facts.damage)
     facts.damage |= topics.config_changes(session, -1).damage
+    try:
+        facts.damage |= quotas.read_all(session).damage
+    except NotAllowedByZooKeeper:
+        pass  # quotas are beside credentials, which are for the owner alone; docs/security.md says so
     unreadable: dict[TopicPartition, str] = {}
     partition_states.read_many(
         session, [name for topic in facts.topics.values() for name in topic.topic_partitions], unreadable
@@ -268,16 +334,16 @@ def _read_registries(facts: Facts, session: ZooKeeper) -> None:
 async def _servers(zookeeper: str) -> list[ServerFact]:
     from klog.coordination.connect_string import ConnectString
 
-    servers = ConnectString.parse(zookeeper).servers
-    return list(await asyncio.gather(*(asyncio.to_thread(_server, host, port) for host, port in servers)))
+    servers, context = ConnectString.parse(zookeeper).servers, access_of(zookeeper).context
+    return list(await asyncio.gather(*(asyncio.to_thread(_server, host, port, context) for host, port in servers)))
 
 
-def _server(host: str, port: int) -> ServerFact:
+def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> ServerFact:
     from klog.coordination.connect_string import four_letter_word, mode_in
 
     address = f"{host}:{port}"
     try:
-        answer = four_letter_word(host, port, b"srvr", ZOOKEEPER_TIMEOUT_S)
+        answer = four_letter_word(host, port, b"srvr", ZOOKEEPER_TIMEOUT_S, context)
     except OSError as error:
         return ServerFact(
             address, None, "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
@@ -288,8 +354,8 @@ def _server(host: str, port: int) -> ServerFact:
     if mode is None:
         return ServerFact(address, None, answer.strip()[:120] or "closed the connection")
     try:
-        kept = four_letter_word(host, port, b"mntr", ZOOKEEPER_TIMEOUT_S)
-        runs_in = four_letter_word(host, port, b"envi", ZOOKEEPER_TIMEOUT_S)
+        kept = four_letter_word(host, port, b"mntr", ZOOKEEPER_TIMEOUT_S, context)
+        runs_in = four_letter_word(host, port, b"envi", ZOOKEEPER_TIMEOUT_S, context)
     except OSError:
         kept = runs_in = ""  # another's, perhaps: what it does not say is not judged
     heap_mb = _number(r"^os\.memory\.max=(\d{1,15})MB$", runs_in)
@@ -330,8 +396,9 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
             if cluster.is_klog:
                 from klog.admin.quarantine import list_lost
 
-                facts.lost = await list_lost(cluster)
-            await _watch_reassignments(facts, cluster, metadata)
+                facts.lost = await list_lost(cluster, known=metadata)
+            kept = [topic for name, topic in facts.topics.items() if name not in facts.deletions]
+            facts.standing_still, facts.watched_s = await watch_reassignments(cluster, metadata, kept, facts.max_bytes)
             await _watch_new_topics(facts, cluster, metadata)
         except KlogError as error:
             facts.no_brokers = _or_raise(error)
@@ -369,7 +436,8 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
     from klog.protocol.apis import ApiKey
 
     try:
-        told = await describe_broker_settings(cluster, broker, names=[*SHARED_SETTINGS, *SIZE_SETTINGS])
+        names = [*SHARED_SETTINGS, *SIZE_SETTINGS, WARNING_DAYS]
+        told = await describe_broker_settings(cluster, broker, names=names)
         facts.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
         facts.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
         answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
@@ -383,6 +451,8 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
         facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
+    warning_days = next((one.value for one in told if one.name == WARNING_DAYS), None)
+    facts.certificates += await certificates_of(cluster, broker, warning_days)
 
 
 async def _knock(facts: Facts, cluster: Cluster, locate: Locate | None) -> None:
@@ -395,9 +465,10 @@ async def _knock(facts: Facts, cluster: Cluster, locate: Locate | None) -> None:
     dead = {broker for one in partitions for broker in one.replicas if broker not in metadata.brokers}
     if not dead:
         return
-    if locate is not None:
-        found = await locate(cluster)
-        facts.located = {broker: found[broker] for broker in sorted(dead & found.keys())}
+    found = {broker: one.address for broker, one in facts.here.items()}
+    if locate is not None and not dead <= found.keys():
+        found = {**await locate(cluster), **found}
+    facts.located = {broker: found[broker] for broker in sorted(dead & found.keys())}
     live = {(one.host, one.port) for one in metadata.brokers.values()}
     servers = parse_bootstrap(cluster.bootstrap, cluster.source)
     for address in facts.located.values():  # from events, which any client can write
@@ -408,13 +479,13 @@ async def _knock(facts: Facts, cluster: Cluster, locate: Locate | None) -> None:
     facts.hung_addresses = await _hung([one for one in servers if one not in live][:KNOCKS_MAX])
 
 
-async def _hung(servers: Sequence[tuple[str, int]]) -> list[str]:
+async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = KNOCK_S) -> list[str]:
     """Those of these addresses that take a connection and do not answer."""
     from klog.net.channel import Channel, NoAnswer
 
     async def hangs(host: str, port: int) -> bool:
         try:
-            channel = await Channel.connect(host, port, connect_timeout_s=KNOCK_S, timeout_s=KNOCK_S)
+            channel = await Channel.connect(host, port, connect_timeout_s=wait_s, timeout_s=wait_s)
         except KlogError as error:
             return isinstance(error, NoAnswer)
         await channel.close()
@@ -424,65 +495,9 @@ async def _hung(servers: Sequence[tuple[str, int]]) -> list[str]:
     return [f"{host}:{port}" for (host, port), hung in zip(servers, answers, strict=True) if hung]
 
 
-async def _watch_reassignments(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:
-    """Find new replicas that get nothing although their broker lives: looked at twice."""
-    filling: dict[TopicPartition, list[int]] = {}
-    for topic in facts.topics.values():
-        known = metadata.topics.get(topic.name)
-        for number, adding in topic.adding.items():
-            in_sync = known.partitions[number].isr if known is not None and number in known.partitions else ()
-            waiting = [one for one in adding if one in metadata.brokers and one not in in_sync]
-            if waiting:
-                filling[TopicPartition(topic.name, number)] = waiting
-    if not filling or not cluster.is_klog:
-        return
-    before = await _ends(cluster, filling)
-    await asyncio.sleep(MOVING_S)
-    after = await _ends(cluster, filling)
-    for name, brokers in filling.items():
-        still = [one for one in brokers if before.get((one, name)) == after.get((one, name))]
-        if still:
-            facts.standing_still[name] = still
-
-
 async def _watch_new_topics(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:
     """Find topics that are registered and that brokers do not know: looked at twice, since one may be new."""
     missing = facts.topics.keys() - metadata.topics.keys() - facts.deletions.keys()
     if missing:
-        await asyncio.sleep(MOVING_S)
+        await asyncio.sleep(SERVED_S)
         facts.not_served = sorted(missing - (await cluster.metadata(fresh=True)).topics.keys())
-
-
-async def _ends(
-    cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int]]
-) -> dict[tuple[int, TopicPartition], int]:
-    """Where the logs of these replicas end; those that cannot be asked are left out."""
-    from klog.protocol.apis import ApiKey
-
-    shares: dict[int, list[TopicPartition]] = {}
-    for name, brokers in wanted.items():
-        for broker in brokers:
-            shares.setdefault(broker, []).append(name)
-    found: dict[tuple[int, TopicPartition], int] = {}
-
-    async def ask(broker: int, share: Sequence[TopicPartition]) -> None:
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for name in share:
-            asked = {"partition_index": name.partition, "probe_address": -1, "ranges": []}
-            topics.setdefault(name.topic, []).append(asked)
-        try:
-            answer = await cluster.to_broker(
-                broker,
-                ApiKey.CHECKSUM_RANGES,
-                0,
-                topics=[{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-            )
-        except KlogError:
-            return
-        for topic in answer.topics:
-            for one in topic.partitions:
-                if not int(one.error_code):
-                    found[broker, TopicPartition(str(topic.name), int(one.partition_index))] = int(one.end_address)
-
-    await asyncio.gather(*(ask(broker, share) for broker, share in shares.items()))
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -35,14 +36,14 @@ def _offsets(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[
         if one.partition.topic not in metadata.topics:
             node = f"/consumers/{one.group}/offsets/{one.partition.topic}"
             lives = any(look.name == one.group and look.members for look in facts.group_looks)
-            do = f"delete {node}" if lives else f"`klog group delete {one.group}`, or delete {node}"
+            do = f"delete {node}" if lives else f"`klog group delete {shlex.quote(one.group)}`, or delete {node}"
             yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
         elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
             do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
             yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
         elif one.offset is None:
             if max_lag is not None:
-                do = f"look at its consumers, and whether they commit: `klog group describe {one.group}`"
+                do = f"look at its consumers, and whether they commit: `klog group describe {shlex.quote(one.group)}`"
                 found = "its member has never committed, and there are messages"
                 yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
         elif one.start is not None and one.offset < one.start:
@@ -51,11 +52,12 @@ def _offsets(facts: Facts, metadata: Metadata, max_lag: int | None) -> Iterator[
             yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
         elif one.end is not None and one.offset > one.end:
             found = f"offset {one.offset} is behind the log's end"
-            do = f"check whether the topic was deleted and created again, then `klog group rewind {one.group} --to end`"
+            rewind = f"`klog group rewind {shlex.quote(one.group)} --to end`"
+            do = f"check whether the topic was deleted and created again, then {rewind}"
             yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
         elif max_lag is not None and one.lag is not None and one.lag > max_lag:
             found = f"lags by {counted(one.lag, 'message')}"
-            do = f"look at its consumers: `klog group describe {one.group}`"
+            do = f"look at its consumers: `klog group describe {shlex.quote(one.group)}`"
             yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
 
 
@@ -67,7 +69,7 @@ def _never_committed(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         if not never or len(never) < len(mine) or facts.now_ms - look.since_ms < PATIENCE_MS:
             continue
         found = f"its {counted(len(look.members), 'member')} never committed; there are messages in {_named(never)}"
-        do = f"let it commit (enable.auto.commit=true); `klog why group {look.name}`"
+        do = f"let it commit (enable.auto.commit=true); `klog why group {shlex.quote(look.name)}`"
         yield Finding(WARNING, f"group {look.name}", found, "committed offsets", do, "never-committed")
 
 
@@ -80,7 +82,7 @@ def _stopped(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         because = f"topic {first.topic}" if node is not None and node.leader is None else None
         waited = f"messages wait for {longest_ms // 60_000} minutes"
         found = f"stopped moving in {_named([one.partition for one in mine])}: {waited}, and nothing is committed"
-        do = f"`klog why group {name}`"
+        do = f"`klog why group {shlex.quote(name)}`"
         yield Finding(WARNING, f"group {name}", found, "commits while messages wait", do, "group-stopped", because)
 
 
@@ -90,7 +92,7 @@ def _members(facts: Facts) -> Iterator[Finding]:
             continue
         if look.unowned:
             found = f"no live consumer owns {_named(look.unowned)}"
-            do = f"restart its consumers; `klog group describe {look.name}` shows who owns what"
+            do = f"restart its consumers; `klog group describe {shlex.quote(look.name)}` shows who owns what"
             yield Finding(WARNING, f"group {look.name}", found, "an owner each", do, "unowned-partitions")
         if look.idle:
             found = f"{counted(len(look.idle), 'member')} own nothing: {_named(look.idle)}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klog.errors import ElectionNotNeeded, UnknownTopicOrPartition
+from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.render.counts import counted
 
@@ -36,9 +36,7 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
     from klog.client.reassignments import elect_leaders
 
     before = await cluster.metadata(fresh=True)
-    names = None
-    if subjects:
-        names = sorted({one for subject in subjects for one in await _partitions(cluster, before, subject)})
+    names = await _named(cluster, before, subjects)
     outcome = await elect_leaders(cluster, names)
     if not outcome:
         return []
@@ -49,13 +47,43 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
         rows.append(
             ElectionRow(
                 *name,
-                _leader(before, name),
-                _leader(after, name),
+                before.leader_of(name),
+                after.leader_of(name),
                 failed.code if failed else None,
                 failed.message if failed else None,
             )
         )
     return rows
+
+
+async def preview_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> list[ElectionRow]:
+    """The rows that `elect_preferred` would have, by the metadata: nothing is elected."""
+    metadata = await cluster.metadata(fresh=True)
+    names = await _named(cluster, metadata, subjects)
+    rows = []
+    for name in _all(metadata) if names is None else names:
+        one = metadata.topics[name.topic].partitions[name.partition]
+        preferred = one.replicas[0]
+        if names is None and one.leader == preferred:
+            continue
+        if one.leader == preferred or (preferred in one.isr and preferred in metadata.brokers):
+            rows.append(ElectionRow(*name, one.leader, preferred))
+            continue
+        why = "is not in sync" if preferred in metadata.brokers else "is not alive"
+        error = PreferredLeaderNotAvailable(f"{name}: the preferred replica {preferred} {why}")
+        rows.append(ElectionRow(*name, one.leader, one.leader, error.code, error.message))
+    return rows
+
+
+def _all(metadata: Metadata) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, one) for topic in metadata.topics.values() for one in topic.partitions]
+
+
+async def _named(cluster: Cluster, metadata: Metadata, subjects: Sequence[str]) -> list[TopicPartition] | None:
+    """The partitions of the subjects, sorted; None without one, for all."""
+    if not subjects:
+        return None
+    return sorted({one for subject in subjects for one in await _partitions(cluster, metadata, subject)})
 
 
 async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> list[TopicPartition]:
@@ -68,9 +96,3 @@ async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> lis
             )
         return [TopicPartition(name, int(number))]
     return [TopicPartition(subject, one) for one in (await cluster.topic(subject)).partitions]
-
-
-def _leader(metadata: Metadata, name: TopicPartition) -> int | None:
-    topic = metadata.topics.get(name.topic)
-    found = None if topic is None else topic.partitions.get(name.partition)
-    return None if found is None else found.leader

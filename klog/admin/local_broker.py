@@ -18,6 +18,7 @@ from klog.admin.local_state import Part, log_dir, log_file, pid_file
 from klog.coordination import embedded, process
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, TimedOut
+from klog.security.client_security import OPEN, ClientSecurity
 
 READY_LINE_BYTES_MAX = 1 << 16
 SERVING_PAUSE_S = 0.02
@@ -46,12 +47,16 @@ class StartingBroker:
         zookeeper: str,
         properties: Mapping[str, str],
         processes: int | None = None,
+        config: Path | None = None,
     ) -> StartingBroker:
-        """``processes``: so many brokers, of which this is the first one, under one parent."""
+        """``processes``: so many brokers, of which this is the first one, under one parent. ``config``: a file of
+        settings, for those that ``ps`` must not show."""
         log = log_file(directory, number)
         receive, send = os.pipe()
         where = ("--id", number, "--dir", log_dir(directory, number), "--listen", address, "-z", zookeeper)
         command, env = process.python_command("klog", "broker", "start", *where, "--ready-fd", send)
+        if config is not None:
+            command += ["--config", str(config)]
         if processes is not None:
             command += ["--processes", str(processes)]
         for name, value in properties.items():
@@ -103,7 +108,7 @@ def _ended(what: str, log_file: Path) -> HostError:
     )
 
 
-def await_serving(parts: Sequence[Part], deadline: float) -> None:
+def await_serving(parts: Sequence[Part], deadline: float, security: ClientSecurity = OPEN) -> None:
     """Return when each of these brokers answers, and knows a controller and all the others.
 
     A broker listens before it registers (rule R6), and hears of the others from the controller only after that.
@@ -111,7 +116,7 @@ def await_serving(parts: Sequence[Part], deadline: float) -> None:
     """
     wanted = {part.id for part in parts}
     for part in parts:
-        while not wanted <= _known_to(part.address):
+        while not wanted <= _known_to(part.address, security):
             if part.identity is None or not part.identity.is_alive():
                 raise _ended(part.name, part.log_file)
             if time.monotonic() >= deadline:
@@ -119,22 +124,22 @@ def await_serving(parts: Sequence[Part], deadline: float) -> None:
             time.sleep(SERVING_PAUSE_S)
 
 
-def controller_of(parts: Sequence[Part]) -> int | None:
+def controller_of(parts: Sequence[Part], security: ClientSecurity = OPEN) -> int | None:
     """The id of the broker that is controller, as the first of them that answers has it; None when none says."""
     for part in parts:
-        answer = _metadata(part.address)
+        answer = _metadata(part.address, security)
         if answer is not None and answer.controller_id >= 0:
             return int(answer.controller_id)
     return None
 
 
-def _known_to(address: str) -> set[int]:
+def _known_to(address: str, security: ClientSecurity) -> set[int]:
     """The ids of the brokers that the broker there knows; none while it knows no controller, or does not answer."""
-    answer = _metadata(address)
+    answer = _metadata(address, security)
     return set() if answer is None or answer.controller_id < 0 else {int(broker.node_id) for broker in answer.brokers}
 
 
-def _metadata(address: str) -> Any | None:
+def _metadata(address: str, security: ClientSecurity) -> Any | None:
     from klog.client.blocking import BlockingChannel
     from klog.errors import CannotConnect, PeerError
     from klog.protocol import codec
@@ -142,7 +147,9 @@ def _metadata(address: str) -> Any | None:
 
     host, _, port = address.rpartition(":")
     try:
-        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S)
+        channel = BlockingChannel.connect(
+            host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S, security=security
+        )
         try:
             return channel.request(codec.request(ApiKey.METADATA, 1, topics=[]))
         finally:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from klog.admin.local_broker import StartingBroker, await_serving, controller_of
 from klog.admin.local_state import (
+    CLIENT_SETTINGS,
     LocalCluster,
     Part,
     Plan,
@@ -29,12 +30,14 @@ from klog.admin.local_state import (
     note_cluster,
     running_clusters,
     save_plan,
+    security_folder,
     the_running_cluster,
 )
 from klog.admin.zookeeper import check_folder, check_heap
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import NoSuchThing, PortInUse, Refused
+from klog.security.client_security import OPEN, ClientSecurity
 
 __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "look", "running_clusters", "up"]
 
@@ -81,12 +84,14 @@ def up(
     zookeeper_port: int | None = None,
     zookeeper_heap_bytes: int | None = None,
     properties: Mapping[str, str] | None = None,
+    secure: bool = False,
     timeout_s: float = START_TIMEOUT_S,
 ) -> tuple[LocalCluster, list[Started]]:
     """Everything runs and the first request would succeed: what is missing is started, what runs is left alone.
 
     `directory` None is HOME/local. Options that are None are those of the last `up` on the directory, else one broker
-    on port 9092. `processes`: so many brokers under one parent, which keeps them alive. Refused when a running part
+    on port 9092. `processes`: so many brokers under one parent, which keeps them alive. `secure`: closed from its first
+    start on, by what `klog.admin.security_files` writes into DIR/security. Refused when a running part
     would have to change; PortInUse, JavaMissing; HostError with the end of its log when a part ends while it starts.
     After an error everything that this call started is stopped again.
     """
@@ -98,7 +103,7 @@ def up(
     with locked(directory):
         before = look(directory)
         last = load_plan(directory)
-        plan = _plan(last, before, brokers, processes, port, properties)
+        plan = _plan(last, before, brokers, processes, port, properties, secure)
         _check_ports(directory, home, plan, before)
         save_plan(directory, plan)
         deadline = time.monotonic() + timeout_s
@@ -125,6 +130,7 @@ def _plan(
     processes: int | None,
     port: int | None,
     properties: Mapping[str, str] | None,
+    secure: bool,
 ) -> Plan:
     old = last or Plan()
     wanted = brokers if processes is None else processes
@@ -133,7 +139,13 @@ def _plan(
         old.port if port is None else port,
         old.properties if not properties else dict(properties),
         old.processes if wanted is None else processes is not None,
+        old.secure or secure,
     )
+    if last is not None and secure and not old.secure:
+        raise Refused(
+            "the cluster here is open, and `klog up` closes new ones only",
+            hint="another folder: --dir DIR; docs/security.md shows how to close a running cluster",
+        )
     if old.processes != new.processes and old.brokers > 1:
         was, is_now = ("--processes", "--brokers") if old.processes else ("--brokers", "--processes")
         raise Refused(
@@ -215,14 +227,21 @@ def _start(
     )
     bootstrap = ",".join(address for _, address in plan.addresses())
     note_cluster(home, directory, bootstrap, server.address)
+    config: Path | None = None
+    security = OPEN
     starting: list[StartingBroker] = []
     took_ms: dict[tuple[str, int | None], int] = {}
     try:
+        if plan.secure:
+            config, security = _closed(directory, server, deadline)
         processes = plan.brokers if plan.processes else None
         for number, address in plan.parents():
             if ("broker", number) not in running:
                 settings = plan.settings_of(number)
-                starting.append(StartingBroker.spawn(directory, number, address, server.address, settings, processes))
+                listen = f"SASL_SSL://{address}" if plan.secure else address
+                starting.append(
+                    StartingBroker.spawn(directory, number, listen, server.address, settings, processes, config)
+                )
         for broker in starting:
             broker.await_ready(server.identity, server.log_file, deadline)
             took_ms["broker", broker.number] = _ms_since(begun)
@@ -231,7 +250,7 @@ def _start(
         cluster = look(directory)
         assert cluster is not None
         if brokers_run or plan.brokers > 1:
-            await_serving([part for part in cluster.live if part.kind == "broker"], deadline)
+            await_serving([part for part in cluster.live if part.kind == "broker"], deadline, security)
     except BaseException:
         for broker in starting:
             broker.identity.send(signal.SIGTERM)
@@ -261,6 +280,37 @@ def _start(
     return cluster, rows
 
 
+def _closed(directory: Path, server: embedded.ZooKeeperServer, deadline: float) -> tuple[Path, ClientSecurity]:
+    """The settings that close the brokers, and how to connect to them. ZooKeeper is closed then, and has the first
+    users: brokers could not connect to one another before."""
+    from klog.admin import security_files, users, znode_acls
+    from klog.client.client_config import read_client_config
+    from klog.coordination.zookeeper import ZooKeeper
+    from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
+
+    folder = security_folder(directory)
+    if not security_files.is_there(folder):
+        security_files.init(folder)
+    server.await_serving(min(embedded.START_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
+    access = read_client_config(folder / CLIENT_SETTINGS).access or OPEN_ACCESS
+    session = ZooKeeper(ZooKeeperServers(server.address, access))
+    session.start(max(0.1, deadline - time.monotonic()))
+    try:
+        znode_acls.begin(session)
+        users.write_first(session, security_files.passwords(folder))
+    finally:
+        session.stop()
+    return folder / security_files.BROKER_SETTINGS, security_of(directory)
+
+
+def security_of(directory: Path) -> ClientSecurity:
+    """How the administrator of the cluster in a directory connects."""
+    from klog.client.client_config import read_client_config
+
+    path = security_folder(directory) / CLIENT_SETTINGS
+    return (read_client_config(path).security if path.exists() else None) or OPEN
+
+
 # --- Stopping ---------------------------------------------------------------------------------------------------------
 
 
@@ -285,7 +335,7 @@ def down(directory: Path | None, home: Path, *, timeout_s: float = STOP_TIMEOUT_
         assert cluster is not None
         begun = time.monotonic()
         brokers = [part for part in cluster.live if part.kind == "broker"]
-        last = controller_of(brokers) if len(brokers) > 1 else None
+        last = controller_of(brokers, security_of(directory)) if len(brokers) > 1 else None
         rows = []
         for group in ([part for part in brokers if part.id != last], [part for part in brokers if part.id == last]):
             rows += _end(group, timeout_s, begun)

@@ -5,6 +5,7 @@
     DIR/zookeeper/          the embedded ZooKeeper (klog.coordination.embedded)
     DIR/broker-N/           the log dir of broker N
     DIR/broker-N.log .pid   its output, and the process to signal
+    DIR/security/           what `up --secure` closes the brokers with (klog.admin.security_files)
     HOME/running/X.json     one note a cluster: where it is and its addresses; HOME is KLOG_HOME, or ~/.klog
 
 A note is a hint, the processes are the truth: each is known by its id and start time, or found by its arguments, so
@@ -31,6 +32,8 @@ from klog.errors import Refused
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 LOCK_TIMEOUT_S = 10.0
+CLIENT_SETTINGS, AUTHORITY, ZOOKEEPER_CERTIFICATE = "client.properties", "ca.pem", "zookeeper.pem"
+"""Files of DIR/security (klog.admin.security_files)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class LocalCluster:
     zookeeper: str
     cluster_id: str | None
     parts: tuple[Part, ...] = ()
+    client_config: Path | None = None
+    """How clients connect, where the cluster is closed."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -77,6 +82,8 @@ class Plan:
     properties: Mapping[str, str] = field(default_factory=dict)
     processes: bool = False
     """The brokers are processes of one `klog broker start --processes`."""
+    secure: bool = False
+    """The brokers are closed by what lies in DIR/security."""
 
     @property
     def replication(self) -> dict[str, str]:
@@ -139,6 +146,7 @@ def look(directory: Path) -> LocalCluster | None:
         address,
         _cluster_id(directory),
         tuple(parts),
+        client_config=security_folder(directory) / CLIENT_SETTINGS if plan.secure else None,
     )
 
 
@@ -170,6 +178,10 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def security_folder(directory: Path) -> Path:
+    return directory / "security"
 
 
 def log_dir(directory: Path, number: int) -> str:
@@ -208,6 +220,7 @@ def load_plan(directory: Path) -> Plan | None:
             int(fields["port"]),
             {str(k): str(v) for k, v in fields["properties"].items()},
             bool(fields.get("processes", False)),
+            bool(fields.get("secure", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -220,6 +233,7 @@ def save_plan(directory: Path, plan: Plan) -> None:
         "port": plan.port,
         "properties": dict(plan.properties),
         "processes": plan.processes,
+        "secure": plan.secure,
     }
     _write(directory / "cluster.json", fields)
 

@@ -15,8 +15,12 @@ cluster::
     colour = "red"                          # of the shell's prompt
     protected = true                        # what asks wants the profile's name typed
     read_only = true                        # what changes the cluster is refused
+    client_config = "prod.properties"       # beside this file: Kafka's client properties, for TLS and SASL
+    password_command = "pass show prod"     # prints sasl.password of that file; or token_command, for OAUTHBEARER
 
 Rules
+    * A command that prints a secret gets no shell. It may be in ``profiles.toml`` alone: otherwise a checkout could run
+      a command.
     * The project's file is the nearest ``.klog.toml``, from the working folder upwards. Its ``current`` goes before
       that of ``profiles.toml``, and may name a profile of either file. A profile that both files have is an error:
       otherwise a checkout could take the protection off a cluster.
@@ -30,6 +34,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import tomllib
 from collections.abc import Mapping
@@ -44,6 +49,8 @@ from klog.errors import NoSuchThing, Refused, UsageError
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
+    from klog.client.client_config import SecretCommands
+
 HOME_FILE: Final = "profiles.toml"
 PROJECT_FILE: Final = ".klog.toml"
 CURRENT: Final = "current"
@@ -55,7 +62,11 @@ KEYS: Final[Mapping[str, type]] = {
     "colour": str,
     "protected": bool,
     "read_only": bool,
+    "client_config": str,
+    "password_command": str,
+    "token_command": str,
 }
+COMMANDS: Final = ("password_command", "token_command")
 COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TYPE_WORDS: Final = {str: "a string", bool: "true or false"}
@@ -74,6 +85,17 @@ class Profile:
     colour: str | None = None
     protected: bool = False
     read_only: bool = False
+    client_config: str | None = None
+    password_command: str | None = None
+    token_command: str | None = None
+
+    @property
+    def secrets(self) -> SecretCommands:
+        """The commands that print what ``client_config`` leaves out."""
+        from klog.client.client_config import SecretCommands
+
+        password, token = (tuple(shlex.split(one or "")) for one in (self.password_command, self.token_command))
+        return SecretCommands(password, token)
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -94,6 +116,9 @@ class ProfileRow:
     colour: str | None
     current: bool
     file: str = field(default="", metadata={"wide": True})
+    client_config: str | None = field(default=None, metadata={"wide": True})
+    password_command: str | None = field(default=None, metadata={"wide": True})
+    token_command: str | None = field(default=None, metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +260,26 @@ def _profile(path: Path, text: str, name: str, values: dict[str, Any]) -> Profil
             raise wrong(path, text, name, key, f"must be {_TYPE_WORDS[wanted]}, got {value!r}")
     if "colour" in values and values["colour"] not in COLOURS:
         raise wrong(path, text, name, "colour", f"must be one of {', '.join(COLOURS)}, got {values['colour']!r}")
+    for key in COMMANDS:
+        if key in values:
+            _check_command(path, text, name, key, values)
     profile = Profile(name, path, **values)
     if not profile.addresses:
         raise wrong(path, text, name, None, "has neither bootstrap_server nor zookeeper")
     return profile
+
+
+def _check_command(path: Path, text: str, name: str, key: str, values: Mapping[str, Any]) -> None:
+    if path.name.startswith(PROJECT_FILE):  # also while it is written under another name, by `_save`
+        raise wrong(path, text, name, key, f"may be in {HOME_FILE} alone: a checkout must not choose what runs here")
+    if "client_config" not in values:
+        raise wrong(path, text, name, key, "needs client_config, which says who logs in, and how")
+    try:
+        words = shlex.split(values[key])
+    except ValueError as error:
+        raise wrong(path, text, name, key, f"is not a command: {error}") from None
+    if not words:
+        raise wrong(path, text, name, key, "is empty")
 
 
 def rows(profiles: Profiles, in_use: str | None) -> list[ProfileRow]:
@@ -258,6 +299,9 @@ def row(profile: Profile, in_use: str | None) -> ProfileRow:
         profile.colour,
         profile.name == in_use,
         str(profile.file),
+        profile.client_config,
+        profile.password_command,
+        profile.token_command,
     )
 
 
@@ -268,7 +312,8 @@ def parse_setting(word: str) -> tuple[str, str | bool | None]:
     """``colour=red``; the value is None for ``colour=``, which removes the key. UsageError."""
     key, sign, value = word.partition("=")
     if not sign or key not in KEYS:
-        raise UsageError(f"{word!r} is not KEY=VALUE with a key of a profile", hint=f"keys: {', '.join(KEYS)}")
+        shown = f"{key}=..." if sign else word  # the value may be a secret that belongs into client_config's file
+        raise UsageError(f"{shown!r} is not KEY=VALUE with a key of a profile", hint=f"keys: {', '.join(KEYS)}")
     if not value:
         return key, None
     if KEYS[key] is str:

@@ -17,6 +17,7 @@ from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
+    from klog.client.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,16 @@ class LostRow:
     message: str | None = None
 
 
-async def list_lost(cluster: Cluster, topics: Sequence[str] = ()) -> list[LostRow]:
-    """One row per stretch, by topic, partition, broker and address; last the brokers that could not be asked."""
+async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, known: Metadata | None = None) -> list[LostRow]:
+    """One row per stretch, by topic, partition, broker and address; last the brokers that could not be asked.
+
+    ``known``: all the metadata, if they have just been read.
+    """
     if not cluster.is_klog:
         raise Refused(f"{cluster} is not a klog cluster: only klog's brokers report what they have set aside")
     for topic in topics:
         await cluster.topic(topic)
-    metadata = await cluster.metadata(fresh=True)
+    metadata = known or await cluster.metadata(fresh=True)
     assigned = {
         broker for topic in metadata.topics.values() for p in topic.partitions.values() for broker in p.replicas
     }

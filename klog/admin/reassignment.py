@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -150,7 +150,7 @@ async def _planned_rows(cluster: Cluster, metadata: Metadata, moves: Sequence[Mo
     from klog.client.reassignments import replica_bytes
 
     copied = [move for move in moves if move.copied]
-    leaders = {move.partition: _leader(metadata, move.partition) for move in copied}
+    leaders = {move.partition: metadata.leader_of(move.partition) for move in copied}
     sizes = await replica_bytes(
         cluster, sorted({one for one in leaders.values() if one is not None}), [move.partition for move in copied]
     )
@@ -163,12 +163,6 @@ async def _planned_rows(cluster: Cluster, metadata: Metadata, moves: Sequence[Mo
             ReassignRow(*move.partition, move.before, move.after, PLANNED, 0.0 if move.copied else 100.0, left, None)
         )
     return rows
-
-
-def _leader(metadata: Metadata, name: TopicPartition) -> int | None:
-    topic = metadata.topics.get(name.topic)
-    found = None if topic is None else topic.partitions.get(name.partition)
-    return None if found is None else found.leader
 
 
 # --- execute ----------------------------------------------------------------------------------------------------------
@@ -270,11 +264,18 @@ async def _after(
     return found
 
 
-async def wait(cluster: Cluster, rows: Sequence[ReassignRow], within_s: float) -> list[ReassignRow]:
-    """Until all of these are done, or the time has passed; the rows as they are then."""
+async def wait(
+    cluster: Cluster,
+    rows: Sequence[ReassignRow],
+    within_s: float,
+    *,
+    seen: Callable[[Sequence[ReassignRow]], None] = lambda rows: None,
+) -> list[ReassignRow]:
+    """Until all of these are done, or the time has passed; the rows as they are then. ``seen`` gets them meanwhile."""
     deadline = asyncio.get_running_loop().time() + within_s
     while True:
         rows = await _after(cluster, rows, {})
+        seen(rows)
         if all(row.state in (DONE, FAILED) for row in rows) or asyncio.get_running_loop().time() > deadline:
             return list(rows)
         await asyncio.sleep(LOOK_EVERY_S)

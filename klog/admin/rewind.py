@@ -8,6 +8,7 @@ or its end, with a word about it.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -181,7 +182,7 @@ async def plan_copy(
     if found[target] and not is_there:
         raise Refused(
             f"group {target!r} already has committed offsets in {counted(len(found[target]), 'partition')}",
-            hint=f"`klog group delete {target}` removes them",
+            hint=f"`klog group delete {shlex.quote(target)}` removes them",
         )
     if not found[source]:
         raise Refused(f"group {source!r} has no committed offsets to copy")

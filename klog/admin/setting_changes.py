@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 OFF: Final = -1
 """Retention without a limit."""
+HORIZON_MS: Final = 60_000
+"""Messages that pass the retention this soon go with those that are too old already."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting that changes. ``now``, ``then``: the values that hold for the topic. ``consequence``: what is lost or
-    refused from then on, None for nothing."""
+    """One setting that changes. ``now``, ``then``: the values that hold for the topic, equal where the default's value
+    becomes the topic's own, or the reverse. ``consequence``: what is lost or refused from then on, None for nothing."""
 
     topic: str
     setting: str
@@ -48,10 +50,11 @@ async def plan_changes(
     changes = []
     for name, value in then.items():
         now = known[name].value if name in known else None
-        if now != value:
+        is_own = name in known and known[name].source == "topic"
+        if now != value or is_own != (name in given):
             find = _CONSEQUENCES.get(name)
             consequence = None
-            if find is not None and now is not None and value is not None:
+            if find is not None and now is not None and value is not None and now != value:
                 consequence = await find(cluster, node, now, value, clock)
             changes.append(SettingChange(topic, name, now, value, consequence))
     return changes
@@ -63,10 +66,10 @@ async def _retention_ms(cluster: Cluster, topic: TopicNode, now: str, then: str,
         return None
     from klog.client import leader_requests
 
-    old = f"messages older than {duration_text(kept_ms)}"
+    old = f"messages that will be older than {duration_text(kept_ms)} in a minute"
     names = _names(topic)
     found = await cluster.to_leaders(
-        dict.fromkeys(names, max(clock.now_ms() - kept_ms, 0)), leader_requests.list_offsets
+        dict.fromkeys(names, max(clock.now_ms() + HORIZON_MS - kept_ms, 0)), leader_requests.list_offsets
     )
     ends = {name: one.offset for name, one in found.items() if isinstance(one, leader_requests.FoundOffset)}
     return _deleted(await _count(cluster, ends), len(names) - len(ends), old)
@@ -105,7 +108,8 @@ async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) ->
 
 
 def _deleted(messages: int | None, silent: int, what: str) -> str | None:
-    """Retention deletes whole segments, so a count is the most that can go."""
+    """A segment goes as a whole, the active one too, when its newest message is too old. So a count is the most that
+    can go, and all of it goes where nothing more is written."""
     unknown = f"; {counted(silent, 'partition')} could not be asked" if silent else ""
     if messages is None:
         return f"{what} are deleted at the next check, how many is not known{unknown}"

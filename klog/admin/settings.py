@@ -126,16 +126,27 @@ def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
                 source,
                 one.value if default is None and source == "default" else default,
                 getattr(one, "documentation", None),
-                next((_below(other) for other in one.synonyms if SOURCES.get(int(other.source)) != "topic"), None),
+                next(
+                    (
+                        _below(str(one.name), other)
+                        for other in one.synonyms
+                        if SOURCES.get(int(other.source)) != "topic"
+                    ),
+                    None,
+                ),
             )
         )
     return sorted(found)
 
 
-def _below(synonym: Any) -> str | None:
-    """The value in the unit of the setting that it is a synonym of: ``log.retention.hours`` of ``retention.ms``."""
+def _below(name: str, synonym: Any) -> str | None:
+    """The synonym's value in the unit of the setting: ``log.retention.hours`` of ``retention.ms`` in milliseconds."""
     factor = next((factor for end, factor in _IN_MS.items() if str(synonym.name).endswith(end)), None)
-    return synonym.value if factor is None or not synonym.value else str(int(synonym.value) * factor)
+    value: str | None = synonym.value
+    if factor is None or not name.endswith(".ms") or not value:
+        return value
+    number = int(value)
+    return str(number * factor if number > 0 else number)  # -1 stays "no limit"
 
 
 def _check(result: Any, what: str, cluster: Cluster) -> None:

@@ -11,17 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klog.client.servers import zookeeper_of
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
+from klog.coordination.zookeeper_access import access_of
 from klog.errors import KlogError
 from klog.render.counts import counted
+from klog.security.client_security import OPEN, ClientSecurity
 
 if TYPE_CHECKING:
+    import ssl
+
     from klog.admin.brokers import BrokerRow
     from klog.admin.local_state import LocalCluster, Part
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
 
-PROBE_TIMEOUT_S = 3.0
+PROBE_TIMEOUT_S = 2.5
 UP = frozenset({"running", "active", "ok"})
 
 
@@ -51,9 +56,13 @@ async def status(
     zookeeper: str | None,
     local: LocalCluster | None = None,
     *,
+    source: str = "the caller",
     timeout_s: float = 10.0,
+    security: ClientSecurity = OPEN,
 ) -> list[StatusRow]:
     """The state of a cluster whose addresses, at least one of them, are given; `local` is it if it is a local one.
+
+    ``source`` names the addresses' source in errors; ``security``: how to connect to brokers that ZooKeeper names.
 
     Only addresses that cannot be parsed are errors (UsageError).
     """
@@ -62,12 +71,14 @@ async def status(
     cluster: Cluster | None = None
     cluster_id: str | None = None
     failure: KlogError | None = None
-    if bootstrap is None and zookeeper is not None:
-        bootstrap, failure = await _brokers_in(zookeeper, timeout_s)
+    # At the same time: where both are silent, they are waited for once.
+    asking = None if zookeeper is None else asyncio.ensure_future(_of_zookeeper(zookeeper, local))
     try:
+        if bootstrap is None and zookeeper is not None:
+            bootstrap, failure = await _brokers_in(zookeeper, security, timeout_s)
         if bootstrap is not None:
             try:
-                cluster = await Cluster.connect(bootstrap, timeout_s=timeout_s)
+                cluster = await Cluster.connect(bootstrap, source=source, timeout_s=timeout_s)
                 rows, zookeeper_said = await _of_cluster(cluster, local)
                 cluster_id = await cluster.cluster_id()
                 zookeeper = zookeeper or zookeeper_said
@@ -77,10 +88,12 @@ async def status(
                 rows = _all_down(bootstrap, local, error)
         else:
             rows = _all_down("", local, failure)
+        servers = await (asking or _of_zookeeper(zookeeper, local))
     finally:
+        if asking is not None:
+            asking.cancel()
         if cluster is not None:
             await cluster.close()
-    servers = await _of_zookeeper(zookeeper, local)
     if zookeeper is not None and cluster_id is not None and any(one.is_up for one in servers):
         servers += await asyncio.to_thread(_registries, zookeeper, cluster_id)
     return [*servers, *rows]
@@ -101,7 +114,7 @@ async def _of_cluster(cluster: Cluster, local: LocalCluster | None) -> tuple[lis
     ]
     rows.sort(key=lambda row: row.id or 0)
     rows += [_controller(metadata), _partitions(metadata)]
-    return rows, next((row.zookeeper for row in listed if row.zookeeper), None)
+    return rows, next((zookeeper_of(cluster.bootstrap, row.zookeeper) for row in listed if row.zookeeper), None)
 
 
 def _broker(row: BrokerRow, part: Part | None) -> StatusRow:
@@ -164,8 +177,11 @@ def _why_down(alive: bool, log_file: str) -> str:
     return f"its process runs but does not answer; log {log_file}" if alive else f"not running; log {log_file}"
 
 
-async def _brokers_in(zookeeper: str, timeout_s: float) -> tuple[str | None, KlogError | None]:
+async def _brokers_in(
+    zookeeper: str, security: ClientSecurity, timeout_s: float
+) -> tuple[str | None, KlogError | None]:
     """Where the brokers registered there are; why not."""
+    from klog.client.servers import Servers
     from klog.coordination import brokers
     from klog.coordination.zookeeper import ZooKeeper
     from klog.errors import BrokerNotAvailable
@@ -175,21 +191,25 @@ async def _brokers_in(zookeeper: str, timeout_s: float) -> tuple[str | None, Klo
     def ask() -> str:
         with session:
             session.start(PROBE_TIMEOUT_S, patient=False)
-            return ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in brokers.live(session))
+            return brokers.client_addresses(brokers.live(session), security.protocol)
 
     try:
         found = await asyncio.to_thread(ask)
     except KlogError as error:
         return None, error
-    return found or None, None if found else BrokerNotAvailable(f"no broker is registered in ZooKeeper {zookeeper}")
+    return Servers(found, security) if found else None, None if found else BrokerNotAvailable(
+        f"no broker is registered in ZooKeeper {zookeeper}"
+    )
 
 
 async def _of_zookeeper(zookeeper: str | None, local: LocalCluster | None) -> list[StatusRow]:
     if zookeeper is None:
         return []
-    servers = ConnectString.parse(zookeeper).servers
+    servers, context = ConnectString.parse(zookeeper).servers, access_of(zookeeper).context
     log_file = next((str(part.log_file) for part in local.parts if part.kind == "zookeeper"), None) if local else None
-    return list(await asyncio.gather(*(asyncio.to_thread(_server, host, port, log_file) for host, port in servers)))
+    return list(
+        await asyncio.gather(*(asyncio.to_thread(_server, host, port, log_file, context) for host, port in servers))
+    )
 
 
 def _registries(zookeeper: str, cluster_id: str) -> list[StatusRow]:
@@ -216,10 +236,10 @@ def _registries(zookeeper: str, cluster_id: str) -> list[StatusRow]:
     return [StatusRow("zookeeper", None, zookeeper, "empty" if found is None else "another", said)]
 
 
-def _server(host: str, port: int, log_file: str | None) -> StatusRow:
+def _server(host: str, port: int, log_file: str | None, context: ssl.SSLContext | None) -> StatusRow:
     address = f"{host}:{port}"
     try:
-        answer = four_letter_word(host, port, b"srvr", PROBE_TIMEOUT_S)
+        answer = four_letter_word(host, port, b"srvr", PROBE_TIMEOUT_S, context)
     except OSError as error:
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         return StatusRow("zookeeper", None, address, "down", reason + (f"; log {log_file}" if log_file else ""))

@@ -23,7 +23,7 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import TopicPartition, check_topic_name
-from klog.render.counts import counted
+from klog.render.counts import Count, counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -145,8 +145,11 @@ async def create_topic(
     start_broker: int | None = None,
     like: str | None = None,
     if_not_exists: bool = False,
+    validate_only: bool = False,
+    led: Count | None = None,
 ) -> TopicCreated:
-    """Make a topic and wait until each partition has a leader.
+    """Make a topic and wait until each partition has a leader, which ``led`` counts. ``validate_only``: the same
+    answer, or the same error, and no topic.
 
     ``like``: a topic whose partitions, replication factor and own settings the new one gets where they are not given.
 
@@ -198,17 +201,35 @@ async def create_topic(
             }
         ],
         timeout=int(cluster.timeout_s * 1000),
-        validate_only=False,
+        validate_only=validate_only,
     )
     wire = int(answer.topics[0].error_code)
     created = wire == 0
+    if created and validate_only:
+        if assignment:
+            partitions, replication_factor = len(assignment), len(assignment[0])
+        return await _validated(cluster, answer.topics[0], partitions, replication_factor)
     if wire and not (wire == TopicAlreadyExists.wire and if_not_exists):
         said = answer.topics[0].error_message or answer.topics[0].error_code.name
         error = error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
         error.hint = _creation_hint(error, name, settings or {}, brokers)
         raise error
-    topic = await until_led(cluster, name)
+    topic = await until_led(cluster, name, led=led)
     return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
+
+
+async def _validated(
+    cluster: Cluster, answer: Any, partitions: int | None, replication_factor: int | None
+) -> TopicCreated:
+    """The topic as it would be. Brokers before Kafka 2.4 do not say it: then by what was given, and their settings."""
+    said = int(getattr(answer, "num_partitions", -1)), int(getattr(answer, "replication_factor", -1))
+    if min(said) < 1:
+        default = await _defaults(cluster, (await cluster.brokers())[0].broker_id)
+        said = (
+            partitions or default.get("num.partitions", 1),
+            replication_factor or default.get("default.replication.factor", 1),
+        )
+    return TopicCreated(str(answer.name), *said, created=True)
 
 
 def _creation_hint(error: KlogError, name: str, settings: Mapping[str, str], brokers: Sequence[int]) -> str | None:
@@ -265,8 +286,8 @@ async def preview_alter(cluster: Cluster, name: str, partitions: int) -> TopicAl
     return TopicAltered(name, before, partitions, _sum(extent.messages for extent in found.values()))
 
 
-async def alter_topic(cluster: Cluster, name: str, partitions: int) -> TopicAltered:
-    """Give a topic more partitions and wait until each has a leader."""
+async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Count | None = None) -> TopicAltered:
+    """Give a topic more partitions and wait until each has a leader, which ``led`` counts."""
     from klog.client.blocking import error_of
     from klog.protocol.apis import ApiKey
 
@@ -283,7 +304,7 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int) -> TopicAlte
     if wire:
         said = answer.results[0].error_message or answer.results[0].error_code.name
         raise error_of(wire, f"cannot add partitions to topic {name!r} on {cluster}: {said}")
-    await until_led(cluster, name, partitions)
+    await until_led(cluster, name, partitions, led=led)
     return altered
 
 
@@ -372,9 +393,14 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
     ]
 
 
-async def until_led(cluster: Cluster, name: str, partitions: int = 1) -> TopicNode:
-    """The topic, once it has so many partitions and each a leader, or as it is when the time-out has passed."""
+async def until_led(cluster: Cluster, name: str, partitions: int = 1, *, led: Count | None = None) -> TopicNode:
+    """The topic, once it has so many partitions and each a leader, or as it is when the time-out has passed.
+
+    ``led`` counts those that have one.
+    """
     import asyncio
+
+    led = led or Count()
 
     deadline = asyncio.get_running_loop().time() + cluster.timeout_s
     pause_s = 0.01  # metadata reaches a broker within milliseconds of the controller's answer
@@ -382,8 +408,9 @@ async def until_led(cluster: Cluster, name: str, partitions: int = 1) -> TopicNo
         late = asyncio.get_running_loop().time() + pause_s > deadline
         try:
             topic = await cluster.topic(name, fresh=True)
-            led = all(one.leader is not None for one in topic.partitions.values())
-            if late or (led and len(topic.partitions) >= partitions):
+            led.done = sum(one.leader is not None for one in topic.partitions.values())
+            led.total = max(partitions, len(topic.partitions))
+            if late or led.done == led.total:
                 return topic
         except UnknownTopicOrPartition:
             if late:

@@ -16,6 +16,7 @@ from klog.coordination import entries, topics, trash
 from klog.coordination.trash import Entry
 from klog.errors import KlogError, NoSuchThing, NotController, Refused, TopicAlreadyExists, UnknownTopicId
 from klog.names import check_topic_name, near_hint
+from klog.render.counts import Count
 from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
@@ -124,12 +125,9 @@ async def plan_restore(
             f"{what} is not in the trash of {cluster}",
             hint=near_hint(name, {one.name for one in trashed if not found}, "klog topic trash -o wide"),
         )
-    entry = chosen[-1]
-    live = [one.broker_id for one in await cluster.brokers()]
-    if entry.state == trash.DELETING:
-        raise await _refused_half(cluster, zookeeper, entry, live)
+    entry = await _when_deleted(cluster, zookeeper, chosen[-1])
     target = other or name
-    if target in (await cluster.metadata(fresh=True)).topics:
+    if await asyncio.to_thread(topics.find, zookeeper, target) is not None:
         raise TopicAlreadyExists(
             f"topic {target!r} exists on {cluster}", hint=f"klog topic restore {name} --as OTHER gives it another name"
         )
@@ -172,9 +170,30 @@ async def _copies_when_settled(
         pause_s = min(pause_s * 2, 0.5)
 
 
-async def _refused_half(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry, live: Sequence[int]) -> Refused:
-    topic = await asyncio.to_thread(topics.find, zookeeper, entry.name)
-    away = {one for replicas in (topic.partitions.values() if topic else ()) for one in replicas} - set(live)
+async def _when_deleted(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry) -> Entry:
+    """The entry once its deletion is complete, which takes a moment after the entry is there; Refused where a broker
+    holds it up, or where it is not complete in time."""
+    deadline = asyncio.get_running_loop().time() + cluster.timeout_s
+    pause_s = 0.05
+    while True:
+        now = await asyncio.to_thread(trash.find, zookeeper, entry.topic_id)
+        topic = await asyncio.to_thread(topics.find, zookeeper, entry.name)
+        if now is None or now.state not in (trash.WHOLE, trash.DELETING):
+            raise NoSuchThing(
+                f"topic {entry.name!r} has just left the trash of {cluster}", hint="klog topic trash -o wide"
+            )
+        is_registered = topic is not None and topic.topic_id == entry.topic_id
+        if now.state == trash.WHOLE and not is_registered:
+            return now
+        live = {one.broker_id for one in await cluster.brokers()}
+        away = {one for replicas in (topic.partitions.values() if topic else ()) for one in replicas} - live
+        if away or asyncio.get_running_loop().time() + pause_s > deadline:
+            raise _refused_half(cluster, entry, away)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, 0.5)
+
+
+def _refused_half(cluster: Cluster, entry: Entry, away: Iterable[int]) -> Refused:
     listed = ", ".join(map(str, sorted(away))) or "with its replicas"
     return Refused(
         f"topic {entry.name!r} is still being deleted on {cluster}: brokers {listed} must come back first",
@@ -182,8 +201,8 @@ async def _refused_half(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry, li
     )
 
 
-async def restore_topic(cluster: Cluster, plan: RestorePlan) -> RestoreRow:
-    """Bring it back, and wait until its partitions have leaders."""
+async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | None = None) -> RestoreRow:
+    """Bring it back, and wait until its partitions have leaders, which ``led`` counts."""
     from klog.admin.topics import until_led
     from klog.client.blocking import error_of
     from klog.protocol.apis import ApiKey
@@ -198,17 +217,21 @@ async def restore_topic(cluster: Cluster, plan: RestorePlan) -> RestoreRow:
     wire = int(answer.error_code)
     if wire:
         raise error_of(wire, f"cannot restore topic {plan.row.was!r} on {cluster}: {answer.error_message}")
-    await until_led(cluster, plan.row.topic, plan.row.partitions)
+    await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
     return plan.row
 
 
-async def purge_topics(cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID]) -> list[TopicDeletion]:
-    """Remove topics that were just deleted from the trash, too; the rows, with what failed."""
+async def purge_topics(
+    cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count | None = None
+) -> list[TopicDeletion]:
+    """Remove topics that were just deleted from the trash, too, counted by ``count``; the rows, with what failed."""
     from klog.client.blocking import error_of
     from klog.protocol.apis import ApiKey
 
-    purged = []
+    purged: list[TopicDeletion] = []
+    count = count or Count()
     for row in rows:
+        count.done = len(purged)
         if row.error is not None or row.topic not in ids:
             purged.append(row)
             continue

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, changed, here
 from klog.admin.znodes import ZnodeChange, data_of
 from klog.admin.znodes import write as write_znode
-from klog.coordination import acts, committed, entries, offset_acts, offset_changes, partition_states, topics, trash
+from klog.coordination import (
+    acls,
+    acts,
+    committed,
+    entries,
+    offset_acts,
+    offset_changes,
+    partition_states,
+    quotas,
+    topics,
+    trash,
+)
 from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, ZNODE_CREATE, ZNODE_DELETE, ZNODE_KINDS, Act
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.schemas import (
@@ -24,9 +35,12 @@ from klog.coordination.schemas import (
     Settings,
     Subject,
 )
-from klog.errors import KlogError, Refused
+from klog.coordination.scram_credentials import USER_ACT
+from klog.errors import KlogError, Refused, ZooKeeperError
 from klog.names import TopicPartition
 from klog.schemas.compatibility import Level
+from klog.security.permissions import Binding, Resource
+from klog.security.quotas import Entity, QuotaKey, Values, text_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -36,14 +50,20 @@ CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-create": "`klog topic delete` removes the topic and its messages",
     "topic-purge": "its messages are gone",
     "topic-restore": "`klog topic delete` deletes the topic again",
-    "partitions-add": "a topic cannot get fewer partitions: keys would change their partition once more",
+    "partitions-add": "partitions cannot be removed: keys would change their partition once more",
     UNCLEAN_ACT: "the new leader's log is the partition's log now; `klog lost list` shows what was cut off elsewhere",
     "broker-stop": "`klog broker start` starts it on its host",
     "broker-restart": "it serves again",
     REGISTER_ACT: "messages may name the schema; `klog schema delete` deletes the version",
+    USER_ACT: "passwords are not kept; `klog user passwd` sets one",
     DELETE_ACT: "register the schema again: it gets its old id",
 }
 """Why the other kinds of act are not taken back."""
+
+
+def no_way_back(kind: str) -> str:
+    """Why `klog undo` does not take an act of one of these kinds back, for the question before it."""
+    return f"`klog undo` cannot take it back: {CANNOT_BE_UNDONE[kind]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +128,26 @@ class SchemaLevelUndo:
 
 
 @dataclass(frozen=True, slots=True)
+class AclUndo:
+    """What takes a change of ACLs back: those to remove, and those to add."""
+
+    act: Act
+    rows: tuple[UndoRow, ...]
+    remove: tuple[Binding, ...]
+    add: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUndo:
+    """What takes a change of quotas back; ``change`` has the value of each, None for one to remove."""
+
+    act: Act
+    entity: Entity
+    rows: tuple[UndoRow, ...]
+    change: Mapping[QuotaKey, float | None]
+
+
+@dataclass(frozen=True, slots=True)
 class ZnodeUndo:
     """What takes a change of a znode back: another one."""
 
@@ -126,7 +166,17 @@ class ElectionUndo:
     change: Mapping[TopicPartition, int]
 
 
-Undo = DeletionUndo | ZnodeUndo | ElectionUndo | SchemaLevelUndo | SettingsUndo | OffsetsUndo | ReassignmentUndo
+Undo = (
+    AclUndo
+    | DeletionUndo
+    | ElectionUndo
+    | OffsetsUndo
+    | QuotaUndo
+    | ReassignmentUndo
+    | SchemaLevelUndo
+    | SettingsUndo
+    | ZnodeUndo
+)
 
 
 def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
@@ -140,6 +190,10 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
         return _plan_reassignment(zookeeper, act, act.topic)
     if act.kind == ELECTION_ACT and act.topic is not None:
         return _plan_election(zookeeper, act, act.topic)
+    if act.kind == acls.ACL_ACT:
+        return _plan_acls(zookeeper, act)
+    if act.kind == quotas.QUOTA_ACT and act.quota is not None:
+        return _plan_quotas(zookeeper, act, act.quota)
     if act.kind in ZNODE_KINDS and act.path is not None:
         return _plan_znode(zookeeper, act, act.path)
     if act.kind == LEVEL_ACT and act.schema is not None:
@@ -156,6 +210,12 @@ def _plan_deletion(zookeeper: ZooKeeper, act: Act, name: str) -> DeletionUndo:
         raise Refused(
             f"act {act.act_id} cannot be taken back: topic {name} is not in the trash",
             hint="`klog topic trash` lists what is; the act has the topic's assignment and settings",
+        )
+    there = topics.find(zookeeper, name)
+    if there is not None and there.topic_id != entry.topic_id:
+        raise Refused(
+            f"act {act.act_id} cannot be taken back: there is a topic {name} again, made after the deletion",
+            hint=f"`klog topic restore {name} --as OTHER` brings the deleted one back under another name",
         )
     rows = (UndoRow(f"topic {name}", "exists", "false", "true"),)
     return DeletionUndo(act, name, rows, entries.uuid_text(entry.topic_id))
@@ -240,6 +300,55 @@ def _plan_election(zookeeper: ZooKeeper, act: Act, topic: str) -> ElectionUndo:
     return ElectionUndo(act, topic, rows, {name: before[name] for name in names})
 
 
+def _plan_acls(zookeeper: ZooKeeper, act: Act) -> AclUndo:
+    try:
+        (pattern, before), (_, after) = acls.read_act_state(act.before), acls.read_act_state(act.after)
+    except ZooKeeperError:
+        raise Refused(f"act {act.act_id} cannot be taken back: its ACLs were too many to be kept") from None
+    now = acls.read(zookeeper, [pattern]).acls.get(pattern, frozenset())
+    came, went = after - before, before - after
+    _refuse(
+        f"{pattern} has",
+        act,
+        [f"the ACL {one} is gone" for one in sorted(came - now)]
+        + [f"the ACL {one} is there again" for one in sorted(went & now)],
+        hint=f"`klog acl list {shlex.quote(str(Resource(pattern.kind, pattern.name)))}` shows its ACLs",
+    )
+    rows = [UndoRow(f"acl {pattern}", str(one), "present", None) for one in sorted(came)]
+    rows += [UndoRow(f"acl {pattern}", str(one), None, "present") for one in sorted(went)]
+    remove, add = (tuple(Binding(pattern, one) for one in sorted(those)) for those in (came, went))
+    return AclUndo(act, tuple(rows), remove, add)
+
+
+def _plan_quotas(zookeeper: ZooKeeper, act: Act, path: str) -> QuotaUndo:
+    entity = Entity.of_path(path)
+    try:
+        before, after = quotas.read_act_state(act.before), quotas.read_act_state(act.after)
+    except ZooKeeperError:
+        entity = None
+    if entity is None:
+        raise Refused(f"act {act.act_id} cannot be taken back: its quotas cannot be read")
+    now = quotas.read(zookeeper, [entity]).quotas[entity]
+    keys = [key for key in QuotaKey if before.get(key) != after.get(key)]
+    _refuse(
+        f"{entity} has",
+        act,
+        [
+            f"{key} is {_quota(key, now) or 'not set'}, and the act left it {_quota(key, after) or 'not set'}"
+            for key in keys
+            if now.get(key) != after.get(key)
+        ],
+        hint="`klog quota list` shows the quotas",
+    )
+    rows = tuple(UndoRow(f"quota {entity}", str(key), _quota(key, now), _quota(key, before)) for key in keys)
+    return QuotaUndo(act, entity, rows, {key: before.get(key) for key in keys})
+
+
+def _quota(key: QuotaKey, values: Values) -> str | None:
+    value = values.get(key)
+    return None if value is None else text_of(key, value)
+
+
 def _plan_znode(zookeeper: ZooKeeper, act: Act, path: str) -> ZnodeUndo:
     before, after = _znode(act, act.before), _znode(act, act.after)
     if act.kind != ZNODE_CREATE and before is None:
@@ -253,7 +362,7 @@ def _plan_znode(zookeeper: ZooKeeper, act: Act, path: str) -> ZnodeUndo:
         left = "removed it" if version is None else f"left it at version {version}"
         raise Refused(
             f"znode {path} has changed since act {act.act_id}: it {is_now}, and the act {left}",
-            hint=f"`klog zk get {path}` shows it",
+            hint=f"`klog zk get {shlex.quote(path)}` shows it",
         )
     what = "create" if now is None else "set" if before is not None else "delete"
     change = ZnodeChange(path, what, version, None if now is None else now.data, before)
@@ -392,6 +501,19 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
         return
     if isinstance(plan, SchemaLevelUndo):
         await asyncio.to_thread(_undo_level, zookeeper, plan)
+        return
+    if isinstance(plan, AclUndo):
+        from klog.admin.acls import add_acls, filter_of, remove_acls
+
+        if plan.remove:
+            await remove_acls(cluster, [filter_of(one) for one in plan.remove])
+        if plan.add:
+            await add_acls(cluster, plan.add)
+        return
+    if isinstance(plan, QuotaUndo):
+        from klog.admin.quotas import alter_quotas
+
+        await alter_quotas(cluster, plan.entity, plan.change)
         return
     if isinstance(plan, ZnodeUndo):
         await write_znode(zookeeper, plan.change, here(undo_client(plan.act.act_id)))

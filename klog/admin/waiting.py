@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from klog.client.cluster import Cluster
+from klog.client.servers import more_servers
 from klog.errors import KlogError
 
 LOOK_S = 0.1
@@ -50,7 +51,7 @@ async def tell_waiting(
 
 async def why_waiting(cluster: Cluster, topic: str, partitions: Iterable[int], acks: str) -> str:
     """The reason, as far as it can be seen. Connects again: the broker asked until now may be the one that hangs."""
-    servers = ",".join(dict.fromkeys([*cluster.bootstrap.split(","), *cluster.known_servers()]))
+    servers = more_servers(cluster.bootstrap, cluster.known_servers())
     is_there = False
     try:
         async with asyncio.timeout(ALL_ANSWERS_S):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -238,7 +239,7 @@ async def write(zookeeper: ZooKeeper, plan: ZnodeChange, actor: Actor | None = N
     except (BadVersion, NodeExists, NoNode) as error:
         raise Refused(
             f"znode {plan.path} has changed meanwhile, and nothing was written: {error.message}",
-            hint=f"`klog zk get {plan.path}` shows it",
+            hint=f"`klog zk get {shlex.quote(plan.path)}` shows it",
         ) from None
 
 
@@ -263,7 +264,8 @@ async def _at_version(zookeeper: ZooKeeper, path: str, version: int) -> NodeData
     now = await get_node(zookeeper, _writable(path))
     if now.version != version:
         raise Refused(
-            f"znode {now.path} is at version {now.version}, not {version}", hint=f"`klog zk get {now.path}` shows it"
+            f"znode {now.path} is at version {now.version}, not {version}",
+            hint=f"`klog zk get {shlex.quote(now.path)}` shows it",
         )
     return now
 

@@ -6,11 +6,11 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klog.admin.local_state import running_clusters
+from klog.admin.local_state import AUTHORITY, ZOOKEEPER_CERTIFICATE, running_clusters
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble
-from klog.errors import HostError, UsageError
+from klog.errors import HostError, NoSuchThing, UsageError
 
 PROBE_TIMEOUT_S = 1.0
 
@@ -69,8 +69,11 @@ def start(
     heap_bytes: int | None = None,
     server_id: int | None = None,
     ensemble: str | None = None,
+    tls: Path | None = None,
 ) -> ZooKeeperRow:
     """A server on the directory that serves, or, of an ensemble, answers; the one that runs there stays as it is.
+
+    `tls`: the folder of `klog security init`; clients then connect by TLS.
 
     JavaMissing, PortInUse, Refused, HostError, TimedOut, UsageError.
     """
@@ -92,6 +95,7 @@ def start(
         heap_bytes=heap_bytes,
         server_id=server_id,
         ensemble=members,
+        tls=None if tls is None else _files_of_tls(tls),
         cache=home / "cache",
     )
     settings = embedded.settings(directory)
@@ -107,6 +111,16 @@ def start(
     return _row(server, "running" if before is not None else "started")
 
 
+def _files_of_tls(folder: Path) -> tuple[str, str]:
+    """The key store and the trust store in the folder; NoSuchThing."""
+    files = [folder.resolve() / name for name in (ZOOKEEPER_CERTIFICATE, AUTHORITY)]
+    for one in files:
+        if not one.is_file():
+            raise NoSuchThing(f"--tls {folder}: {one.name} is missing there", hint=f"klog security init --dir {folder}")
+    key_store, trust_store = map(str, files)
+    return key_store, trust_store
+
+
 def stop(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
     """The server on the directory is gone; no row when none ran there."""
     server = embedded.find(directory or default_directory(home))
@@ -114,6 +128,12 @@ def stop(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
         return []
     state = "stopped" if server.stop() else "killed"
     return [ZooKeeperRow(server.listens_at, state, None, None, str(server.directory), str(server.log_file))]
+
+
+def running(directory: Path | None, home: Path) -> ZooKeeperRow | None:
+    """The server that `stop` would stop."""
+    server = embedded.find(directory or default_directory(home))
+    return None if server is None else _row(server, "running")
 
 
 def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
@@ -131,7 +151,8 @@ def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
         if server is not None:
             rows.append(_row(server, "running" if server.is_serving() else "starting"))
         elif last is not None:
-            address = f"{last.host}:{last.port}"
+            listens = last.tls or last
+            address = f"{listens.host}:{listens.port}"
             rows.append(ZooKeeperRow(address, "down", None, None, str(one), str(embedded.log_file(one))))
     return rows
 

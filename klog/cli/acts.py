@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from klog.cli.absent import check_there
 from klog.cli.arguments import position
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
@@ -45,9 +46,12 @@ async def list_acts(
     """List the acts that changed the cluster, by whatever client they came, the oldest first.
 
     So far covered: topics created and deleted, partitions added, settings changed, offsets of groups set by hand or
-    deleted, groups deleted, partitions reassigned, leaders elected, schemas and their levels, brokers asked to stop,
-    ZooKeeper written by `klog zk`. An act is written in the same transaction as its change. ZooKeeper has the last
-    5,000; `klog.events` has those of a week, and --all lists them too. These cannot be taken back.
+    deleted, groups deleted, partitions reassigned, leaders elected, schemas and their levels, ACLs, quotas, users'
+    passwords, brokers asked to stop, ZooKeeper written by `klog zk`. An act is written in the same transaction as its
+    change. ZooKeeper has the last 5,000; `klog.events` has those of a week, and --all lists them too. These cannot be
+    taken back.
+
+    The exit code is 1 if there are no acts because the topic or group does not exist.
     """
     from klog.admin import acts as verbs
 
@@ -59,16 +63,20 @@ async def list_acts(
         start = Position(Anchor.START) if since_ms is None else Position(Anchor.TIME, since_ms)
         older = await read_old_acts(await invocation.cluster(), start, invocation.say)
     session = await invocation.zookeeper()
-    rows = await asyncio.to_thread(
-        lambda: verbs.list_acts(session, since_ms=since_ms, by=by, topic=topic, group=group, older=older)
-    )
+
+    def listed(since_ms: int | None = since_ms, by: str | None = by) -> list[verbs.ActRow]:
+        return verbs.list_acts(session, since_ms=since_ms, by=by, topic=topic, group=group, older=older)
+
+    rows = await asyncio.to_thread(listed)
+    if not rows and not await asyncio.to_thread(listed, None, None):
+        await check_there(invocation, topic=topic, group=group)
     remember_acts(invocation.target, [row.act for row in rows])
     return rows
 
 
 @acts.command("show", rows=ROW)
 async def show(invocation: Invocation, act: ActId) -> Report:
-    """Show one act."""
+    """Show one act, with the whole state before and after."""
     from klog.admin import acts as verbs
 
     row, _ = await asyncio.to_thread(verbs.show_act, await invocation.zookeeper(), act)
@@ -79,9 +87,9 @@ async def show(invocation: Invocation, act: ActId) -> Report:
 async def undo(invocation: Invocation, act: ActId) -> Report:
     """Take an act back.
 
-    Changes of a topic's settings, of offsets, of a schema's level and of znodes; reassignments, elections, deletions of
-    groups, and of topics that are still in the trash. It is refused if the state has moved on since, with the
-    difference. The undo is an act itself.
+    Changes of a topic's settings, of offsets, of a schema's level, of ACLs and of znodes; reassignments, elections,
+    deletions of groups, and of topics that are still in the trash. It is refused if the state has moved on since, with
+    the difference. The undo is an act itself.
     """
     from klog.admin import acts as verbs
     from klog.admin import undo as undoing
@@ -99,6 +107,8 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
         undoing.SchemaLevelUndo: "level",
         undoing.ElectionUndo: "leader",
         undoing.ZnodeUndo: "znode",
+        undoing.AclUndo: "ACL",
+        undoing.QuotaUndo: "quota",
         undoing.DeletionUndo: "topic",
     }
     what = changed.get(type(plan), "partition")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from klog.cli.name_cache import group_names, topic_names
+from klog.cli.name_values import settings
+from klog.config import units
 from klog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,61 +54,34 @@ Partitions = Annotated[
 Regex = Annotated[
     bool, typer.Option("-r", "--regex", help="Treat the pattern as a regular expression for the whole name.")
 ]
+MostRate = Annotated[
+    units.Rate | None,
+    typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
+]
+Count = Annotated[int | None, typer.Option("-c", "--count", metavar="N", min=0, help="Stop after N messages.")]
 Properties = Annotated[
     list[str] | None, typer.Option("-X", "--property", metavar="NAME=VALUE", help="A setting, under Kafka's name.")
 ]
-
-
-def pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
-    """``["a=1", "b="]`` as pairs; a value may hold further ``=``."""
-    found = []
-    for word in words or ():
-        name, sign, value = word.partition("=")
-        if not sign or not name.strip():
-            raise UsageError(f"{word!r} is not NAME=VALUE", hint=f"write {name.strip() or 'NAME'}=VALUE")
-        found.append((name.strip(), value))
-    return found
-
-
-def settings(words: Sequence[str] | None) -> dict[str, str]:
-    """The same as a dictionary, for names of which each has one value."""
-    given = pairs(words)
-    found = dict(given)
-    if len(found) < len(given):
-        twice = next(name for index, (name, _) in enumerate(given) if name in dict(given[:index]))
-        raise UsageError(f"{twice} is given twice")
-    return found
 
 
 def topic_settings(words: Sequence[str] | None) -> dict[str, str]:
     """`settings` of a topic: durations and sizes may have units, and become plain numbers."""
     from klog.config.topic import TOPIC_SETTINGS
 
-    return {name: _plain(name, TOPIC_SETTINGS.get(name), text) for name, text in settings(words).items()}
+    return {name: _plain(TOPIC_SETTINGS.get(name), text) for name, text in settings(words).items()}
 
 
 def broker_settings(words: Sequence[str] | None) -> dict[str, str]:
     """`settings` of a broker: durations and sizes may have units, and become plain numbers."""
-    return {name: _plain(name, name, text) for name, text in settings(words).items()}
+    return {name: _plain(name, text) for name, text in settings(words, "--config").items()}
 
 
-def _plain(name: str, setting: str | None, text: str) -> str:
-    """``7d`` of a setting in ms as 604800000, ``1GiB`` of one in bytes as 1073741824.
-
-    Other values stay as they are: the broker refuses invalid ones.
-    """
+def _plain(setting: str | None, text: str) -> str:
     from klog.config.broker import ALIASES, BROKER_SETTINGS
-    from klog.config.units import parse_duration_ms, parse_size
+    from klog.config.setting import without_unit
 
     known = BROKER_SETTINGS.get(ALIASES.get(setting, setting)) if setting is not None else None
-    if known is None or text.strip().lstrip("-").isdigit():
-        return text
-    try:
-        if known.kind == "ms":
-            return str(parse_duration_ms(text))
-        return str(parse_size(text)) if known.kind == "bytes" else text
-    except UsageError:
-        return text
+    return text if known is None else without_unit(known, text)
 
 
 def assignment(text: str) -> list[list[int]]:

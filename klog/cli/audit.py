@@ -15,6 +15,8 @@ from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.command import Noun
 from klog.cli.flags import duration, limit
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.other_cluster import METAVAR
+from klog.cli.progress import counting
 from klog.errors import UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
@@ -40,7 +42,7 @@ async def run(
     tier: Annotated[str, typer.Option("--tier", metavar="NAME", help="Name of this cluster in reports.")] = "live",
     publish_to: Annotated[
         str | None,
-        typer.Option("--publish-to", metavar="HOST:PORT,...", help="The producers' cluster, if it is another one."),
+        typer.Option("--publish-to", metavar=METAVAR, help="The producers' cluster, if it is another one."),
     ] = None,
     no_publish: Annotated[bool, typer.Option("--no-publish", help="Show the counts without publishing them.")] = False,
     from_start: Annotated[
@@ -84,6 +86,7 @@ async def run(
     cluster = await invocation.cluster()
     home = None if publish_to is None else await _other(invocation, publish_to, "--publish-to")
     if every is not None:
+        invocation.has_shown = True
         await _ending_in_order(
             invocation,
             audit_run.run_every(
@@ -91,7 +94,8 @@ async def run(
             ),
         )
         return None
-    done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say)
+    async with counting(invocation, "bytes" if cluster.is_klog else "messages") as count:
+        done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say, count=count)
     told = "" if no_publish else f", published in {audit_topic}"
     return invocation.report(done.rows, footer=f"{counted(done.read, 'message')} read{told}")
 
@@ -101,7 +105,7 @@ async def report(
     invocation: Invocation,
     topics: OptionalTopics = None,
     mirror: Annotated[
-        str | None, typer.Option("--mirror", metavar="HOST:PORT,...", help="A cluster with copies of the topics.")
+        str | None, typer.Option("--mirror", metavar=METAVAR, help="A cluster with copies of the topics.")
     ] = None,
     export: Annotated[str | None, typer.Option("--export", metavar="ROOT", help="An export of the topics.")] = None,
     exact: Annotated[
@@ -142,7 +146,10 @@ async def report(
     )
     cluster = await invocation.cluster()
     other = None if mirror is None else await _other(invocation, mirror, "--mirror")
-    found = await auditing.report(cluster, options, mirror=other, export=export, note=invocation.detail)
+    async with counting(invocation, "windows") as count:
+        found = await auditing.report(
+            cluster, options, mirror=other, export=export, note=invocation.detail, count=count
+        )
     notes = [f"clocks: {said}" for said in found.clocks]
     notes += [
         f"{row.topic}, {row.tier}, {to_json(row.window)}: {row.note}" for row in found.rows if row.is_gap and row.note
@@ -193,10 +200,11 @@ def _window_ms(window: float | None) -> int | None:
     return round(window * 1000)
 
 
-async def _other(invocation: Invocation, bootstrap: str, flag: str) -> Cluster:
+async def _other(invocation: Invocation, given: str, flag: str) -> Cluster:
     """A second cluster, closed when the command ends."""
     from klog.client.cluster import Cluster
 
-    cluster = await Cluster.connect(bootstrap, source=flag, timeout_s=invocation.timeout_s)
+    servers = await invocation.other_servers(given, flag)
+    cluster = await Cluster.connect(servers, source=flag, timeout_s=invocation.timeout_s)
     invocation.closing.push_async_callback(cluster.close)
     return cluster

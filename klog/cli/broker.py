@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,10 +14,15 @@ from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_brokers
+from klog.cli.progress import counting
 from klog.config import BrokerConfig, read_properties
 from klog.errors import UsageError
 from klog.render import Report
+from klog.render.counts import counted
 from klog.render.log_lines import log_to_stderr
+
+if TYPE_CHECKING:
+    from klog.admin.brokers import BrokerStop
 
 PROCESSES_MAX = 256
 
@@ -153,7 +159,7 @@ def _level(invocation: Invocation) -> int:
     return logging.DEBUG if invocation.shared.verbose else logging.INFO
 
 
-@broker.command("stop", rows="klog.admin.brokers:BrokerStopped", changes=True)
+@broker.command("stop", rows="klog.admin.brokers:BrokerStopped", asks=True, changes=True)
 async def stop(
     invocation: Invocation,
     id: BrokerId,
@@ -162,19 +168,30 @@ async def stop(
         typer.Option("--wait", metavar="DURATION", parser=duration, help="Time limit (30s).", show_default=False),
     ] = 30.0,
 ) -> Report:
-    """Shut a broker down: transfer its leaderships, then flush and close its logs."""
-    from klog.admin import brokers
+    """Shut a broker down: transfer its leaderships, then flush and close its logs.
 
-    stopped = await brokers.stop_broker(await invocation.cluster(), id, wait_s=wait)
+    Asks first where partitions have no other in-sync replica, while other brokers are alive; a protected cluster always
+    asks.
+    """
+    from klog.admin import brokers
+    from klog.admin.undo import no_way_back
+
+    cluster = await invocation.cluster()
+    planned = await brokers.preview_stop(cluster, id)
+    consequence = f"{_outage([planned])}; {no_way_back('broker-stop')}"
+    preview = Report(invocation.command, brokers.BrokerStop, [planned])
+    stops_part = planned.offline > 0 and len(await cluster.brokers()) > 1
+    invocation.confirm(f"Stop broker {id}", preview, consequence=consequence, everywhere=stops_part)
+    async with counting(invocation, "brokers", 1) as count:
+        count.about = f"broker {id} shuts down"
+        stopped = await brokers.stop_broker(cluster, id, wait_s=wait)
     return invocation.report([stopped], failed=not stopped.stopped)
 
 
-@broker.command("restart", rows="klog.admin.broker_restart:BrokerRestarted", changes=True)
+@broker.command("restart", rows="klog.admin.broker_restart:BrokerRestarted", asks=True, changes=True)
 async def restart(
     invocation: Invocation,
-    ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[ID]...", min=0, help="The brokers, in this order.")
-    ] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", min=0, help="The brokers, in this order.")] = None,
     host: Annotated[str | None, typer.Option("--host", metavar="HOST", help="All brokers on this host.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All brokers, host by host, the controller last.")] = False,
     wait: Annotated[
@@ -189,6 +206,7 @@ async def restart(
     A broker is restarted only when every partition that it shares with others is in sync. It moves its leaderships,
     stops, starts again, and is in sync again before the next one is restarted. If one does not succeed, the
     following ones are left alone. Partitions without another replica are not served during their broker's restart.
+    Asks first on a protected cluster.
     """
     from klog.admin import broker_restart, brokers
 
@@ -198,14 +216,27 @@ async def restart(
     chosen = ids or (
         await brokers.brokers_on(cluster, host) if host is not None else await broker_restart.every_broker(cluster)
     )
+    planned = await broker_restart.preview_restart(cluster, chosen)
+    preview = Report(invocation.command, brokers.BrokerStop, planned)
+    question = f"Restart {counted(len(planned), 'broker')}"
+    invocation.confirm(question, preview, consequence=_outage(planned), everywhere=False)
     rows = []
-    async for row in broker_restart.restart_brokers(cluster, chosen, wait_s=wait):
-        rows.append(row)
-        if row.restarted and len(rows) < len(chosen):
-            invocation.say(f"broker {row.broker} has restarted; broker {chosen[len(rows)]} is next")
+    async with counting(invocation, "brokers", len(chosen)) as count:
+        async for row in broker_restart.restart_brokers(cluster, chosen, wait_s=wait, count=count):
+            rows.append(row)
+            if row.restarted and len(rows) < len(chosen):
+                invocation.say(f"broker {row.broker} has restarted; broker {chosen[len(rows)]} is next")
     left = chosen[len(rows) :]
     footer = f"not restarted: {', '.join(map(str, left))}" if left else None
     return invocation.report(rows, failed=not rows[-1].restarted, footer=footer)
+
+
+def _outage(planned: Sequence[BrokerStop]) -> str:
+    led, offline = (sum(getattr(one, name) for one in planned) for name in ("leaders", "offline"))
+    moved = f"leaders change in {counted(led - offline, 'partition')}"
+    if not offline:
+        return moved
+    return f"{moved}; {counted(offline, 'partition')} not served until it is back: no other replica is in sync"
 
 
 @broker.command("list", rows="klog.admin.brokers:BrokerRow")
@@ -222,11 +253,12 @@ async def list_brokers(
 
 
 @broker.command("describe", rows="klog.admin.brokers:BrokerRow")
-async def describe(invocation: Invocation, id: BrokerId) -> list[Any]:
-    """Show one broker."""
+async def describe(invocation: Invocation, id: BrokerId) -> Report:
+    """Show one broker, and its listeners: whether messages go out by sendfile, or klog encrypts them."""
     from klog.admin import brokers
 
-    return [await brokers.describe_broker(await invocation.cluster(), id)]
+    row = await brokers.describe_broker(await invocation.cluster(), id)
+    return invocation.report([row], notes=tuple(f"listener {one}" for one in row.listeners or ()))
 
 
 @broker.command("config", rows="klog.admin.brokers:BrokerSetting")

@@ -10,6 +10,7 @@ import typer
 from klog.cli.command import top_command
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
+from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
@@ -64,9 +65,12 @@ async def check(
             target.zookeeper,
             subjects or (),
             max_lag=max_lag,
+            source=target.source,
             wait_s=wait or 0.0,
             timeout_s=invocation.timeout_s,
             locate=last_addresses,
+            home=klog_home(),
+            security=target.security,
         )
     except KlogError as error:
         if not nagios or error.exit_code != 1:

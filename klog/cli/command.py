@@ -85,6 +85,8 @@ class KlogCommand(PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing and self._asks_for_schema(ctx, args):
             self._show_schema(ctx)
+        if self.traits.value_optional is not None:
+            args = _with_empty_value(args, *self.traits.value_optional)
         with _naming(ctx):
             surplus = super().parse_args(ctx, args)
         if surplus and not ctx.resilient_parsing:
@@ -145,6 +147,20 @@ class KlogCommand(PlainHelp, TyperCommand):
                 for one in found:
                     formatter.write(f"  {one.line}\n")
                     formatter.write_text(f"    {one.purpose}")
+
+
+def _with_empty_value(args: list[str], short: str, long: str) -> list[str]:
+    """``tail orders -f`` and ``tail -f -e orders``, where ``-f`` has a value: what follows it is a flag, or nothing.
+
+    A format may begin with a dash; it has a ``%``.
+    """
+    flags_end = args.index("--") if "--" in args else len(args)
+    found = []
+    for at, word in enumerate(args):
+        follower = args[at + 1] if at + 1 < len(args) else "-"
+        is_alone = at < flags_end and word == short and follower.startswith("-") and "%" not in follower
+        found.append(f"{long}=" if is_alone else word)
+    return found
 
 
 class KlogGroup(PlainHelp, TyperGroup):
@@ -228,15 +244,21 @@ def top_command(name: str, **traits: Any) -> Callable[[CommandFunction], TopComm
 
 
 def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
-    """typer's command for a function: the function's parameters, and the shared flags behind them."""
+    """typer's command for a function: the function's parameters, and the global flags behind them."""
 
     def callback(ctx: typer.Context, **values: Any) -> None:
         from klog.cli.invocation import perform
 
         perform(ctx, function, traits, values)
 
-    own = list(map(_completed, list(inspect.signature(function, eval_str=True).parameters.values())[1:]))
-    shared = [_completed(parameter) for group in traits.flag_groups() for parameter in flags.parameters(group)]
+    own = list(map(completed, list(inspect.signature(function, eval_str=True).parameters.values())[1:]))
+    has_properties = any(parameter.name == "properties" for parameter in own)
+    shared = [
+        completed(parameter)
+        for group in traits.flag_groups()
+        for parameter in flags.parameters(group)
+        if not (has_properties and parameter.name == "connect_by")
+    ]
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     callback.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
@@ -256,16 +278,15 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
     return command
 
 
-def _completed(parameter: inspect.Parameter) -> inspect.Parameter:
+def completed(parameter: inspect.Parameter) -> inspect.Parameter:
     """With what completes its values, by their name, unless it has that by itself."""
     kind, *notes = (getattr(parameter.annotation, "__metadata__", ()) and get_args(parameter.annotation)) or (None,)
     for number, note in enumerate(notes):
         completer = BY_FLAG.get(parameter.name) or COMPLETERS.get(getattr(note, "metavar", None) or "")
         is_other_id = isinstance(note, OptionInfo) and parameter.name in OTHER_IDS
         if completer is not None and note.autocompletion is None and not is_other_id:
-            completed = copy(note)
-            completed.autocompletion = completer
-            notes[number] = completed
+            notes[number] = copy(note)
+            notes[number].autocompletion = completer
             return parameter.replace(annotation=Annotated[(kind, *notes)])
     return parameter
 

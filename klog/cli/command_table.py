@@ -56,17 +56,28 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("broker", "klog.cli.broker", "broker", "Start, stop, list and configure brokers.", CLUSTER, ("brokers",)),
     Entry("reassign", "klog.cli.reassign", "reassign", "Move replicas; change the replication factor.", CLUSTER),
+    Entry("acl", "klog.cli.acl", "acl", "Permissions: list, add, remove, check.", CLUSTER, ("acls",)),
+    Entry(
+        "quota", "klog.cli.quota", "quota", "Quotas of users and client ids: list, set, remove.", CLUSTER, ("quotas",)
+    ),
     Entry("election", "klog.cli.election", "election", "Elect leaders on request.", CLUSTER, ("elections",)),
     Entry("zookeeper", "klog.cli.zookeeper", "zookeeper", "Run the embedded ZooKeeper server.", CLUSTER),
     Entry("zk", "klog.cli.zk", "zk", "Show the content of ZooKeeper.", CLUSTER),
     Entry("registry", "klog.cli.registry", "registry", "Rebuild lost registries from the brokers' disks.", CLUSTER),
+    Entry("security", "klog.cli.security", "security", "Close a cluster: certificates, users, permissions.", CLUSTER),
+    Entry("user", "klog.cli.user", "user", "Users: names and passwords (SCRAM).", CLUSTER, ("users",)),
     Entry("verify", "klog.cli.verify", "verify", "Verify that all replicas hold the same bytes.", TOOLS),
     Entry("report", "klog.cli.report", "report", "Write a page about the cluster.", TOOLS),
     Entry("lost", "klog.cli.lost", "lost", "Messages that truncation and recovery have set aside.", TOOLS),
     Entry("mirror", "klog.cli.mirror", "mirror", "Mirror topics of clusters into another.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Export messages to files with Spark.", TOOLS, ("exports",)),
+    Entry(
+        "stream", "klog.cli.stream", "stream", "Compute on topics as messages come, with Spark.", TOOLS, ("streams",)
+    ),
+    Entry("sql", "klog.cli.sql", "sql", "Ask topics and exports by Spark SQL.", TOOLS),
     Entry("schema", "klog.cli.schema", "schema", "Avro schemas by id: register, check, serve.", TOOLS, ("schemas",)),
     Entry("audit", "klog.cli.audit", "audit", "Compare what producers sent with what arrived.", TOOLS),
+    Entry("demo", "klog.cli.demo", "demo", "Run whole deployments on this machine.", TOOLS),
     Entry("perf", "klog.cli.perf", "perf", "Measure throughput and latency.", TOOLS),
     Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; needs no broker.", TOOLS, ("logs",)),
     Entry(

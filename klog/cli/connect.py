@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.cli.session import Address
 from klog.cli.target import Target
-from klog.client.cluster import Cluster
+from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
+from klog.client.servers import Servers, security_of, zookeeper_of
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NoSuchThing, UsageError, WrongCluster
 from klog.render.visible import for_stream
 
@@ -17,13 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from contextlib import AsyncExitStack
 
-    from klog.cli.shared_flags import SharedFlags
+    from klog.cli.global_flags import GlobalFlags
     from klog.coordination.zookeeper import ZooKeeper
     from klog.net.other_end import OtherEnd
-
-CONNECT_TIMEOUT_S = 3.0
-"""How long connecting may take a server, whatever ``--timeout`` says; all servers are tried."""
-
+    from klog.security.client_security import ClientSecurity
 
 SILENT_S = 1.0
 """A broker that answers at all has done so by then, hardly ever later."""
@@ -35,7 +33,7 @@ SERVERS_ASKED = 5
 class Connecting(Protocol):
     """What connecting takes of an invocation: which cluster, how patiently, and what closes the connections."""
 
-    shared: SharedFlags
+    shared: GlobalFlags
     closing: AsyncExitStack
     session: ZooKeeper | None
 
@@ -59,8 +57,8 @@ async def open_cluster(invocation: Connecting, *, client_id: str | None = None) 
     bootstrap = await bootstrap_servers(invocation)
     target, kept = invocation.target, invocation.shared.session
     if kept is not None and not invocation.shared.trace:
-        address = Address(bootstrap, target.source, invocation.timeout_s, client_id)
-        cluster = await kept.cluster(address, target.cluster_id)
+        address = Address(bootstrap, target.source, invocation.timeout_s, client_id, target.security)
+        cluster = await _or_what_answers(kept.cluster(address, target.cluster_id), bootstrap, target.source)
     else:
         connecting = Cluster.connect(
             bootstrap,
@@ -124,8 +122,12 @@ async def _with_brokers(invocation: Connecting, target: Target) -> Target:
             f"no broker is registered in ZooKeeper {target.zookeeper}",
             hint="start one with `klog broker start` or `klog up`",
         )
-    addresses = ",".join(f"{entry.broker.host}:{entry.broker.port}" for entry in live)
-    found = replace(target, bootstrap=addresses, cluster_id=await asyncio.to_thread(_cluster_id, session))
+    addresses = brokers.client_addresses(live, target.security.protocol)
+    found = replace(
+        target,
+        bootstrap=Servers(addresses, target.security, session.access),
+        cluster_id=await asyncio.to_thread(_cluster_id, session),
+    )
     invocation.retarget(found)
     return found
 
@@ -136,7 +138,8 @@ async def _with_zookeeper(invocation: Connecting, target: Target) -> Target:
     cluster = await open_cluster(invocation)
     for row in await brokers.list_brokers(cluster):
         if row.zookeeper is not None:
-            found = replace(target, zookeeper=row.zookeeper, cluster_id=await cluster.cluster_id())
+            at = zookeeper_of(cluster.bootstrap, row.zookeeper)
+            found = replace(target, zookeeper=at, cluster_id=await cluster.cluster_id())
             invocation.retarget(found)
             return found
     raise NoSuchThing(
@@ -148,7 +151,7 @@ async def _with_zookeeper(invocation: Connecting, target: Target) -> Target:
 async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: str, source: str) -> Cluster:
     """The connection; CannotConnect names what listens there instead of a broker.
 
-    Where nothing has answered for `SILENT_S`, that is asked meanwhile: it would add half a second to the three.
+    Where nothing has answered for `SILENT_S`, that is asked meanwhile: else it would take half a second more.
     """
     connection = asyncio.ensure_future(connecting)
     asking: asyncio.Future[list[tuple[str, int, OtherEnd | None]]] | None = None
@@ -159,7 +162,7 @@ async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: 
         return await connection
     except CannotConnect as error:
         found = await (asking or _other_ends(bootstrap, source))
-        raise _by_what_answers(found, error) from None
+        raise _by_what_answers(found, error, security_of(bootstrap)) from None
     finally:
         for task in (connection, asking):
             if task is not None:
@@ -176,31 +179,61 @@ async def _other_ends(bootstrap: str, source: str) -> list[tuple[str, int, Other
     return [(host, port, what) for (host, port), what in zip(servers, found, strict=True)]
 
 
-def _by_what_answers(found: Sequence[tuple[str, int, OtherEnd | None]], error: CannotConnect) -> CannotConnect:
+def _by_what_answers(
+    found: Sequence[tuple[str, int, OtherEnd | None]], error: CannotConnect, security: ClientSecurity
+) -> CannotConnect:
+    """``security``: how this client connects."""
     from klog.net.other_end import OtherEnd
 
     for host, port, what in found:
+        if what is OtherEnd.TLS:
+            if security.is_encrypted:  # the error says why it fails
+                continue
+            return CannotConnect(
+                f"{host}:{port} speaks TLS, and this client does not",
+                hint="--client-config FILE with security.protocol=SSL or SASL_SSL; see docs/security.md",
+            )
         if what is not None:
             use = f"use --zookeeper {host}:{port}" if what is OtherEnd.ZOOKEEPER else "brokers speak Kafka's protocol"
             return CannotConnect(f"{host}:{port} is {what}, not a broker", hint=use)
     return error
 
 
-async def _if_a_broker_answers(servers: Sequence[tuple[str, int]], error: CannotConnect) -> CannotConnect:
-    """The error, which names a broker that listens there instead of a ZooKeeper."""
-    from klog.net.channel import Channel
-    from klog.net.other_end import ASKED_S
+async def _not_a_zookeeper(address: str, error: CannotConnect) -> CannotConnect:
+    """The error; one that names what listens there instead of a ZooKeeper, where that says what it is."""
+    from klog.coordination.connect_string import ConnectString
+    from klog.coordination.zookeeper_access import access_of
 
-    for host, port in servers[:SERVERS_ASKED]:
-        try:
-            channel = await Channel.connect(host, port, connect_timeout_s=ASKED_S, timeout_s=ASKED_S)
-        except KlogError:
-            continue
+    is_encrypted = access_of(address).context is not None
+    servers = ConnectString.parse(address).servers[:SERVERS_ASKED]
+    found = await asyncio.gather(*(_instead_of_a_zookeeper(host, port, is_encrypted) for host, port in servers))
+    return next((one for one in found if one is not None), error)
+
+
+async def _instead_of_a_zookeeper(host: str, port: int, is_encrypted: bool) -> CannotConnect | None:
+    """``is_encrypted``: this client speaks TLS."""
+    from klog.net.channel import Channel
+    from klog.net.other_end import ASKED_S, OtherEnd, other_end
+
+    try:
+        channel = await Channel.connect(host, port, connect_timeout_s=ASKED_S, timeout_s=ASKED_S)
+    except KlogError:
+        what = await other_end(host, port)
+    else:
         await channel.close()
         return CannotConnect(
             f"{host}:{port} is a broker, not a ZooKeeper", hint=f"use --bootstrap-server {host}:{port}"
         )
-    return error
+    if what is OtherEnd.HTTP:
+        return CannotConnect(
+            f"{host}:{port} is {what}, not a ZooKeeper", hint="the usual port of ZooKeeper is 2181: -z HOST:2181"
+        )
+    if what is OtherEnd.TLS and not is_encrypted:
+        return CannotConnect(
+            f"{host}:{port} speaks TLS, and this client does not",
+            hint="--client-config FILE with zookeeper.ssl.client.enable=true; see docs/security.md",
+        )
+    return None
 
 
 async def _session(invocation: Connecting, address: str, *, create_chroot: bool = False) -> ZooKeeper:
@@ -213,7 +246,10 @@ async def _session(invocation: Connecting, address: str, *, create_chroot: bool 
 
     kept = invocation.shared.session
     if kept is not None and not invocation.shared.trace and not create_chroot:
-        invocation.session = await kept.zookeeper(address, invocation.timeout_s, CONNECT_TIMEOUT_S)
+        try:
+            invocation.session = await kept.zookeeper(address, invocation.timeout_s, CONNECT_TIMEOUT_S)
+        except CannotConnect as error:
+            raise await _not_a_zookeeper(address, error) from None
         return invocation.session
     session = ZooKeeper(
         address,
@@ -225,7 +261,7 @@ async def _session(invocation: Connecting, address: str, *, create_chroot: bool 
     try:
         await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False, create_chroot=create_chroot)
     except CannotConnect as error:
-        raise await _if_a_broker_answers(session.address.servers, error) from None
+        raise await _not_a_zookeeper(address, error) from None
     invocation.closing.push_async_callback(asyncio.to_thread, session.stop)
     invocation.session = session
     return session

@@ -8,14 +8,14 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import topic_names
+from klog.cli.name_cache import topics_and_partitions
 from klog.render import Report
 from klog.render.counts import counted
 
 election = Noun("election", "Elect leaders on request.")
 
 
-@election.command("preferred", rows="klog.admin.elections:ElectionRow", changes=True)
+@election.command("preferred", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True)
 async def preferred(
     invocation: Invocation,
     names: Annotated[
@@ -23,14 +23,20 @@ async def preferred(
         typer.Argument(
             metavar="TOPIC|TOPIC-P",
             help="Only these topics and partitions; all topics if not given.",
-            autocompletion=topic_names,
+            autocompletion=topics_and_partitions,
         ),
     ] = None,
 ) -> Report:
     """Elect the preferred leader of each partition, the first of its replicas, if it is in sync."""
-    from klog.admin.elections import elect_preferred
+    from klog.admin import elections
 
-    rows = await elect_preferred(await invocation.cluster(), names or ())
+    cluster = await invocation.cluster()
+    if invocation.shared.dry_run:
+        planned = await elections.preview_preferred(cluster, names or ())
+        moved = sum(row.old != row.new for row in planned)
+        what = f"elect the preferred leader in {counted(moved, 'partition')}"
+        return invocation.report(planned, footer=f"dry run, nothing changed: {what}")
+    rows = await elections.elect_preferred(cluster, names or ())
     changed = sum(row.old != row.new for row in rows)
     failed = sum(row.error is not None for row in rows)
     if not changed and not failed:

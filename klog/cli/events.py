@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from klog.cli.absent import check_there
 from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.conversion import did_you_mean
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.name_cache import group_names, topic_names
-from klog.errors import UsageError
+from klog.cli.name_cache import event_kinds, group_names, topic_names
+from klog.errors import KlogError, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
 
@@ -41,7 +42,10 @@ async def events(
         int | None, typer.Option("--broker", metavar="ID", min=0, help="Only what concerns this broker.")
     ] = None,
     kinds: Annotated[
-        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind, such as leader-elected.")
+        list[str] | None,
+        typer.Option(
+            "--kind", metavar="KIND", help="Only this kind, such as leader-elected.", autocompletion=event_kinds
+        ),
     ] = None,
     since: Annotated[
         str, typer.Option("--since", metavar="POS", help=f"Start position; a day ago ({SINCE}) if not given.")
@@ -52,6 +56,8 @@ async def events(
 
     Brokers write their events to the topic `klog.events`, which keeps them for a week. `-o jsonl` shows each event as
     it was written.
+
+    The exit code is 1 if there are no events because the topic, group or broker does not exist.
     """
     from klog.tools import events as reading
 
@@ -71,9 +77,15 @@ async def events(
         )
     if follow and invocation.shared.output is None and not is_terminal(sys.stdout):
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
+    invocation.has_shown = follow
     chosen = reading.EventFilter(topic, partition, group, broker, tuple(kinds or ()))
     found: list[Any] = []
     cluster = await invocation.cluster()
+    if follow:
+        try:
+            await check_there(invocation, topic=topic, group=group, broker=broker)
+        except KlogError as error:  # it may still come
+            invocation.say("; ".join(filter(None, [error.message, error.hint])))
     work = reading.read_events(
         cluster,
         chosen,
@@ -87,6 +99,8 @@ async def events(
     except asyncio.CancelledError:
         if not follow:
             raise
+    if not follow and not found:
+        await check_there(invocation, topic=topic, group=group, broker=broker)
     if follow or invocation.output is Format.JSONL:
         return None
     return invocation.report(found)
@@ -97,6 +111,8 @@ def _shower(invocation: Invocation, found: list[Any], *, follow: bool) -> Any:
     from klog.tools.events import row
 
     def line(event: Event) -> None:
+        if not follow:
+            found.append(None)  # counted: a long output is not kept
         sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 

@@ -1,6 +1,6 @@
 """Examples of every command: for ``--help``, the man pages and the reference, which load this only then.
 
-A line is a command line and, behind ``#``, what it is for. ``tests/cli/test_examples.py`` runs each of them.
+A line is a command line and, behind ``#``, what it is for. ``tests/cli/example_lines.py`` says where each is run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 TEXT = r"""
 klog up --brokers 3 -d  # Start ZooKeeper and three brokers in the background.
+klog up --secure -d  # A closed cluster: TLS, users, permissions.
 klog up --processes 4  # Four brokers under one parent, to use four cores.
 klog up --dir /tmp/try --port 19092  # Run one broker on another port, with its data in a folder of your choice.
 klog down  # Stop the local cluster.
@@ -22,6 +23,8 @@ klog lag billing --only-lagging  # Show where a group is behind.
 klog why clicks-0  # Show why a partition is in trouble, or who leads it.
 klog why group billing  # Show why a group does not move.
 klog why message clicks-0 3  # Show what became of a message.
+klog why denied alice  # Show what a user was denied, and the rule that decides.
+klog why throttled alice  # Show for which quota a user's clients had to wait, and how to lift it.
 klog events --since @-1h --topic clicks  # Show what happened to a topic within the last hour.
 klog events --kind leader-elected -o jsonl  # Elections of the last day, for a program.
 klog top  # Watch brokers, topics and groups.
@@ -43,6 +46,7 @@ klog replay clicks orders --from @-1h  # Copy the messages of the last hour into
 klog where clicks 3 -p 0  # Show in which file of which broker a message is.
 klog topic create views -p 8 -X retention.ms=7d  # Create a topic with eight partitions that keeps a week.
 klog topic create views --like clicks  # Create a topic with the partitions and settings of another.
+klog topic create views --like clicks --dry-run  # Show what would be created.
 klog topic list  # List topics.
 klog topic list 'click*' -o json  # Those that match, for a program.
 klog topic describe clicks  # Show leader, replicas and offsets of each partition.
@@ -74,6 +78,7 @@ klog broker start --config server.properties  # Start it by Kafka's configuratio
 klog broker start --processes 4 --id 1 --dir /var/lib/klog --zookeeper zk1:2181/klog  # Four brokers, one a core.
 klog broker restart --host kafka-1  # Restart the brokers of a host, one at a time.
 klog broker restart --all --wait 5m  # Restart every broker, with at most five minutes for each.
+klog broker stop 3 --dry-run  # Show how many partitions change their leader or lose it.
 klog broker stop 3  # Stop a broker after its leaderships have moved.
 klog broker list  # List live brokers.
 klog broker describe 1  # Show one broker.
@@ -82,9 +87,34 @@ klog reassign plan --topics clicks --brokers 1 --file plan.json  # Plan moves, a
 klog reassign execute plan.json --dry-run  # Show what a plan would move.
 klog reassign status  # Show moves in progress.
 klog reassign cancel  # Take all moves in progress back.
+klog security init --dir closed --host broker-1  # Write certificates, settings and the first users of a closed cluster.
+klog security users --dir closed  # Write the first users into ZooKeeper, before the first broker starts.
+klog security zookeeper --client-config closed/client.properties --dry-run  # Show which znodes are not closed.
+klog security add server.properties --dir closed --port 9093  # Put a secured listener beside the open one.
+klog security close server.properties --dir closed  # Leave the secured listener alone in a broker's settings.
+klog user add carol --generate  # Add a user with a drawn password.
+klog user list  # List the users that can log in.
+klog user passwd carol --password-file password.txt  # Change a user's password.
+klog user delete carol  # Delete a user, after a question.
+klog acl add alice read topic:clicks  # Allow a user to read a topic.
+klog acl add alice read group:billing  # Allow it to read as a group.
+klog acl add 'User:*' write topic:views --prefixed  # Everybody may write to topics whose names begin so.
+klog acl add alice all topic:orders --deny --host 10.0.0.7  # Deny a user everything from one address.
+klog acl list  # List the ACLs.
+klog acl list topic:clicks -o json  # Those that are about a topic, for a program.
+klog acl remove alice read topic:clicks  # Remove an ACL.
+klog acl check alice write topic:clicks  # Show whether a user may write, and which rule decides.
+klog quota set producer_byte_rate=20MB/s --user alice  # All clients of a user together write this much to a broker.
+klog quota set consumer_byte_rate=5MB/s request_percentage=20 --default-client  # What each client id may take.
+klog quota set connection_creation_rate=20/s --ip 10.0.0.7  # How many connections may come from an address.
+klog quota list  # List the quotas.
+klog quota list --user alice -o json  # Those of a user, for a program.
+klog quota check alice app  # Which quotas apply to a client id of a user.
+klog quota remove producer_byte_rate --user alice  # Remove one quota.
 klog election preferred  # Give each partition back to its preferred leader.
 klog election preferred clicks-0  # Only this one.
 klog zookeeper start --dir /var/lib/zookeeper  # Start a ZooKeeper server.
+klog zookeeper start --dir /var/lib/zookeeper --listen 0.0.0.0 --tls closed  # Others reach it by TLS.
 klog zookeeper status  # Show whether it answers.
 klog zookeeper stop --dir /var/lib/zookeeper  # Stop it.
 klog zk brokers  # Show the broker registry.
@@ -97,6 +127,7 @@ klog zk ls /brokers  # List the children of a znode.
 klog zk tree /brokers/topics  # Show znodes as a tree.
 klog zk get /controller  # Show a znode's data.
 klog zk stat /controller  # Show its metadata.
+klog zk acl /brokers  # Show who may change it.
 klog zk find /brokers ids  # Find znodes by name.
 klog zk grep /brokers/topics partitions  # Find znodes by their data.
 klog zk diff /brokers/topics/clicks /brokers/topics/orders  # Compare two parts of the tree.
@@ -120,6 +151,14 @@ klog export list root  # List its batches.
 klog export compact root --dry-run  # Show which small files would become large ones.
 klog export gc root --dry-run  # Show what a killed run left.
 klog export report root --to export.html  # Write a page about an export.
+klog stream run views.py --from 'views:json=country string' --to topic:totals  # Compute a stream that a file describes.
+klog stream submit views.py --from views --to topic:totals --master spark://host:7077 --state /shared  # On a cluster.
+klog stream list  # Show the streams of this machine, and whether they run.
+klog stream status totals  # Show a stream's lag, its last batch and its state.
+klog stream stop totals  # Let a stream end after its batch; it goes on where it stopped.
+klog stream remove totals  # Remove a stream that does not run, with its checkpoint.
+klog sql 'select partition, count(*) from clicks group by partition'  # Ask a topic by Spark SQL.
+klog sql 'select * from clicks where offset >= 4711' -c 10 -o json  # Some of its messages, for a program.
 klog export submit clicks --master spark://host:7077 --to s3a://lake/clicks  # Run it on a Spark cluster.
 klog schema register clicks-value clicks.avsc  # Register a schema.
 klog schema list  # List subjects and versions.
@@ -130,9 +169,12 @@ klog schema delete clicks-value  # Delete the versions of a subject.
 klog schema serve --port 8081  # Serve the Schema Registry API.
 klog audit run clicks --no-publish  # Count messages of clients against those in the log.
 klog audit report clicks  # Show what was counted.
+klog demo figure3  # Run the paper's Figure 3 on this machine until Ctrl-C, and look at its page.
+klog demo figure3 --small --chaos 2 --seed 7  # Two minutes of faults, in small; exit 1 if a message is lost or doubled.
 klog perf produce clicks --messages 1000  # Measure how fast messages are written.
 klog perf consume clicks --messages 1000  # Measure how fast they are read.
 klog perf latency clicks --messages 20  # Measure the time from producer to consumer.
+klog perf paper --messages 2000 --limit 2s  # Run the experiment of the Kafka paper with fewer messages.
 klog log dump data/clicks-0  # Show the batches of a partition's files, without a broker.
 klog log dump data/clicks-0 --messages --from 3 --to 9  # Show messages in files as JSON Lines.
 klog log verify data/clicks-0  # Check every batch.

@@ -89,6 +89,16 @@ ClientConfig = Annotated[
         rich_help_panel=GLOBAL_PANEL,
     ),
 ]
+ConnectBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X",
+        "--property",
+        metavar="NAME=VALUE",
+        help="A setting of the connection, under Kafka's name: security.protocol, sasl.*, ssl.*.",
+        rich_help_panel=GLOBAL_PANEL,
+    ),
+]
 Timeout = Annotated[
     float | None,
     typer.Option(
@@ -156,10 +166,11 @@ def connection(
     zookeeper: ZooKeeperFlag = None,
     profile: Profile = None,
     client_config: ClientConfig = None,
+    connect_by: ConnectBy = None,
     timeout: Timeout = None,
     trace: Trace = False,
 ) -> None:
-    """The flags of commands that talk to a cluster."""
+    """The flags of commands that talk to a cluster. A command with a ``-X`` for more has that in place of this one."""
 
 
 def output(output: Output = None, no_header: NoHeader = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
@@ -174,6 +185,10 @@ def output_long(
 
 def question(yes: Yes = False, confirm: Confirm = None, dry_run: DryRun = False) -> None:
     """The flags of commands that ask first."""
+
+
+def preview(dry_run: DryRun = False) -> None:
+    """The flag of other commands that show what they would do."""
 
 
 def parameters(group: Callable[..., Any]) -> list[inspect.Parameter]:

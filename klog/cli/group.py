@@ -19,12 +19,11 @@ from klog.cli.arguments import (
     regular_expression,
 )
 from klog.cli.command import Noun, TopCommand
-from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_groups
 from klog.cli.traits import Traits
 from klog.cli.undo import change_notes, write_undo
-from klog.cli.watching import check_watchable, watch_rows
+from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.errors import BrokerNotAvailable, CannotConnect, Refused, UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -83,7 +82,7 @@ async def describe(invocation: Invocation, name: Group) -> Report:
         f"protocol {found.protocol}" if found.protocol else "no members have joined yet",
         *([f"generation {found.generation}, coordinated by {by}"] if found.generation is not None else []),
         f"offsets in {counted(found.partitions, 'partition')} of {counted(len(found.topics), 'topic')}: "
-        f"`klog group lag {found.group}`",
+        f"`klog group lag {shlex.quote(found.group)}`",
     ]
     return invocation.report(rows, footer=", ".join(words))
 
@@ -111,11 +110,8 @@ async def lag(
     total: Annotated[
         bool, typer.Option("--total", help="Show sums instead of partitions: by topic, by group and in total.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C; in a pipe as JSON Lines.")] = False,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="DURATION", parser=limit, help="With --watch: refresh interval (2s)."),
-    ] = None,
+    watch: Watch = False,
+    every: Every = None,
 ) -> Report | None:
     """Show the lag of groups: in messages (exact), in bytes and in time.
 
@@ -270,7 +266,7 @@ async def rename(
     return invocation.report(plan.rows, footer=f"group {name} is now {target}")
 
 
-@group.command("copy", rows=CHANGES, changes=True)
+@group.command("copy", rows=CHANGES, changes=True, dry_run=True)
 async def copy(
     invocation: Invocation,
     name: Group,
@@ -283,6 +279,8 @@ async def copy(
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_copy(cluster, session, name, target)
     await rewinding.refuse_members(session, [target])
+    what = f"copy the offsets of group {name} in {counted(len(plan.rows), 'partition')} to {target}"
+    invocation.end_dry_run(what, invocation.report(plan.rows))
     await rewinding.carry_out(cluster, session, plan, actor=here())
     return invocation.report(plan.rows, footer=f"offsets of group {name} copied to {target}")
 

@@ -1,6 +1,6 @@
 """One run of one command: its cluster, its output, its questions, its exit code.
 
-``perform`` is what happens around every command function: it reads the shared flags, runs the function (in an event
+``perform`` is what happens around every command function: it reads the global flags, runs the function (in an event
 loop where it is async), shows what it returns and turns errors into a message and an exit code.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import stat
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +21,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from klog.cli import error_report, interrupt
+from klog.cli.connect_by import connect_by
 from klog.cli.flags import DEFAULT_TIMEOUT_S
-from klog.cli.shared_flags import SharedFlags
-from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.other_cluster import other_servers, profile_of_other
+from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve, secured
 from klog.cli.traits import Traits, command_name
 from klog.errors import UsageError
 from klog.render import Format, Report, render
@@ -30,6 +33,7 @@ from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile
+    from klog.cli.progress import Measured
     from klog.client.client_config import ClientConfig
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
@@ -41,13 +45,19 @@ class Invocation:
 
     command: str
     traits: Traits
-    shared: SharedFlags
+    shared: GlobalFlags
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     session: ZooKeeper | None = None
     """The command's one session with ZooKeeper, once it has needed it."""
     line_is_drawn: bool = False
+    measured: Measured | None = None
+    """What shows how far the command is, while it counts something."""
+    has_shown: bool = False
+    """Rows were shown, or are about to be as they come: nothing has to say that the command is at work."""
     client_config: ClientConfig | None = None
     """The file of ``--client-config``."""
+    connect_by: Mapping[str, str] = field(default_factory=dict)
+    """What ``-X`` says of the connection."""
     _target: Target | None = None
 
     # --- output
@@ -61,6 +71,17 @@ class Invocation:
     def timeout_s(self) -> float:
         """The bound of each wait for an answer."""
         return self.shared.timeout if self.shared.timeout is not None else DEFAULT_TIMEOUT_S
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether a person looks at such a line, and at it alone: a program behind a pipe may draw there, too."""
+        shared = self.shared
+        if shared.quiet or shared.trace or self.output.is_structured or not is_terminal(sys.stderr):
+            return False
+        try:
+            return not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+        except (OSError, ValueError):  # stdout is closed, or not a file
+            return True
 
     def draw_line(self, text: str) -> None:
         """A line on the terminal behind stderr that the next one replaces."""
@@ -100,6 +121,7 @@ class Invocation:
     def show(self, report: Report, *, out: TextIO | None = None) -> int:
         """Write a report to stdout in the chosen format, and its notes to stderr; the exit code that it asks for."""
         self.clear_line()
+        self.has_shown = True
         stream = sys.stdout if out is None else out
         header, screen = not self.shared.no_header, self.shared.screen
         if screen is not None and screen.takes(self.output) and out is None and is_terminal(stream):
@@ -115,13 +137,13 @@ class Invocation:
 
     # --- which cluster
 
-    def take_client_config(self, own: SharedFlags) -> None:
+    def take_client_config(self, own: GlobalFlags) -> None:
         """Read the file of ``--client-config``: it has what flags leave out. ``own``: the command's flags."""
         from klog.client.client_config import read_client_config
 
         path = self.shared.client_config
         assert path is not None
-        self.client_config = found = read_client_config(path)
+        self.client_config = found = read_client_config(path, more=self.connect_by)
         for note in found.notes:
             self.warn(note)
         beside = own if own.client_config is not None else self.shared
@@ -143,7 +165,7 @@ class Invocation:
             flags = TargetFlags(
                 self.shared.bootstrap_server, self.shared.zookeeper, self.shared.profile, self.shared.address_source
             )
-            self._target = resolve(flags, os.environ, klog_home())
+            self._target = secured(resolve(flags, os.environ, klog_home()), self.client_config, self.connect_by)
             self.detail(f"cluster: {self._target}")
             if self.traits.changes and not self.shared.dry_run:
                 self.check_may_change()
@@ -160,6 +182,10 @@ class Invocation:
         from klog.cli import connect
 
         return await connect.bootstrap_servers(self)
+
+    async def other_servers(self, given: str, flag: str) -> str:
+        """The servers of a second cluster, which a flag gives: addresses, or a profile as ``@NAME``."""
+        return await other_servers(given, flag, self.timeout_s)
 
     async def zookeeper(self) -> ZooKeeper:
         """A session with the cluster's ZooKeeper, closed when the command ends."""
@@ -181,49 +207,69 @@ class Invocation:
 
     def check_may_change(self, other: str | None = None) -> None:
         """UsageError where the profile is read-only. For commands that change the cluster only sometimes; the others
-        declare it (``Traits.changes``). ``other``: the addresses of another cluster, which is the one to change."""
-        profile = self.profile if other is None else profile_of_addresses(other)
+        declare it (``Traits.changes``). ``other``: another cluster, as `other_servers` takes it, which is the one to
+        change."""
+        profile = self.profile if other is None else profile_of_other(other)
         if profile is not None and profile.read_only:
             raise UsageError(
                 f"profile {profile.name} is read-only, and `klog {self.command.replace('.', ' ')}` changes the cluster",
                 hint=f"klog profile set {profile.name} read_only=false",
             )
 
-    def confirm(self, question: str, preview: Report | None = None) -> None:
-        """Ask before something that cannot be taken back; returns only where the answer is yes.
-
-        ``--dry-run`` shows the preview on stdout and ends the command with 0; ``--yes`` goes on without a question;
-        if stdin is not a terminal it exits with 2, and with 1 if the answer is no. On a protected cluster the answer is
-        the profile's name, and ``--yes`` needs ``--confirm`` with it.
-        """
+    def end_dry_run(self, what: str, preview: Report | None = None) -> None:
+        """With ``--dry-run``: show the preview on stdout, say what would be done, and end the command with 0. Otherwise
+        it returns."""
         if self.shared.dry_run:
             if preview is not None:
                 self.show(preview)
-            self.say(f"dry run, nothing changed: {question}")
+            self.say(f"dry run, nothing changed: {what}")
             raise typer.Exit(0)
-        profile = self.profile if self.traits.connects else None
+
+    def confirm(
+        self,
+        question: str,
+        preview: Report | None = None,
+        *,
+        consequence: str = "",
+        everywhere: bool = True,
+        of: Profile | None = None,
+    ) -> None:
+        """Ask before something that loses or stops something; returns only where the answer is yes.
+
+        ``consequence``: what comes of it, and whether it can be taken back; it follows the cluster in the question.
+        ``--dry-run`` ends the command (`end_dry_run`); ``--yes`` goes on without a question; if stdin is not a terminal
+        it exits with 2, and with 1 if the answer is no. On a protected cluster the answer is the profile's name, and
+        ``--yes`` needs ``--confirm`` with it. ``everywhere`` False: only a protected cluster asks. ``of``: the profile
+        of the cluster that is meant, where the command connects to none.
+        """
+        consequence = consequence and f"; {consequence}"
+        self.end_dry_run(question + consequence, preview)
+        profile = self.profile if self.traits.connects else of
         protected = profile.name if profile is not None and profile.protected else None
         if self.shared.confirm is not None and (profile is None or self.shared.confirm != profile.name):
             named = f"profile {profile.name}" if profile is not None else "a cluster without a profile"
             raise UsageError(f"--confirm {self.shared.confirm}: the command would act on {named}")
+        if protected is None and not everywhere:
+            return
         if self.shared.yes:
             if protected is not None and self.shared.confirm is None:
                 raise UsageError(
                     f"profile {protected} is protected: --yes is not enough", hint=f"add --confirm {protected}"
                 )
             return
-        where = f" on {self.target.title}" if self.traits.connects else ""
+        question += (f" on {self.target.title}" if self.traits.connects else "") + consequence
         if not is_terminal(sys.stdin):
             words = "--yes" if protected is None else f"--yes --confirm {protected}"
             raise error_report.NeedsAnswer(
-                f"{question}{where}: confirmation needed, but stdin is not a terminal; add {words}",
+                f"{question}: confirmation needed, but stdin is not a terminal; add {words}",
                 hint="--dry-run shows what would be done",
             )
+        self.clear_line()
         if preview is not None:
             render(preview, Format.TABLE, sys.stderr, terminal=is_terminal(sys.stderr))
         with interrupt.raising():
             wanted = "[y/N]" if protected is None else f"It is protected; type {protected} to go on:"
-            sys.stderr.write(for_stream(f"{question}{where}? {wanted} ", sys.stderr))
+            sys.stderr.write(for_stream(f"{question}? {wanted} ", sys.stderr))
             sys.stderr.flush()
             answer = sys.stdin.readline()
         granted = answer.strip().lower() in ("y", "yes") if protected is None else answer.strip() == protected
@@ -249,15 +295,17 @@ def is_terminal(stream: Any) -> bool:
 
 def perform(ctx: typer.Context, function: Callable[..., Any], traits: Traits, values: dict[str, Any]) -> None:
     """Run a command function with all that is around it; raises ``typer.Exit`` with the exit code where it is not 0."""
-    own = SharedFlags(**{name: values.pop(name) for name in traits.shared_names() if name in values})
+    own = GlobalFlags(**{name: values.pop(name) for name in traits.global_names() if name in values})
     outer = ctx.find_root().obj
-    shared = own.over(outer) if isinstance(outer, SharedFlags) else own
+    shared = own.over(outer) if isinstance(outer, GlobalFlags) else own
     invocation = Invocation(command_name(ctx), traits, shared)
     # What matters of a command is in its error or its rows; klog's own log lines are a server's.
     logging.basicConfig(level=logging.WARNING if shared.verbose else logging.ERROR, format="%(levelname)s %(message)s")
     if traits.own_interrupt:
         interrupt.leave_to_command()
     try:
+        if traits.connects:
+            invocation.connect_by = connect_by(shared.connect_by, values)
         if shared.client_config is not None and traits.connects:
             invocation.take_client_config(own)
         code = _finish(invocation, _run(invocation, function, values))
@@ -279,6 +327,8 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
 
     import asyncio  # 40 ms that `klog up` need not pay
 
+    has_rows_at_the_end = invocation.traits.rows is not None and not invocation.traits.own_interrupt
+
     async def run() -> tuple[Any, bool]:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
@@ -288,7 +338,12 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
 
         with interrupt.cancelling(cancel) as interrupted:
             try:
-                async with invocation.closing:
+                async with AsyncExitStack() as around:
+                    if has_rows_at_the_end and invocation.can_draw:
+                        from klog.cli.progress import at_work
+
+                        await around.enter_async_context(at_work(invocation))
+                    await around.enter_async_context(invocation.closing)
                     result = await function(invocation, **values)
             except (asyncio.CancelledError, Exception):
                 if interrupted():

@@ -65,7 +65,7 @@ async def show(
     return 1 if useless else 0
 
 
-@lost.command("replay", rows="klog.tools.quarantine_replay:ReplayedRow", changes=True)
+@lost.command("replay", rows="klog.tools.quarantine_replay:ReplayedRow", changes=True, dry_run=True)
 async def replay(
     invocation: Invocation,
     topic: Topic,
@@ -86,6 +86,8 @@ async def replay(
     rows = await quarantine.choose(
         cluster, topic, partitions=all_partitions(partitions), broker=broker, from_address=from_address
     )
+    count = counted(sum(row.messages or 0 for row in rows), "message")
+    invocation.end_dry_run(f"send {count} to {target}", Report(invocation.command, quarantine.LostRow, rows))
     done = await quarantine_replay.replay(cluster, rows, target)
     messages = sum(row.messages for row in done)
     return invocation.report(done, footer=f"{counted(messages, 'message')} sent to {target}; the set-aside copies stay")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from klog import __version__
-from klog.cli import flags, metrics_page, requests_page, settings_page
+from klog.cli import flags, metrics_page, permissions_page, requests_page, settings_page
 from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
 from klog.cli.command_table import ENTRIES, Entry
 from klog.cli.examples import Example, examples_of
@@ -32,9 +32,9 @@ the local cluster that `klog up` runs. Both addresses come from the same source;
 other. If both are given, their cluster ids are compared, and a mismatch is an error.
 
 Profiles: `klog profile add NAME -B HOST:PORT` gives a cluster a name; `klog profile use NAME` makes it the current one.
-On a protected profile a command that asks wants the profile's name as the answer, and --yes needs --confirm NAME. On a
-read-only profile a command that changes the cluster is refused with exit code 2 before it sends anything. Both hold
-also if the cluster is given by one of the profile's addresses.
+On a protected profile a command that asks wants the profile's name as the answer, and --yes needs --confirm NAME; some
+commands ask there alone, such as broker restart. On a read-only profile a command that changes the cluster is refused
+with exit code 2 before it sends anything. Both hold also if the cluster is given by one of the profile's addresses.
 
 Output: Data goes to stdout; progress, questions, warnings and summaries go to stderr. Tables are aligned text, never
 truncated in a pipe, with `-` for unknown values. JSON is {"_command", "_version", "rows"} with the columns as keys in
@@ -66,7 +66,7 @@ class Page:
     text: tuple[str, ...]
     arguments: tuple[tuple[str, str], ...]
     own_flags: tuple[tuple[str, str], ...]
-    shared_flags: tuple[tuple[str, str], ...]
+    global_flags: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
     examples: tuple[Example, ...]
 
@@ -125,6 +125,7 @@ def pages() -> dict[str, str]:
     found[settings_page.PATH] = settings_page.page()
     found[metrics_page.PATH] = metrics_page.page()
     found[requests_page.PATH] = requests_page.page()
+    found[permissions_page.PATH] = permissions_page.page()
     return found
 
 
@@ -174,7 +175,7 @@ def _man_command(one: Page) -> Iterator[str]:
         yield ".PP"
         yield _roff("Columns: " + " ".join(one.columns) + _column_notes(one))
     yield from _man_examples(one.examples)
-    common = ", ".join(left.split(" ")[0].rstrip(",") for left, _ in one.shared_flags)
+    common = ", ".join(left.split(" ")[0].rstrip(",") for left, _ in one.global_flags)
     yield ".PP"
     yield _roff(f"Common flags: {common}.")
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klog.cli.command import top_command
-from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
-from klog.cli.watching import check_watchable, watch_rows
+from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.errors import KlogError
 from klog.render import Report
 from klog.render.counts import counted
@@ -28,11 +27,8 @@ async def metrics(
     broker: Annotated[
         int | None, typer.Option("--broker", metavar="ID", min=0, help="Only the metrics of this broker.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C; in a pipe as JSON Lines.")] = False,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="DURATION", parser=limit, help="With --watch: refresh interval (2s)."),
-    ] = None,
+    watch: Watch = False,
+    every: Every = None,
 ) -> Report | None:
     """Show the metrics of brokers over their own port; no metrics port is needed.
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from klog.cli import flags
-from klog.cli.arguments import Properties, regular_expression, settings
+from klog.cli.arguments import MostRate, Properties, regular_expression
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
-from klog.config import units
-from klog.errors import BrokerNotAvailable, UsageError
+from klog.cli.name_values import settings
+from klog.cli.other_cluster import METAVAR, PROFILE, other_servers, registered_servers
+from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
+from klog.errors import UsageError
 from klog.render import Format, Report, render
 from klog.render.counts import counted
+from klog.security.client_security import OPEN
 from klog.signals import StopRequest
 
 if TYPE_CHECKING:
@@ -33,11 +36,9 @@ async def mirror(
     invocation: Invocation,
     sources: Annotated[
         list[str] | None,
-        typer.Option("--source", metavar="HOST:PORT,...", help="A cluster to copy from."),
+        typer.Option("--source", metavar=METAVAR, help="A cluster to copy from."),
     ] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="HOST:PORT,...", help="The cluster to copy into.")
-    ] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar=METAVAR, help="The cluster to copy into.")] = None,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,10 +64,7 @@ async def mirror(
             "--producer-config", "--producer.config", metavar="FILE", help="The target, by its producer.properties."
         ),
     ] = None,
-    rate: Annotated[
-        units.Rate | None,
-        typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
-    ] = None,
+    rate: MostRate = None,
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
         typer.Option(
@@ -99,6 +97,7 @@ async def mirror(
         bool, typer.Option("--offsets", help="Only show the group offsets of the sources and of the target.")
     ] = False,
     timeout: flags.Timeout = None,
+    client_config: flags.ClientConfig = None,
 ) -> Report | int | None:
     """Copy topics of one or more clusters into another, each message exactly once, until stopped.
 
@@ -113,7 +112,8 @@ async def mirror(
 
     The config files of 0.8's MirrorMaker are taken: --consumer-config for each source (with zookeeper.connect, its
     brokers are looked up there), --producer-config for the target. Its settings and those of -X are the producer's; for
-    a klog cluster as the target only compression.type has an effect.
+    a klog cluster as the target only compression.type has an effect. --client-config has what all of them have in
+    common, such as how to connect; the settings of a cluster's own file go before it.
 
     With --groups, the offsets that these groups have committed in the sources are translated and committed in the
     target every 5 s: the offset in the target of the first message copied from that position or from behind it. The
@@ -129,10 +129,17 @@ async def mirror(
             f"--output {invocation.shared.output.value} is for a single report, and the mirror shows many",
             hint="-o jsonl",
         )
-    files = [_config(invocation, path) for path in consumer_configs or ()]
-    into_file = None if producer_config is None else _config(invocation, producer_config)
-    whence_addresses = [*(sources or ()), *(_address(file) for file in files)]
-    target = target or (None if into_file is None else _address(into_file))
+    common = client_config or invocation.shared.client_config
+    base = None if common is None else _config(invocation, common)
+    if base is not None and (base.bootstrap or base.zookeeper):
+        invocation.warn(f"{base.path}: its addresses have no effect, since --source and --target name the clusters")
+    files = [_config(invocation, path, base) for path in consumer_configs or ()]
+    into_file = base if producer_config is None else _config(invocation, producer_config, base)
+    whence_addresses = [*(_reached_by(one, base) for one in sources or ()), *(_address(file) for file in files)]
+    if target is not None:
+        target = _reached_by(target, base)
+    elif into_file is not None and into_file is not base:
+        target = _address(into_file)
     for missing, flag in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
         if not missing:
             raise UsageError(f"{flag} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
@@ -141,8 +148,9 @@ async def mirror(
     for expression in exclude or ():
         regular_expression(expression, "--exclude")
     assert target is not None
-    resets = {file.given["auto.offset.reset"] for file in files if file.given.get("auto.offset.reset")}
-    named = {file.given["group.id"] for file in files if file.given.get("group.id")}
+    reading = files or ([] if base is None else [base])
+    resets = {file.given["auto.offset.reset"] for file in reading if file.given.get("auto.offset.reset")}
+    named = {file.given["group.id"] for file in reading if file.given.get("group.id")}
     if len(named) > 1 and group is None:
         raise UsageError(f"the config files name several groups: {', '.join(sorted(named))}", hint="--group NAME")
     client = {**({} if into_file is None else into_file.producer()), **settings(properties)}
@@ -167,10 +175,10 @@ async def mirror(
         for one in whence_addresses:  # the group's progress is committed there
             invocation.check_may_change(one)
 
-    async def side(address: str, role: str) -> ClusterEndpoint:
-        one = await ClusterEndpoint(
-            address, role, timeout_s=timeout or flags.DEFAULT_TIMEOUT_S, note=invocation.say
-        ).open()
+    async def side(given: str, role: str) -> ClusterEndpoint:
+        timeout_s = timeout or flags.DEFAULT_TIMEOUT_S
+        servers = await other_servers(given, f"--{role}", timeout_s)
+        one = await ClusterEndpoint(servers, role, timeout_s=timeout_s, note=invocation.say).open()
         invocation.closing.push_async_callback(one.close)
         return one
 
@@ -195,34 +203,35 @@ async def mirror(
     return screen.last()
 
 
-def _config(invocation: Invocation, path: Path) -> ClientConfig:
+def _config(invocation: Invocation, path: Path, base: ClientConfig | None = None) -> ClientConfig:
     from klog.client.client_config import read_client_config
 
-    found = read_client_config(path)
+    found = read_client_config(path, base=base)
     for note in found.notes:
         invocation.warn(note)
     return found
 
 
+def _reached_by(servers: str, base: ClientConfig | None) -> str:
+    """The servers, connected to as the common file says; a profile says so itself."""
+    from klog.client.servers import Servers
+
+    if base is None or servers.startswith(PROFILE):
+        return servers
+    return Servers(servers, base.security or OPEN, base.access or OPEN_ACCESS)
+
+
 def _address(config: ClientConfig) -> str:
     """The brokers of a file: those that it names, or those that its ZooKeeper knows."""
+    from klog.client.servers import Servers
+
+    security, access = config.security or OPEN, config.access or OPEN_ACCESS
     if config.bootstrap is not None:
-        return config.bootstrap
+        return Servers(config.bootstrap, security, access)
     if config.zookeeper is None:
         raise UsageError(f"{config.path} has neither bootstrap.servers nor zookeeper.connect")
-    from klog.cli.connect import CONNECT_TIMEOUT_S
-    from klog.coordination import brokers
-    from klog.coordination.zookeeper import ZooKeeper
-
-    session = ZooKeeper(config.zookeeper, operation_timeout_s=flags.DEFAULT_TIMEOUT_S)
-    session.start(CONNECT_TIMEOUT_S, patient=False)
-    try:
-        live = brokers.live(session)
-    finally:
-        session.stop()
-    if not live:
-        raise BrokerNotAvailable(f"no broker is registered in ZooKeeper {config.zookeeper}, of {config.path}")
-    return ",".join(f"{one.broker.host}:{one.broker.port}" for one in live)
+    servers = ZooKeeperServers(config.zookeeper, access)
+    return registered_servers(servers, security, flags.DEFAULT_TIMEOUT_S, str(config.path))
 
 
 class _Screen:

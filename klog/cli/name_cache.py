@@ -1,8 +1,9 @@
-"""What completes by itself: names of topics, groups, brokers, acts and znodes, from a small cache; and what is fixed.
+"""What completes by itself: names of topics, partitions, groups, brokers, acts and znodes, from a small cache; and what
+is fixed.
 
 Completion must not hurt: it asks no broker, prints nothing and offers nothing where it does not know. The names are
-those that the last ``klog topic list``, ``klog group list``, ``klog broker list``, ``klog acts list``, ``klog zk ls``
-or shell saw of the same cluster.
+those that the last ``klog topic list``, ``klog topic trash``, ``klog group list``, ``klog broker list``, ``klog acts
+list``, ``klog zk ls`` or shell saw of the same cluster.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import typer
@@ -17,12 +19,17 @@ import typer
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
 from klog.cli.traits import command_name
 from klog.errors import KlogError
+from klog.event_kinds import EVENT_KINDS
 
 CACHED_NAMES_MAX = 10_000
 """Longer lists do not help anyone who completes a name."""
 ACTS_KEPT = 100
 """More are too many to choose from."""
 POSITIONS = ("start", "end", "@-1h", "@-1d", "+10", "-10")
+QUOTAS = (
+    *("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
+    "connection_creation_rate",
+)
 ZNODES = (
     *(
         "/admin",
@@ -36,6 +43,18 @@ ZNODES = (
     ),
     *("/controller_epoch", "/klog"),
 )
+
+
+SUBJECTS = {
+    "topic": "topics",
+    "partition": "partitions",
+    "group": "groups",
+    "broker": "brokers",
+    "message": "partitions",
+    "denied": "",
+    "throttled": "",
+}
+"""What ``klog why`` takes first, and the names that follow."""
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -52,6 +71,32 @@ def broker_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     """The known brokers, by id; in a list, the one behind the last comma."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{one}" for one in _names(ctx, "brokers", last)]
+
+
+def topics_and_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The known topics, and ``T-P`` of each of their partitions."""
+    return [*_names(ctx, "topics", incomplete), *_names(ctx, "partitions", incomplete)]
+
+
+def deleted_topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The topics that are known to wait in the trash."""
+    return _names(ctx, "trash", incomplete)
+
+
+def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What ``klog why`` can explain: the kind first, or the name alone."""
+    before = ctx.params.get("subject") or []
+    if len(before) == 1:
+        return _names(ctx, SUBJECTS.get(before[0], ""), incomplete)
+    if before:
+        return []
+    names = [name for kind in ("topics", "groups", "brokers", "partitions") for name in _names(ctx, kind, incomplete)]
+    return list(dict.fromkeys((*(word for word in SUBJECTS if word.startswith(incomplete)), *names)))
+
+
+def event_kinds(incomplete: str) -> list[str]:
+    """Kinds of event."""
+    return [kind for kind in EVENT_KINDS if kind.startswith(incomplete)]
 
 
 def act_ids(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -84,6 +129,12 @@ def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return [f"{name}=" for name in names if name.startswith(incomplete)]
 
 
+def quota_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """With the sign behind them where a value follows."""
+    sign = "=" if ctx.info_name == "set" else ""
+    return [f"{name}{sign}" for name in QUOTAS if name.startswith(incomplete)]
+
+
 def positions(incomplete: str) -> list[str]:
     """Places in a log."""
     return [one for one in POSITIONS if one.startswith(incomplete)]
@@ -112,7 +163,7 @@ COMPLETERS: Mapping[str, Callable[..., list[str]]] = {
 
 def _names(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
     try:
-        flags = TargetFlags(*(ctx.params.get(name) for name in ("bootstrap_server", "zookeeper", "profile")))
+        flags = TargetFlags(*(_given(ctx, name) for name in ("bootstrap_server", "zookeeper", "profile")))
         target = resolve(flags, os.environ, klog_home())
         names = json.loads(_cache_file(target, kind).read_text("utf-8"))
         return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]
@@ -120,9 +171,28 @@ def _names(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
         return []  # whatever it is, the person who typed <Tab> does not want to read about it
 
 
-def remember_topics(target: Target, names: Iterable[str]) -> None:
-    """Keep the names for the next completion; a home that cannot be written is not an error."""
-    _remember(target, "topics", names)
+def _given(ctx: typer.Context, name: str) -> str | None:
+    """A flag's value: behind the command, or else before its noun."""
+    value: str | None = ctx.params.get(name)
+    return value if value is not None else ctx.find_root().params.get(name)
+
+
+def remember_topics(target: Target, partitions: Mapping[str, int]) -> None:
+    """Keep the names, each with its number of partitions, for the next completion; a home that cannot be written is not
+    an error."""
+    _remember(target, "topics", partitions)
+    names = (f"{topic}-{number}" for topic, count in partitions.items() for number in range(count))
+    _remember(target, "partitions", islice(names, CACHED_NAMES_MAX))
+
+
+def remember_trash(target: Target, names: Iterable[str]) -> None:
+    """As `remember_topics`, of deleted ones."""
+    _remember(target, "trash", names)
+
+
+def remember_deleted(target: Target, names: Iterable[str]) -> None:
+    """They came to the trash; what was known to be there stays."""
+    _remember(target, "trash", {*_remembered(target, "trash"), *names})
 
 
 def remember_groups(target: Target, names: Iterable[str]) -> None:
@@ -142,12 +212,15 @@ def remember_acts(target: Target, act_ids: Iterable[str]) -> None:
 
 def remember_znodes(target: Target, paths: Iterable[str]) -> None:
     """As `remember_topics`, of znodes; what was known stays."""
+    _remember(target, "znodes", {*_remembered(target, "znodes"), *paths})
+
+
+def _remembered(target: Target, kind: str) -> list[str]:
     try:
-        known = json.loads(_cache_file(target, "znodes").read_text("utf-8"))
+        known = json.loads(_cache_file(target, kind).read_text("utf-8"))
     except (OSError, ValueError):
         known = []
-    before = [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
-    _remember(target, "znodes", {*before, *paths})
+    return [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
 
 
 def _remember(target: Target, kind: str, names: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ import typer
 from klog.cli.arguments import Group, Partitions, Topic, all_partitions, position
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.cli.progress import counting
 from klog.errors import Refused, UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
@@ -135,7 +136,9 @@ async def import_(
     named = f"group {plans[0].group}" if len(plans) == 1 else f"{len(plans)} groups"
     invocation.confirm(f"Import offsets of {named}: {summary}", invocation.report(changed))
     kept = []
-    for plan in plans:
-        kept.append(write_undo(invocation, plan))
-        await rewinding.carry_out(cluster, session, plan, actor=here())
+    async with counting(invocation, "groups", len(plans)) as done:
+        for plan in plans:
+            kept.append(write_undo(invocation, plan))
+            await rewinding.carry_out(cluster, session, plan, actor=here())
+            done.done += 1
     return invocation.report(changed, footer=summary, notes=change_notes(invocation, *kept))

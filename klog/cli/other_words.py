@@ -18,6 +18,7 @@ COMMANDS = {
     "kafka-reassign-partitions": "reassign",
     "kafka-check-reassignment-status": "reassign status",
     **dict.fromkeys(("kafka-leader-election", "kafka-preferred-replica-election"), "election preferred"),
+    "kafka-acls": "acl",
     "kafka-replica-verification": "verify replicas",
     "kafka-dump-log": "log dump",
     "kafka-log-dirs": "broker describe",

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 import typer
 
 from klog.cli import error_report
-from klog.cli.arguments import Properties, Topic, Topics, settings
+from klog.cli.arguments import MostRate, Properties, Topic, Topics
 from klog.cli.command import Noun
 from klog.cli.error_report import EXIT_FAILED
+from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
+from klog.cli.name_values import settings
+from klog.cli.progress import Done, progress
 from klog.config import units
 from klog.errors import UsageError
+from klog.render import Report
 from klog.render.counts import counted
 
-perf = Noun("perf", "Measure the cluster: produce, consume and end-to-end latency.")
+perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency, the paper's experiment.")
 
 Acks = Annotated[
     Literal["0", "1", "all"],
@@ -31,10 +38,6 @@ MessageSize = Annotated[
 ]
 Threads = Annotated[
     int, typer.Option("--threads", metavar="N", min=1, max=64, help="Number of clients, each in a thread.")
-]
-MostRate = Annotated[
-    units.Rate | None,
-    typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
 ]
 Csv = Annotated[
     bool, typer.Option("--csv", help="One line with the header of 0.8's tools; with --no-header without it.")
@@ -88,9 +91,10 @@ async def produce(
     )
     perf_produce.check_load(load)
     cluster = await invocation.cluster()
-    row = await perf_produce.produce(
-        cluster, topics, load, interrupted=lambda row: _ignore(_show(invocation, row, csv))
-    )
+    async with _counting(invocation, messages) as begun:
+        row = await perf_produce.produce(
+            cluster, topics, load, interrupted=lambda row: _ignore(_show(invocation, row, csv)), begun=begun
+        )
     return _show(invocation, row, csv)
 
 
@@ -118,15 +122,18 @@ async def consume(
     _check(invocation, csv)
     if not 1 <= fetch_size <= perf_consume.FETCH_BYTES_MAX:
         raise UsageError(f"--fetch-size must be between 1 and {perf_consume.FETCH_BYTES_MAX}, got {fetch_size}")
-    row = await perf_consume.consume(
-        await invocation.cluster(),
-        topics,
-        messages=messages,
-        fetch_size=fetch_size,
-        threads=threads,
-        librdkafka=settings(properties),
-        interrupted=lambda row: _ignore(_show(invocation, row, csv)),
-    )
+    cluster = await invocation.cluster()
+    async with _counting(invocation, messages) as begun:
+        row = await perf_consume.consume(
+            cluster,
+            topics,
+            messages=messages,
+            fetch_size=fetch_size,
+            threads=threads,
+            librdkafka=settings(properties),
+            interrupted=lambda row: _ignore(_show(invocation, row, csv)),
+            begun=begun,
+        )
     if messages is not None and row.messages < messages:
         invocation.say(f"the topics have only {counted(row.messages, 'message')}")
     return _show(invocation, row, csv)
@@ -163,10 +170,62 @@ async def latency(
         librdkafka=settings(properties),
     )
     perf_latency.check_load(load)
-    row = await perf_latency.latency(
-        await invocation.cluster(), topic, load, interrupted=lambda row: _ignore(_show(invocation, row, csv))
-    )
+    cluster = await invocation.cluster()
+    async with _counting(invocation, messages) as begun:
+        row = await perf_latency.latency(
+            cluster, topic, load, interrupted=lambda row: _ignore(_show(invocation, row, csv)), begun=begun
+        )
     return _show(invocation, row, csv)
+
+
+@perf.command("paper", rows="klog.tools.perf.paper:PaperRow", changes=True)
+async def paper(
+    invocation: Invocation,
+    messages: Annotated[
+        int, typer.Option("--messages", metavar="N", min=1, help="Number of messages of each line, as the paper's.")
+    ] = 10_000_000,
+    limit_s: Annotated[
+        float, typer.Option("--limit", metavar="DURATION", parser=limit, help="Most time for each line.")
+    ] = 15.0,
+) -> Report:
+    """Run the experiment of the paper's section 5: producers at a batch of 1 and of 50, and consumers.
+
+    Messages of 200 bytes, to one partition, by librdkafka and by klog.Producer and klog.Consumer, which are the
+    paper's own. Its topics are deleted with their messages at the end, and after Ctrl-C. Two lines' messages are on
+    disk at most: 5 GB for 10 million and one replica. `scripts/paper` of the sources has Kafka, ActiveMQ and RabbitMQ
+    beside it.
+    """
+    from klog.tools.perf import paper as perf_paper
+
+    cluster = await invocation.cluster()
+    await cluster.metadata()
+    zookeeper = await invocation.zookeeper() if cluster.is_klog else None
+    if zookeeper is None:
+        invocation.say("the cluster is not klog: klog.Consumer cannot read from it, its line is left out")
+    rows: list[Any] = []
+
+    def show(row: Any) -> None:
+        rows.append(row)
+        client, batch = row.client, "" if row.batch_messages is None else f" at batch {row.batch_messages}"
+        invocation.detail(f"{client}{batch}: {row.messages_per_s:,.0f} messages/s")
+
+    try:
+        async with progress(invocation, lambda: Done(len(rows), None), unit="measurements"):
+            await perf_paper.paper(
+                cluster, zookeeper, messages=messages, limit_s=limit_s, show=show, say=invocation.say
+            )
+    except asyncio.CancelledError:
+        invocation.show(invocation.report(rows))
+        raise
+    return invocation.report(rows)
+
+
+@asynccontextmanager
+async def _counting(invocation: Invocation, total: int | None) -> AsyncIterator[Callable[[Callable[[], int]], None]]:
+    """Show progress while inside, by what is handed over that counts the messages so far."""
+    counts: list[Callable[[], int]] = []
+    async with progress(invocation, lambda: Done(counts[0](), total) if counts else None, unit="messages"):
+        yield counts.append
 
 
 def _check(invocation: Invocation, csv: bool) -> None:
@@ -177,6 +236,7 @@ def _check(invocation: Invocation, csv: bool) -> None:
 def _show(invocation: Invocation, row: Any, csv: bool) -> int:
     if not csv:
         return invocation.show(invocation.report([row]))
+    invocation.clear_line()
     if not invocation.shared.no_header:
         sys.stdout.write(row.CSV_HEADER + "\n")
     sys.stdout.write(row.csv + "\n")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 import typer
 
-from klog.cli.arguments import Properties, Topic, pairs, settings
+from klog.cli.arguments import MostRate, Properties, Topic
 from klog.cli.command import top_command
 from klog.cli.error_report import EXIT_FAILED
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_values import pairs, settings
 from klog.cli.progress import Done, progress
-from klog.config import units
 from klog.errors import KlogError, UsageError
 from klog.render.counts import counted
 
@@ -117,10 +117,7 @@ async def produce(
     batch_messages: Annotated[
         int | None, typer.Option("--batch-messages", metavar="N", min=1, help="Most messages per batch.")
     ] = None,
-    rate: Annotated[
-        units.Rate | None,
-        typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
-    ] = None,
+    rate: MostRate = None,
     give_up_after: Annotated[
         float | None,
         typer.Option(
@@ -140,9 +137,12 @@ async def produce(
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
     audit: Annotated[
-        bool,
-        typer.Option("--audit", help="Stamp each message with host and time, and publish counts for `klog audit`."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--audit/--no-audit",
+            help="Stamp each message with host and time, and publish counts for `klog audit` [klog.audit.enable].",
+        ),
+    ] = None,
     properties: Properties = None,
 ) -> int:
     """Write messages from stdin or files to a topic.

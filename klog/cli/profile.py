@@ -17,7 +17,7 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import profile_names
 from klog.cli.target import HOME_FILE, PROFILE_VARIABLE, PROJECT_FILE, TargetFlags, klog_home, resolve
-from klog.errors import KlogError, NoSuchThing, UsageError
+from klog.errors import KlogError, NoSuchThing, Refused, UsageError
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ async def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new profile.")],
     bootstrap_server: flags.BootstrapServer = None,
     zookeeper: flags.ZooKeeperFlag = None,
+    client_config: flags.ClientConfig = None,
     timeout: flags.Timeout = None,
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", metavar="ID", help="The id that the cluster must have.")
@@ -102,7 +103,8 @@ async def add(
     """Write a profile for the cluster of -B or -z.
 
     The cluster is asked for its id, which is written with the addresses: commands then refuse a cluster that has
-    another id at these addresses. If the cluster does not answer, the profile is written without an id.
+    another id at these addresses. If the cluster does not answer, the profile is written without an id. The file of
+    --client-config is how commands connect to it.
     """
     from klog.admin import profiles
 
@@ -114,7 +116,7 @@ async def add(
         raise UsageError(f"there is a profile {name!r} in {known.file}", hint=f"klog profile set {name} KEY=VALUE")
     if cluster_id is None:
         try:
-            cluster_id = await _cluster_id(invocation, bootstrap_server, zookeeper, timeout)
+            cluster_id = await _cluster_id(invocation, bootstrap_server, zookeeper, client_config, timeout)
         except UsageError:
             raise
         except (KlogError, OSError) as error:
@@ -123,6 +125,7 @@ async def add(
         "bootstrap_server": bootstrap_server,
         "zookeeper": zookeeper,
         "cluster_id": cluster_id,
+        "client_config": None if client_config is None else str(client_config.absolute()),
         "colour": colour,
         "protected": protected or None,
         "read_only": read_only or None,
@@ -132,10 +135,22 @@ async def add(
 
 
 async def _cluster_id(
-    invocation: Invocation, bootstrap_server: str | None, zookeeper: str | None, timeout: float | None
+    invocation: Invocation,
+    bootstrap_server: str | None,
+    zookeeper: str | None,
+    client_config: Path | None,
+    timeout: float | None,
 ) -> str | None:
-    shared = replace(invocation.shared, bootstrap_server=bootstrap_server, zookeeper=zookeeper, timeout=timeout)
+    shared = replace(
+        invocation.shared,
+        bootstrap_server=bootstrap_server,
+        zookeeper=zookeeper,
+        client_config=client_config,
+        timeout=timeout,
+    )
     asking = Invocation(invocation.command, invocation.traits, shared)
+    if client_config is not None:
+        asking.take_client_config(shared)
     async with asking.closing:
         return await (await asking.cluster()).cluster_id()
 
@@ -149,7 +164,8 @@ def set_keys(
         typer.Argument(
             metavar="KEY=VALUE",
             help="bootstrap_server, zookeeper, cluster_id, colour, "
-            "protected (true or false), read_only. KEY= removes the key.",
+            "protected (true or false), read_only, client_config, password_command, token_command. "
+            "KEY= removes the key.",
         ),
     ],
 ) -> Report:
@@ -175,9 +191,18 @@ def use(
 
     if (name is None) == (not none):
         raise UsageError("give either NAME or --none")
+    home = klog_home() / HOME_FILE
+    path = Path.cwd() / PROJECT_FILE if project else home
     if name is not None:
-        _profiles().named(name, "argument NAME")
-    profiles.use(Path.cwd() / PROJECT_FILE if project else klog_home() / HOME_FILE, name)
+        chosen = _profiles().named(name, "argument NAME")
+        if not project and name not in profiles.read_file(home).profiles:
+            raise Refused(
+                f"profile {name!r} is in {chosen.file}, and other folders do not know it",
+                hint=f"klog profile use {name} --project makes it the one of this project",
+            )
+        if project and chosen.file != home:
+            path = chosen.file  # a nearer file would hide the profile
+    profiles.use(path, name)
     in_use = _in_use()
     if in_use != name:
         why = (

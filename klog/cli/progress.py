@@ -1,39 +1,96 @@
-"""How far a long command is, on a terminal: done, in all, rate, time left; in a pipe nothing.
+"""How far a command is, on a terminal: done, in all, rate, time left; in a pipe nothing.
 
-One line on stderr, redrawn in place, from the second second on. A line that `Invocation.say` writes takes its place.
+One line on stderr, redrawn in place. A command that counts its work says so by `progress`, and is shown from the second
+second on; of one that counts nothing `at_work` shows since when it runs, as long as it has shown no row. A line that
+`Invocation.say` writes takes its place, and what the command shows or asks.
+
+rich could redraw the line, which is a dozen lines here. It would not shorten the rest: what is measured, when it is
+shown, and klog's own way to write sizes, rates and durations.
 """
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NamedTuple
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import NamedTuple, Protocol
 
-from klog.cli.invocation import Invocation, is_terminal
+from klog.render.counts import Count
 from klog.render.value_texts import count_text, duration_text, size_text
 
 QUIET_S = 1.0
 """What is over by then shows nothing."""
+AT_WORK_S = 2.0
+"""And where nothing is counted, by then."""
 EVERY_S = 0.25
 
 
 class Done(NamedTuple):
-    """How much is done, of how much; None: not known yet."""
+    """How much is done, of how much; None: not known yet. ``about``: what is done now, for a person."""
 
     done: float
     total: float | None
+    about: str = ""
+
+
+class Measured(NamedTuple):
+    """What a command counts, where it does; ``unit``: ``bytes``, or what is counted."""
+
+    measure: Callable[[], Done | None]
+    unit: str
+
+
+class Drawing(Protocol):
+    """What is taken of an invocation: where to draw, and what else it shows."""
+
+    measured: Measured | None
+    has_shown: bool
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether a person looks at the line."""
+        ...
+
+    def draw_line(self, text: str) -> None:
+        """Draw it in place of the one before."""
+        ...
+
+    def clear_line(self) -> None:
+        """Take it away."""
+        ...
 
 
 @asynccontextmanager
-async def progress(invocation: Invocation, measure: Callable[[], Done | None], *, unit: str) -> AsyncIterator[None]:
+async def progress(invocation: Drawing, measure: Callable[[], Done | None], *, unit: str) -> AsyncIterator[None]:
     """Show progress while inside. ``unit``: ``bytes``, or what is counted; ``measure`` is asked on the event loop."""
-    if invocation.shared.quiet or not is_terminal(sys.stderr):
+    before, invocation.measured = invocation.measured, Measured(measure, unit)
+    try:
+        async with at_work(invocation):
+            yield
+    finally:
+        invocation.measured = before
+
+
+@asynccontextmanager
+async def counting(invocation: Drawing, unit: str, total: int | None = None) -> AsyncIterator[Count]:
+    """Show what is counted while inside."""
+    count = Count()
+    count.total = total
+    async with progress(invocation, lambda: Done(count.done, count.total, count.about), unit=unit):
+        yield count
+
+
+@asynccontextmanager
+async def at_work(invocation: Drawing) -> AsyncIterator[None]:
+    """Show that the command is at work while inside, and how far it is where it measures that."""
+    import asyncio  # which `klog down` need not pay
+
+    if not invocation.can_draw:
         yield
         return
-    showing = asyncio.ensure_future(_show(invocation, measure, unit))
+    showing = asyncio.ensure_future(_show(invocation, invocation.measured))
     try:
         yield
     finally:
@@ -42,16 +99,47 @@ async def progress(invocation: Invocation, measure: Callable[[], Done | None], *
         invocation.clear_line()
 
 
-async def _show(invocation: Invocation, measure: Callable[[], Done | None], unit: str) -> None:
+@contextmanager
+def at_work_without_loop(invocation: Drawing) -> Iterator[None]:
+    """As `at_work`, for a command that runs in no event loop."""
+    if not invocation.can_draw:
+        yield
+        return
+    over = threading.Event()
+
+    def show() -> None:
+        begun_s = time.monotonic()
+        while not over.wait(EVERY_S):
+            took_s = time.monotonic() - begun_s
+            if took_s >= AT_WORK_S:
+                invocation.draw_line(at_work_line(took_s))
+
+    thread = threading.Thread(target=show, name="at-work", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        invocation.clear_line()
+
+
+async def _show(invocation: Drawing, measured: Measured | None) -> None:
+    """``measured`` None: as long as nothing else is measured, and nothing was shown."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     first: tuple[float, float] | None = None
     begun_s = loop.time()
     while True:
-        found = measure()
-        if found is not None:
+        took_s = loop.time() - begun_s
+        if measured is None:
+            if invocation.measured is None and not invocation.has_shown and took_s >= AT_WORK_S:
+                invocation.draw_line(at_work_line(took_s))
+        elif (found := measured.measure()) is not None:
             first = first or (loop.time(), found.done)
-            if loop.time() - begun_s >= QUIET_S:
-                invocation.draw_line(line(found, found.done - first[1], loop.time() - first[0], unit))
+            if took_s >= QUIET_S:
+                invocation.draw_line(line(found, found.done - first[1], loop.time() - first[0], measured.unit))
         await asyncio.sleep(EVERY_S)
 
 
@@ -63,8 +151,17 @@ def line(found: Done, since: float, seconds: float, unit: str) -> str:
     words = [f"{text(found.done)}{name}"]
     if found.total is not None and found.total > 0:
         words = [f"{text(found.done)} of {text(found.total)}{name}", f"{min(found.done / found.total, 1):.0%}"]
-    if rate > 0:
+    if rate >= 1:
         words.append(f"{text(rate)}/s")
-        if found.total is not None:
-            words.append(f"{duration_text(max(0.0, found.total - found.done) / rate * 1000)} left")
+    if rate <= 0 and seconds >= 1:
+        words.append(f"{duration_text(int(seconds) * 1000)} so far")
+    elif rate > 0 and found.total is not None:
+        words.append(f"{duration_text(max(0.0, found.total - found.done) / rate * 1000)} left")
+    if found.about:
+        words.append(found.about)
     return ", ".join(words)[: shutil.get_terminal_size().columns - 1]
+
+
+def at_work_line(took_s: float) -> str:
+    """What is shown of a command that counts nothing."""
+    return f"at work, {duration_text(int(took_s) * 1000)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +15,10 @@ from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import topic_names
+from klog.cli.progress import counting
 from klog.errors import UsageError
 from klog.render import Format, Report
-from klog.render.counts import counted
+from klog.render.counts import Count, counted
 
 if TYPE_CHECKING:
     from klog.admin.reassignment import ReassignRow
@@ -143,12 +145,24 @@ async def execute(
         reassignment_file.write(rollback, {row.name: row.from_ for row in todo})
     rows = await ops.execute(cluster, rows, rate)
     if wait is not None:
-        rows = await ops.wait(cluster, rows, wait)
+        async with counting(invocation, "bytes", sum(row.bytes_left or 0 for row in todo)) as copied:
+            rows = await ops.wait(cluster, rows, wait, seen=partial(_count, copied))
     late = wait is not None and any(row.state not in (ops.DONE, ops.FAILED) for row in rows)
     notes = (*ops.reasons(rows), f"to undo: klog reassign execute {rollback}")
     if late:
         notes = (*notes, f"not complete within {wait:g} s; it continues: klog reassign status --watch")
     return invocation.report(rows, footer=ops.summary(rows), notes=notes, failed=late)
+
+
+def _count(copied: Count, rows: Sequence[ReassignRow]) -> None:
+    """The bytes that have come, and the partitions that have all of theirs."""
+    from klog.admin import reassignment as ops
+
+    left = sum(row.bytes_left or 0 for row in rows)
+    copied.total = max(copied.total or 0, left)  # producers go on
+    copied.done = copied.total - left
+    done = sum(row.state == ops.DONE for row in rows)
+    copied.about = f"{done:,} of {counted(len(rows), 'partition')} moved"
 
 
 @reassign.command("status", rows=ROWS)

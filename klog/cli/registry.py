@@ -30,14 +30,14 @@ async def rebuild(
     """
     import asyncio
 
+    from klog.admin import znode_acls
     from klog.cli import connect
-    from klog.cli.progress import Done, progress
+    from klog.cli.progress import counting
     from klog.tools import registry_facts, registry_rebuild
 
     zookeeper = await connect.open_empty_zookeeper(invocation)
-    read, written = registry_facts.Count(), registry_facts.Count()
     with registry_facts.held(dirs):
-        async with progress(invocation, lambda: Done(read.done, read.total), unit="folders"):
+        async with counting(invocation, "folders") as read:
             plan = registry_rebuild.plan_rebuild(await asyncio.to_thread(registry_facts.read_dirs, dirs, read))
         await asyncio.to_thread(registry_rebuild.check_target, zookeeper, plan)
         question = f"Rebuild cluster {plan.cluster_id}: {counted(len(plan.topics), 'topic')}"
@@ -45,6 +45,7 @@ async def rebuild(
             question += f", {counted(plan.leaderless, 'partition')} without a leader until a broker is back"
         report = invocation.report(plan.rows)
         invocation.confirm(question, report)
-        async with progress(invocation, lambda: Done(written.done, written.total), unit="topics"):
+        await asyncio.to_thread(znode_acls.begin, zookeeper)
+        async with counting(invocation, "topics") as written:
             await asyncio.to_thread(registry_rebuild.apply_rebuild, zookeeper, plan, written)
     return invocation.report(plan.rows, footer=f"cluster {plan.cluster_id} rebuilt; start its brokers")

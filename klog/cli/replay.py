@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from klog.cli.arguments import Partitions, all_partitions, position_range
+from klog.cli.arguments import Count, MostRate, Partitions, all_partitions, position_range
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topic_names
+from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import Done, progress
-from klog.config import units
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -39,22 +39,15 @@ async def replay(
         typer.Option("--from", metavar="RANGE", help="Range A:B to copy, or start position; everything if not given."),
     ] = None,
     partitions: Partitions = None,
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", metavar="N", min=0, help="Stop after N messages.")
-    ] = None,
-    rate: Annotated[
-        units.Rate | None,
-        typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
-    ] = None,
+    count: Count = None,
+    rate: MostRate = None,
     speed: Annotated[
         float | None,
         typer.Option("--speed", metavar="2x", parser=speed, help="Original pace, times this factor."),
     ] = None,
     to_bootstrap_server: Annotated[
         str | None,
-        typer.Option(
-            "--to-bootstrap-server", metavar="HOST:PORT,...", help="The cluster of DST, if it is another one."
-        ),
+        typer.Option("--to-bootstrap-server", metavar=METAVAR, help="The cluster of DST, if it is another one."),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Copy messages again that DST already has.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be copied without copying.")] = False,
@@ -80,6 +73,9 @@ async def replay(
     if not dry_run:
         invocation.check_may_change(to_bootstrap_server)
     bootstrap = await invocation.bootstrap_servers()
+    into_servers = bootstrap
+    if to_bootstrap_server is not None:
+        into_servers = await invocation.other_servers(to_bootstrap_server, "--to-bootstrap-server")
 
     def side(address: str, role: str) -> ClusterEndpoint:
         return ClusterEndpoint(
@@ -92,7 +88,7 @@ async def replay(
 
     reader = await side(bootstrap, "source").open()
     invocation.closing.push_async_callback(reader.close)
-    writer = await side(to_bootstrap_server or bootstrap, "target").open()
+    writer = await side(into_servers, "target").open()
     invocation.closing.push_async_callback(writer.close)
     shown = _Shown()
     try:

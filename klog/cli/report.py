@@ -11,6 +11,7 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
+from klog.cli.target import klog_home
 from klog.render import Report
 
 report = Noun("report", "Pages about a cluster.")
@@ -34,6 +35,7 @@ async def cluster_page(
         invocation.zookeeper,
         bootstrap=await invocation.bootstrap_servers(),
         zookeeper_address=invocation.target.zookeeper,
+        home=klog_home(),
     )
     text = await asyncio.to_thread(cluster_report.render, facts)
     if file == "-":

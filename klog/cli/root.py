@@ -15,10 +15,10 @@ from typer.main import get_command
 
 from klog import __version__
 from klog.cli import error_report, flags, interrupt, other_words, wrong_usage
-from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, help_record
+from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, completed, help_record
 from klog.cli.command_table import ENTRIES, Entry, entry_named
 from klog.cli.conversion import convert_here
-from klog.cli.shared_flags import SharedFlags
+from klog.cli.global_flags import GlobalFlags
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
 """Set by a shell's completion script: klog then answers what may stand next, and does nothing else."""
@@ -148,11 +148,12 @@ def _root(
     zookeeper: flags.ZooKeeperFlag = None,
     profile: flags.Profile = None,
     client_config: flags.ClientConfig = None,
+    connect_by: flags.ConnectBy = None,
     timeout: flags.Timeout = None,
     trace: flags.Trace = False,
 ) -> None:
     """Keeps the flags before the noun, for the command behind it."""
-    here = SharedFlags(
+    here = GlobalFlags(
         output,
         no_header,
         quiet,
@@ -163,8 +164,15 @@ def _root(
         timeout,
         trace,
         client_config=client_config,
+        connect_by=connect_by,
     )
-    ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, SharedFlags) else here
+    ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, GlobalFlags) else here
+
+
+_root.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [completed(parameter) for parameter in inspect.signature(_root, eval_str=True).parameters.values()]
+)
+_root.__annotations__ = {}
 
 
 def root() -> RootGroup:
@@ -173,7 +181,7 @@ def root() -> RootGroup:
     if _ROOT is None:
         group = get_command(app)
         assert isinstance(group, RootGroup)
-        types = inspect.signature(_root, eval_str=True).parameters
+        types = inspect.signature(_root).parameters
         # Typer prepares completion where it also adds its flags for it; klog has a command in place of those.
         group.params = [parameter for parameter in group.params if parameter.name in types]
         for parameter in group.params:

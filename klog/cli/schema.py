@@ -70,17 +70,25 @@ async def get(
     return 0
 
 
-@schema.command("register", rows="klog.schemas.rows:SchemaRow", changes=True)
+@schema.command("register", rows="klog.schemas.rows:SchemaRow", changes=True, dry_run=True)
 async def register(invocation: Invocation, subject: Subject, file: File = STDIN) -> list[Any]:
     """Register a schema under a subject and show its id. Equal schemas have the same id.
 
     Fails if the schema is not compatible with the versions that the subject's level requires; `klog schema check` shows
     each incompatibility.
     """
+    from klog.admin.undo import no_way_back
+    from klog.coordination.schemas import REGISTER_ACT
     from klog.schemas import rows
 
     registry = await _registry(invocation)
     text = await asyncio.to_thread(_read, invocation, file)
+    if invocation.shared.dry_run:
+        there = await asyncio.to_thread(rows.preview_register, registry, subject, text)
+        what = f"the schema is registered under subject {subject} already"
+        if not there:
+            what = f"register a new version of subject {subject}; {no_way_back(REGISTER_ACT)}"
+        invocation.end_dry_run(what, invocation.report(there))
     return [await asyncio.to_thread(rows.register, registry, subject, text)]
 
 
@@ -112,26 +120,34 @@ async def check(
     return invocation.report(found, failed=bool(found), footer=f"{footer} under level {level}")
 
 
-@schema.command("delete", rows="klog.schemas.rows:DeletedRow", changes=True)
+@schema.command("delete", rows="klog.schemas.rows:DeletedRow", changes=True, asks=True)
 async def delete(
     invocation: Invocation,
     subject: Subject,
     version: Annotated[
         int | None, typer.Option("--version", metavar="N", min=1, help="Only this version; all versions if not given.")
     ] = None,
-    permanent: Annotated[bool, typer.Option("--permanent", help="Remove deleted versions permanently.")] = False,
+    permanent: Annotated[
+        bool, typer.Option("--permanent", help="Remove deleted versions permanently. Asks first.")
+    ] = False,
 ) -> list[Any]:
     """Delete a subject, or one of its versions. Serializers no longer find it, and it does not restrict new versions.
 
-    Every schema stays readable under its id, since messages may carry that id.
+    Every schema stays readable under its id, since messages may carry that id. Without --permanent only a protected
+    cluster asks.
     """
+    from klog.admin.undo import no_way_back
+    from klog.coordination.schemas import DELETE_ACT
     from klog.schemas import rows
 
     registry = await _registry(invocation)
+    doomed = await asyncio.to_thread(rows.preview_delete, registry, subject, version, permanent=permanent)
+    question = f"Delete {counted(len(doomed), 'version')} of subject {subject}{' permanently' if permanent else ''}"
+    invocation.confirm(question, invocation.report(doomed), consequence=no_way_back(DELETE_ACT), everywhere=permanent)
     return await asyncio.to_thread(rows.delete, registry, subject, version, permanent=permanent)
 
 
-@schema.command("level", rows="klog.schemas.rows:LevelRow")
+@schema.command("level", rows="klog.schemas.rows:LevelRow", dry_run=True)
 async def level(
     invocation: Invocation,
     wanted: Annotated[
@@ -156,10 +172,16 @@ async def level(
 
     if default and wanted is not None:
         raise UsageError("LEVEL and --default exclude each other")
-    if wanted is not None or default:
+    changes = wanted is not None or default
+    if changes and not invocation.shared.dry_run:
         invocation.check_may_change()
     registry = await _registry(invocation)
-    if wanted is not None or default:
+    if changes:
+        if invocation.shared.dry_run:
+            planned = await asyncio.to_thread(rows.preview_level, registry, subject, wanted)
+            whose = f"subject {subject}" if subject is not None else "all subjects without one of their own"
+            what = f"compatibility level of {whose}: {planned.level}"
+            invocation.end_dry_run(what, invocation.report([planned]))
         await asyncio.to_thread(registry.set_level, subject, wanted)
     return await asyncio.to_thread(rows.levels, registry, subject)
 

@@ -1,7 +1,7 @@
 """Connections that outlive a command: the shell's, so that its commands need not connect again.
 
 A command line opens what it needs and closes it at its end. The shell hands each of its commands a `Session` (in
-`SharedFlags`), which keeps an event loop, the connections to each cluster and the sessions with ZooKeeper. What the
+`GlobalFlags`), which keeps an event loop, the connections to each cluster and the sessions with ZooKeeper. What the
 shell asks for itself, names and the facts of its toolbar, goes through a second one in a thread (`Background`): no
 command waits for it.
 
@@ -18,7 +18,9 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from klog.coordination.zookeeper_access import ZooKeeperAccess, access_of
 from klog.errors import TimedOut
+from klog.security.client_security import ClientSecurity
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -34,6 +36,7 @@ class Address(NamedTuple):
     source: str
     timeout_s: float
     client_id: str | None
+    security: ClientSecurity
 
 
 class Session:
@@ -42,7 +45,7 @@ class Session:
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
         self._clusters: dict[Address, Cluster] = {}
-        self._zookeepers: dict[tuple[str, float], ZooKeeper] = {}
+        self._zookeepers: dict[tuple[str, ZooKeeperAccess, float], ZooKeeper] = {}
         self._opening = asyncio.Lock()
 
     @property
@@ -102,8 +105,9 @@ class Session:
         from klog.coordination.session import SessionState
         from klog.coordination.zookeeper import ZooKeeper
 
+        key = (str(address), access_of(address), timeout_s)
         async with self._opening:
-            known = self._zookeepers.pop((address, timeout_s), None)
+            known = self._zookeepers.pop(key, None)
             if known is not None and known.state is not SessionState.CONNECTED:
                 # Ending it may take as long as ZooKeeper is silent.
                 threading.Thread(target=known.stop, name="zookeeper-stop", daemon=True).start()
@@ -111,7 +115,7 @@ class Session:
             if known is None:
                 known = ZooKeeper(address, operation_timeout_s=timeout_s)
                 await asyncio.to_thread(known.start, connect_timeout_s, patient=False)
-            self._zookeepers[address, timeout_s] = known
+            self._zookeepers[key] = known
             return known
 
     async def close_clusters(self) -> None:

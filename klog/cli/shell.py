@@ -31,8 +31,8 @@ def shell(
     """Run commands interactively on one cluster.
 
     Completes while typing; `\\h` lists the shell's own commands. The history leaves out lines that begin with a space.
-    If stdin is not a terminal, its lines are run as a script. A script ends at the first command that fails, with its
-    exit code.
+    History and transcript leave out passwords. If stdin is not a terminal, its lines are run as a script. A script ends
+    at the first command that fails, with its exit code.
     """
     from klog.admin.shell import settings
     from klog.admin.shell.screen import Screen

@@ -18,12 +18,22 @@ from klog.admin.shell.tree import Argument, CommandShape, Flag, Kind, Suggestion
 from klog.cli import interrupt
 from klog.cli.command import VERB_ALIASES, KlogCommand, NounGroup, arguments, usage_of
 from klog.cli.command_table import ENTRIES, entry_named
+from klog.cli.connect_by import connect_by
 from klog.cli.conversion import choices
-from klog.cli.name_cache import ACTS_KEPT, remember_acts, remember_brokers, remember_groups, remember_topics
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.name_cache import (
+    ACTS_KEPT,
+    remember_acts,
+    remember_brokers,
+    remember_groups,
+    remember_topics,
+    remember_trash,
+)
 from klog.cli.session import Background, Session
-from klog.cli.shared_flags import SharedFlags
-from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
+from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve, secured
 from klog.errors import KlogError, NoNode
+from klog.event_kinds import EVENT_KINDS
+from klog.names import TopicPartition
 
 if TYPE_CHECKING:
     from klog.admin.shell.screen import Screen
@@ -39,6 +49,7 @@ KINDS = {
     "GROUP": Kind.GROUP,
     **dict.fromkeys(("ID", "ID,...", "BROKER"), Kind.BROKER),
     "0,2,5-8": Kind.PARTITION,
+    "TOPIC|TOPIC-P": Kind.TOPIC_OR_PARTITION,
     "NAME=VALUE": Kind.SETTING,
     **dict.fromkeys(("POSITION", "POS", "OFFSET"), Kind.POSITION),
     "RANGE": Kind.RANGE,
@@ -47,6 +58,7 @@ KINDS = {
     "ROOT": Kind.EXPORT,
     "ACT": Kind.ACT,
     **dict.fromkeys(("FILE", "PATH", "DIR", "FOLDER", "DIR,..."), Kind.FILE),
+    **dict.fromkeys(("QUERY", "SQL"), Kind.SQL),
 }
 """What a value is, by its name in usage lines."""
 
@@ -55,7 +67,7 @@ KINDS = {
 class Question:
     """What the background asks a cluster, as `klog.cli.connect` takes it."""
 
-    shared: SharedFlags
+    shared: GlobalFlags
     target: Target
     timeout_s: float = BACKGROUND_TIMEOUT_S
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -69,11 +81,13 @@ class Question:
 class Tree:
     """klog's commands as ``klog.admin.shell.tree.CommandTree``; ``shared`` is what the shell was started with."""
 
-    def __init__(self, shared: SharedFlags, screen: Screen | None = None) -> None:
+    def __init__(self, shared: GlobalFlags, screen: Screen | None = None) -> None:
         self.session = Session()
         self._shared = replace(shared, session=self.session, screen=screen)
         self._background = Background()
         self._shapes: dict[tuple[str, ...], CommandShape | None] = {}
+        self._secured: tuple[tuple[object, ...], Target] | None = None
+        """What the background's target was made of, and the target."""
 
     def execute(self, words: list[str]) -> int:
         """Run one line as ``klog`` would, with the shell's flags below the line's own."""
@@ -188,7 +202,7 @@ class Tree:
         self._shared = shared
         return place
 
-    def _place(self, shared: SharedFlags) -> Place:
+    def _place(self, shared: GlobalFlags) -> Place:
         target = _target(shared)
         profile = target.profile
         if profile is not None:
@@ -232,8 +246,10 @@ class Tree:
         )
 
     def _question(self, session: Session) -> Question:
-        target = _target(self._shared)
-        return Question(SharedFlags(session=session), target)
+        asked = (_target(self._shared), self._shared.client_config, tuple(self._shared.connect_by or ()))
+        if self._secured is None or self._secured[0] != asked:  # once: a profile's command may take a while
+            self._secured = asked, _secured(*asked)
+        return Question(GlobalFlags(session=session), self._secured[1])
 
     def close(self) -> None:
         """End the connections."""
@@ -241,16 +257,31 @@ class Tree:
         self.session.close()
 
 
-def _target(shared: SharedFlags) -> Target:
+def _target(shared: GlobalFlags) -> Target:
     flags = TargetFlags(shared.bootstrap_server, shared.zookeeper, shared.profile, shared.address_source)
     return resolve(flags, os.environ, klog_home())
+
+
+def _secured(target: Target, client_config: Path | None, connect_by_words: tuple[str, ...]) -> Target:
+    """The target with how to connect to it, as commands have it."""
+    more = connect_by(connect_by_words, {})
+    given = None
+    if client_config is not None:
+        from klog.client.client_config import read_client_config
+
+        given = read_client_config(client_config, more=more)
+    return secured(target, given, more)
 
 
 def _flag(path: tuple[str, ...], command: KlogCommand, option: Any) -> Flag:
     value = option.metavar or option.name.upper().replace("_", "-")
     takes_value = not option.is_flag
     words = choices(command.types[option.name])
+    if path == ("events",) and option.name == "kinds":
+        words = tuple(EVENT_KINDS)
     kind = Kind.PROFILE if option.name in ("profile", "confirm") else _kind(path, value)
+    if option.name == "like":
+        kind = Kind.TOPIC
     if path == ("topic", "config") and option.name == "delete":
         kind = Kind.SETTING
     return Flag((*option.opts, *option.secondary_opts), option.help or "", takes_value, words, kind, value)
@@ -264,6 +295,10 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
         return Kind.ZNODE
     if name == "profile" and value == "NAME":
         return Kind.PROFILE
+    if name == "why" and value == "SUBJECT":
+        return Kind.SUBJECT
+    if path == ("topic", "restore") and value == "NAME":
+        return Kind.DELETED_TOPIC
     if value in ("SUBJECT", "ID|SUBJECT") and name != "schema":
         return Kind.OTHER
     if value == "TOPIC" and path[-1] == "create":
@@ -274,7 +309,7 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
 async def _names(question: Question, kind: Kind, about: str) -> list[str]:
     from klog.admin import groups, registries
     from klog.cli import connect
-    from klog.coordination import acts
+    from klog.coordination import acts, trash
 
     if kind is Kind.ZNODE:
         zookeeper = await connect.open_zookeeper(question)
@@ -286,10 +321,19 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
         found = await asyncio.to_thread(acts.list_ids, await connect.open_zookeeper(question))
         remember_acts(question.target, found)
         return found[-ACTS_KEPT:]
+    if kind is Kind.DELETED_TOPIC:
+        waiting = await asyncio.to_thread(trash.read_all, await connect.open_zookeeper(question))
+        found = list(dict.fromkeys(one.name for one in waiting))
+        remember_trash(question.target, found)
+        return found[:NAMES_SHOWN_MAX]
     cluster = await connect.open_cluster(question)
     if kind is Kind.TOPIC:
-        found = list((await cluster.metadata(fresh=True)).topics)
-        remember_topics(question.target, found)
+        topics = (await cluster.metadata(fresh=True)).topics
+        remember_topics(question.target, {name: len(one.partitions) for name, one in topics.items()})
+        found = list(topics)
+    elif kind is Kind.TOPIC_PARTITION:
+        topics = (await cluster.metadata(fresh=True)).topics
+        found = [str(TopicPartition(name, number)) for name, one in topics.items() for number in one.partitions]
     elif kind is Kind.GROUP:
         found = list(await groups.phases(cluster))
         remember_groups(question.target, found)
@@ -306,6 +350,18 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
         registry = RemoteRegistry(cluster, asyncio.get_running_loop())
         listed = await asyncio.to_thread(rows.list_schemas, registry, (), deleted=False)
         found = list(dict.fromkeys(row.subject for row in listed))
+    elif kind is Kind.VIEW:
+        from klog.streams.program import Input
+
+        found = [Input(topic).name for topic in (await cluster.metadata(fresh=True)).topics]
+    elif kind is Kind.COLUMN:
+        from klog.streams.columns import columns_of
+        from klog.streams.program import Input
+
+        by_name = {Input(topic).name: topic for topic in (await cluster.metadata(fresh=True)).topics}
+        name, colon, form = about.partition(":")
+        asked = Input.parse(f"{by_name.get(name, name)}{colon}{form}")
+        found = await columns_of(cluster, asked)
     else:
         found = []
     return found[:NAMES_SHOWN_MAX]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from contextlib import ExitStack
 from typing import Annotated, Any, Literal
@@ -10,19 +11,21 @@ from typing import Annotated, Any, Literal
 import typer
 
 from klog.cli import interrupt
-from klog.cli.arguments import Partitions, Properties, all_partitions, position_range, settings
+from klog.cli.arguments import Count, Partitions, Properties, all_partitions, position_range
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import topic_names
+from klog.cli.name_values import settings
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
+from klog.names import is_topic_name
 from klog.render import Format
 
 LAST_ON_TERMINAL = 10
 """Without a position a person sees the last few messages, and then what comes."""
 
 
-@top_command("tail", output_letter=False)
+@top_command("tail", output_letter=False, value_optional=("-f", "--format"))
 async def tail(
     invocation: Invocation,
     given: Annotated[
@@ -38,9 +41,7 @@ async def tail(
             help="Start position or range: start, end, 1000, +10, -10, @-1h, A:B.",
         ),
     ] = None,
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", metavar="N", min=0, help="Stop after N messages.")
-    ] = None,
+    count: Count = None,
     last: Annotated[
         int | None,
         typer.Option(
@@ -153,9 +154,12 @@ async def tail(
     from klog.tools.tail_options import SETTLE_S, TailOptions
 
     topics = given or []
-    if form is not None and "%" not in form and not topics:
-        invocation.say(f"klog tail follows by default; -f is the format of each message: `klog tail {form}`")
-        topics, form = [form], None
+    if form is not None and _means_follow(form):
+        topics, form = [*filter(None, [form]), *topics], None
+        if topics:
+            invocation.say(
+                f"klog tail follows by default; -f is the format of each message: `klog tail {shlex.join(topics)}`"
+            )
     if not topics and match is None:
         raise UsageError("no topic given", hint="klog tail TOPIC, or --match RE; `klog topic list` shows the topics")
     if form is not None and "%" not in form:
@@ -211,6 +215,11 @@ async def tail(
             reading.cancel()
             raise
         raise BrokenPipeError from None  # it was the watch over the reader
+
+
+def _means_follow(form: str) -> bool:
+    """Whether -f is that of tail(1): what follows it is nothing, or the first topic, and no format."""
+    return not form or (is_topic_name(form) and form not in [one.value for one in Format])
 
 
 def _canceller(reading: asyncio.Future[Any]) -> interrupt.Act:

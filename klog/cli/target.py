@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, Refused, UsageError
+from klog.security.client_security import OPEN, PROTOCOL, ClientSecurity
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile, Profiles
+    from klog.client.client_config import ClientConfig
 
 SERVER_VARIABLE = "KLOG_BOOTSTRAP_SERVER"
 ZOOKEEPER_VARIABLE = "KLOG_ZOOKEEPER"
@@ -46,11 +48,18 @@ class Target:
     cluster_id: str | None = None
     directory: Path | None = None
     profile: Profile | None = None
+    security: ClientSecurity = OPEN
+    client_config: Path | None = None
+    """A file of client properties that say how to connect; the profile's, or that of a secured local cluster."""
 
     @property
     def title(self) -> str:
-        """The cluster in few words, for questions: the profile's name, or addresses and who gave them."""
-        return self.profile.name if self.profile is not None else str(self)
+        """The cluster in few words, for questions: the profile's name, or an address and who gave it."""
+        if self.profile is not None:
+            return self.profile.name
+        first, *more = (self.bootstrap or self.zookeeper or "").split(",")
+        others = f" and {len(more)} more" if more else ""
+        return f"{first}{others} (from {self.source})"
 
     def __str__(self) -> str:
         parts = [self.bootstrap or "", f"zookeeper {self.zookeeper}" if self.zookeeper else ""]
@@ -66,6 +75,38 @@ class TargetFlags:
     profile: str | None = None
     source: str | None = None
     """Who gave the addresses, where it was not -B and -z."""
+
+
+def secured(target: Target, given: ClientConfig | None = None, more: Mapping[str, str] | None = None) -> Target:
+    """The target whose servers know how to connect to them: by ``given``, else by the target's own file, with ``more``
+    settings before those of the file; else by ``more`` alone.
+
+    It may run a command that prints a password. Raises as `read_client_config`.
+    """
+    told = None
+    if target.client_config is not None and (given is None or given.security is None or given.access is None):
+        from klog.client.client_config import SecretCommands, read_client_config
+
+        commands = SecretCommands() if target.profile is None else target.profile.secrets
+        told = read_client_config(target.client_config, commands, more)
+    configs = [one for one in (given, told) if one is not None]
+    security = next((one.security for one in configs if one.security is not None), None)
+    access = next((one.access for one in configs if one.access is not None), None)
+    if security is None and more:
+        from klog.client.security_files import read_security
+
+        if PROTOCOL not in more:
+            raise UsageError(f"-X {next(iter(more))}: {PROTOCOL} is missing", hint=f"-X {PROTOCOL}=SASL_SSL")
+        security = read_security(more, "-X")
+    if security is None and access is None:
+        return target
+    from klog.client.servers import Servers
+    from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
+
+    security, access = security or OPEN, access or OPEN_ACCESS
+    bootstrap = None if target.bootstrap is None else Servers(target.bootstrap, security, access)
+    zookeeper = None if target.zookeeper is None else ZooKeeperServers(target.zookeeper, access)
+    return replace(target, bootstrap=bootstrap, zookeeper=zookeeper, security=security)
 
 
 def klog_home() -> Path:
@@ -120,7 +161,15 @@ def _current(home: Path, folder: Path) -> Target | None:
 
 def _of_profile(profile: Profile, named_by: str) -> Target:
     source = f"profile {profile.name}, {named_by}"
-    return Target(profile.bootstrap_server, profile.zookeeper, source, profile.cluster_id, profile=profile)
+    config = profile.file.parent / Path(profile.client_config).expanduser() if profile.client_config else None
+    return Target(
+        profile.bootstrap_server,
+        profile.zookeeper,
+        source,
+        profile.cluster_id,
+        profile=profile,
+        client_config=config,
+    )
 
 
 def _local(home: Path) -> Target:
@@ -137,4 +186,11 @@ def _local(home: Path) -> Target:
         raise Refused(f"{len(running)} local clusters are running: {listed}", hint="choose one: -B HOST:PORT")
     cluster = running[0]
     source = f"the local cluster in {cluster.directory}"
-    return Target(cluster.bootstrap, cluster.zookeeper, source, cluster.cluster_id, cluster.directory)
+    return Target(
+        cluster.bootstrap,
+        cluster.zookeeper,
+        source,
+        cluster.cluster_id,
+        cluster.directory,
+        client_config=cluster.client_config,
+    )

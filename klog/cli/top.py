@@ -43,6 +43,7 @@ async def top(
     Keys: Tab and arrows choose, Enter goes deeper, w asks why, / filters, s sorts, h shows all keys, q leaves. A large
     cluster is asked less often than the interval says, so that looking costs it less than 2 % of a core.
     """
+    invocation.has_shown = True
     on_screen = is_terminal(sys.stdout) and is_terminal(sys.stdin) and invocation.shared.output is not Format.JSONL
     every_s = every or EVERY_S
     async with _gatherer(invocation, every_s) as gatherer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,7 +10,8 @@ import typer
 from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, regular_expression, topic_settings
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember_topics, topic_names
+from klog.cli.name_cache import deleted_topics, remember_deleted, remember_topics, remember_trash, topic_names
+from klog.cli.progress import counting
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 topic = Noun("topic", "Create, list, describe, alter and delete topics.")
 
 
-@topic.command("create", rows="klog.admin.topics:TopicCreated", changes=True)
+@topic.command("create", rows="klog.admin.topics:TopicCreated", asks=True, changes=True)
 async def create(
     invocation: Invocation,
     name: Topic,
@@ -50,19 +52,21 @@ async def create(
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic exists.")] = False,
 ) -> list[Any]:
-    """Create a topic.
+    """Create a topic. Asks first where one replica is asked for, and the cluster has several brokers.
 
     -X sets the topic's own settings, under Kafka's names: -X retention.ms=3600000.
     """
     from klog.admin import topics
     from klog.admin.settings import min_isr
+    from klog.admin.undo import no_way_back
 
     given = topic_settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
     if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
     cluster = await invocation.cluster()
-    created = await topics.create_topic(
+    make = partial(
+        topics.create_topic,
         cluster,
         name,
         partitions=partitions,
@@ -73,6 +77,18 @@ async def create(
         like=like,
         if_not_exists=if_not_exists,
     )
+    if invocation.shared.dry_run or replication_factor == 1 or chosen is not None or like is not None:
+        planned = await make(validate_only=True)
+        what = f"topic {name} with {counted(planned.partitions, 'partition')}"
+        if not planned.created:
+            invocation.end_dry_run(f"topic {name} exists already", invocation.report([planned]))
+        elif planned.replication_factor == 1 and len(await cluster.brokers()) > 1:
+            risk = "its messages are lost with one disk, and not served while its broker is away"
+            invocation.confirm(f"Create {what} of one replica", invocation.report([planned]), consequence=risk)
+        else:
+            invocation.end_dry_run(f"create {what}; {no_way_back('topic-create')}", invocation.report([planned]))
+    async with counting(invocation, "partitions with a leader", partitions) as led:
+        created = await make(led=led)
     minimum = (await min_isr(cluster, [name])).get(name, 1)
     if minimum > created.replication_factor:
         invocation.warn(
@@ -108,7 +124,7 @@ async def list_topics(
     cluster = await invocation.cluster()
     rows = await topics.list_topics(cluster, pattern, regex=regex, internal=internal, overrides=overrides)
     if pattern is None and not overrides:
-        remember_topics(invocation.target, [row.topic for row in rows])
+        remember_topics(invocation.target, {row.topic: row.partitions for row in rows})
     unknown = sum(row.messages is None and row.error is None for row in rows) if cluster.is_klog else 0
     note = (
         f"{counted(unknown, 'topic')} without a count: a partition has no leader, or its broker is still counting"
@@ -147,12 +163,15 @@ async def alter(
     Keys then map to other partitions than before, and partitions cannot be removed again.
     """
     from klog.admin import topics
+    from klog.admin.undo import no_way_back
 
     cluster = await invocation.cluster()
     planned = await topics.preview_alter(cluster, name, partitions)
     question = f"Increase the partitions of {name} from {planned.partitions_before} to {planned.partitions}"
-    invocation.confirm(f"{question} (keys will map to other partitions)", invocation.report([planned]))
-    return [await topics.alter_topic(cluster, name, partitions)]
+    consequence = f"keys will map to other partitions; {no_way_back('partitions-add')}"
+    invocation.confirm(question, invocation.report([planned]), consequence=consequence)
+    async with counting(invocation, "partitions with a leader", partitions) as led:
+        return [await topics.alter_topic(cluster, name, partitions, led=led)]
 
 
 @topic.command("config", rows="klog.admin.topics:TopicSetting", asks=True)
@@ -188,7 +207,7 @@ async def config(
     if consequences or dry_run:
         what = f"Change {counted(len(planned), 'setting')} of topic {name}"
         preview = Report(invocation.command, SettingChange, planned)
-        invocation.confirm("; ".join([what, *consequences]), preview)
+        invocation.confirm(what, preview, consequence="; ".join(consequences))
     return await topics.set_topic_settings(cluster, name, changes, delete or [])
 
 
@@ -206,6 +225,7 @@ async def delete(
     `klog topic restore`. --purge removes it from there, too.
     """
     from klog.admin import topics
+    from klog.admin.undo import no_way_back
 
     cluster = await invocation.cluster()
     known = (await cluster.metadata()).topics
@@ -222,14 +242,18 @@ async def delete(
     messages = [row.messages for row in doomed]
     total = "an unknown number of messages" if None in messages else counted(sum(filter(None, messages)), "message")
     what = f"topic {doomed[0].topic}" if len(doomed) == 1 else counted(len(doomed), "topic")
-    for_good = " for good" if purge else ""
-    invocation.confirm(f"Delete {what} with {total}{for_good}", invocation.report(preview))
+    question = f"Delete {what} with {total}{' for good' if purge else ''}"
+    invocation.confirm(question, invocation.report(preview), consequence=no_way_back("topic-purge") if purge else "")
     if not purge:
-        return invocation.report(await topics.delete_topics(cluster, preview))
+        deleted = await topics.delete_topics(cluster, preview)
+        remember_deleted(invocation.target, [row.topic for row in deleted if row.error is None])
+        return invocation.report(deleted)
     from klog.admin import trash
 
     ids = await trash.ids_of(await invocation.zookeeper(), [row.topic for row in doomed])
-    return invocation.report(await trash.purge_topics(cluster, await topics.delete_topics(cluster, preview), ids))
+    rows = await topics.delete_topics(cluster, preview)
+    async with counting(invocation, "topics removed from the trash", len(rows)) as count:
+        return invocation.report(await trash.purge_topics(cluster, rows, ids, count))
 
 
 @topic.command("trash", rows="klog.admin.trash:TrashRow")
@@ -242,13 +266,18 @@ async def list_trash(invocation: Invocation) -> list[Any]:
     from klog.admin import trash
 
     session = await invocation.zookeeper()
-    return await trash.list_trash(await invocation.cluster(), session)
+    rows = await trash.list_trash(await invocation.cluster(), session)
+    remember_trash(invocation.target, dict.fromkeys(row.topic for row in rows))
+    return rows
 
 
 @topic.command("restore", rows="klog.admin.trash:RestoreRow")
 async def restore(
     invocation: Invocation,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The topic's name when it was deleted.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The topic's name when it was deleted.", autocompletion=deleted_topics),
+    ],
     other: Annotated[
         str | None, typer.Option("--as", metavar="OTHER", help="Give it another name; offsets of groups stay away.")
     ] = None,
@@ -271,4 +300,5 @@ async def restore(
     plan = await trash.plan_restore(cluster, session, name, other=other, entry_id=entry_id)
     if dry_run:
         return invocation.report([plan.row], footer="dry run, nothing changed")
-    return invocation.report([await trash.restore_topic(cluster, plan)])
+    async with counting(invocation, "partitions with a leader", plan.row.partitions) as led:
+        return invocation.report([await trash.restore_topic(cluster, plan, led=led)])

@@ -17,17 +17,20 @@ class Traits:
     """What a command declares besides its parameters.
 
     ``rows`` is ``module:Class`` of what it shows, loaded only when needed; ``connects``: it talks to a cluster;
-    ``asks``: it asks before it acts; ``changes``: it changes the cluster, where it succeeds; ``own_interrupt``: it
-    handles Ctrl-C itself, ends in order and exits 0;
-    ``output_letter``: ``-o`` is the output format (not so in ``tail``).
+    ``asks``: it may ask before it acts; ``dry_run``: it has ``--dry-run`` (what asks has it in any case); ``changes``:
+    it changes the cluster, where it succeeds; ``own_interrupt``: it handles Ctrl-C itself, ends in order and exits 0;
+    ``output_letter``: ``-o`` is the output format (not so in ``tail``); ``value_optional``: a flag, short and long,
+    that may come without its value, which is then the empty text.
     """
 
     rows: str | None = None
     connects: bool = True
     asks: bool = False
+    dry_run: bool = False
     changes: bool = False
     own_interrupt: bool = False
     output_letter: bool = True
+    value_optional: tuple[str, str] | None = None
 
     def row_type(self) -> type | None:
         """The dataclass of the rows."""
@@ -38,16 +41,18 @@ class Traits:
         return found
 
     def flag_groups(self) -> list[Callable[..., Any]]:
-        """The groups of shared flags that the command has, as ``klog.cli.flags`` declares them."""
+        """The groups of global flags that the command has, as ``klog.cli.flags`` declares them."""
         groups: list[Callable[..., Any]] = [flags.output if self.output_letter else flags.output_long]
         if self.asks:
             groups.append(flags.question)
+        elif self.dry_run:
+            groups.append(flags.preview)
         if self.connects:
             groups.append(flags.connection)
         return groups
 
-    def shared_names(self) -> list[str]:
-        """The names of the shared flags that the command has."""
+    def global_names(self) -> list[str]:
+        """The names of the global flags that the command has."""
         return [parameter.name for group in self.flag_groups() for parameter in flags.parameters(group)]
 
 

@@ -13,7 +13,7 @@ import typer
 
 from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import top_command
-from klog.cli.invocation import Invocation
+from klog.cli.invocation import Invocation, profile_of_addresses
 from klog.cli.target import klog_home
 from klog.config import units
 from klog.errors import NoSuchThing, UsageError
@@ -61,6 +61,9 @@ def up(
             help="ZooKeeper's maximum heap; see `klog zookeeper start --help`.",
         ),
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="Close the cluster: TLS, users and permissions, from its first start on.")
+    ] = False,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Run in the background; return when ready.")] = False,
     properties: Properties = None,
 ) -> int:
@@ -74,8 +77,12 @@ def up(
     acknowledged message (default.replication.factor, min.insync.replicas; -X changes them). With --processes a topic
     has one: see `klog broker start --help`. With -X metrics.port=P
     broker 1 serves metrics on port P, broker 2 on P+1, and so on.
+
+    With --secure the brokers take encrypted connections of known users only. Certificates and the administrator's
+    client.properties are written to `security` in the data folder; every command on this machine uses them.
     """
     from klog.admin import local_cluster
+    from klog.cli.progress import at_work_without_loop
 
     if brokers is not None and processes is not None:
         raise UsageError(
@@ -102,16 +109,18 @@ def up(
     for number in STOP_SIGNALS:
         signal.signal(number, stop)
     try:
-        cluster, rows = local_cluster.up(
-            directory,
-            home,
-            brokers=brokers,
-            processes=processes,
-            port=port,
-            zookeeper_port=zookeeper_port,
-            zookeeper_heap_bytes=zookeeper_heap,
-            properties=given or None,
-        )
+        with at_work_without_loop(invocation):
+            cluster, rows = local_cluster.up(
+                directory,
+                home,
+                brokers=brokers,
+                processes=processes,
+                port=port,
+                zookeeper_port=zookeeper_port,
+                zookeeper_heap_bytes=zookeeper_heap,
+                properties=given or None,
+                secure=secure,
+            )
         ms = (time.monotonic() - begun) * 1000
         ready = f"ready in {ms:,.0f} ms: bootstrap {cluster.bootstrap}, zookeeper {cluster.zookeeper}"
         invocation.show(invocation.report(rows, notes=(ready, *cluster.notes), footer=f"data in {cluster.directory}"))
@@ -131,12 +140,28 @@ def up(
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-@top_command("down", rows="klog.admin.local_cluster:Stopped", connects=False)
+@top_command("down", rows="klog.admin.local_cluster:Stopped", connects=False, asks=True)
 def down(invocation: Invocation, directory: Directory = None) -> Report:
-    """Shut down everything that `klog up` started, and wait until it has stopped."""
-    from klog.admin import local_cluster
+    """Shut down everything that `klog up` started, and wait until it has stopped.
 
-    rows = local_cluster.down(directory, klog_home())
+    Asks first if a protected profile has the cluster's address.
+    """
+    from klog.admin import local_cluster, local_state
+    from klog.cli.progress import at_work_without_loop
+
+    here = local_state.look(directory) if directory is not None else local_state.the_running_cluster(klog_home())
+    if here is not None and here.live:
+        running = [local_cluster.Stopped(part.kind, part.id, part.address, "running", None) for part in here.live]
+        invocation.confirm(
+            f"Stop the cluster in {here.directory}",
+            invocation.report(running),
+            everywhere=False,
+            of=profile_of_addresses(here.bootstrap, here.zookeeper),
+        )
+    if directory is None or here is not None:  # otherwise `down` says that there was never one
+        invocation.end_dry_run("no local cluster is running")
+    with at_work_without_loop(invocation):
+        rows = local_cluster.down(directory, klog_home())
     killed = any(row.state == "killed" for row in rows)
     return invocation.report(rows, failed=killed, footer=None if rows else "no local cluster is running")
 

@@ -7,8 +7,11 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from klog.cli.flags import limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import KlogError, UsageError
 from klog.render import Format
@@ -16,6 +19,12 @@ from klog.render import Format
 WATCH_EVERY_S = 2.0
 LINES_KEPT = 4
 """Of a terminal's height: the header, what was left out, the sum, and the cursor's line."""
+
+Watch = Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C; in a pipe as JSON Lines.")]
+Every = Annotated[
+    float | None,
+    typer.Option("--every", metavar="DURATION", parser=limit, help="With --watch: refresh interval (2s)."),
+]
 
 
 def check_watchable(invocation: Invocation, *, watch: bool, every: float | None = None, flag: str = "--watch") -> None:

@@ -118,6 +118,20 @@ async def stat(invocation: Invocation, path: Path) -> list[Any]:
     return [await registries.stat_node(await invocation.zookeeper(), path)]
 
 
+@zk.command("acl", rows="klog.admin.znode_acls:AclRow")
+async def acl(invocation: Invocation, path: Path = "/") -> list[Any]:
+    """Show who may do what to a znode: create and delete children, read, write, administer (cdrwa).
+
+    ZooKeeper shows the digest of an identity as `x`, but to those who may change the list.
+    """
+    from klog.admin import registries, znode_acls
+
+    path = registries.check_path(path)
+    session = await invocation.zookeeper()
+    await registries.stat_node(session, path)  # an absent node is an error, with what is near
+    return await asyncio.to_thread(znode_acls.acl, session, path)
+
+
 @zk.command("find", rows="klog.admin.registries:NodeRow")
 async def find(
     invocation: Invocation,

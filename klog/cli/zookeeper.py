@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from klog.cli.command import Noun
-from klog.cli.invocation import Invocation
+from klog.cli.invocation import Invocation, profile_of_addresses
 from klog.cli.target import klog_home
 from klog.config import units
 from klog.render import Report
@@ -52,18 +52,30 @@ def start(
             "--ensemble", metavar="1=HOST:PORT:PORT,...", help="All servers of the ensemble, each with its two ports."
         ),
     ] = None,
+    tls: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls",
+            metavar="DIR",
+            help="Folder of `klog security init`: clients connect by TLS, and plain ones from this machine alone.",
+        ),
+    ] = None,
 ) -> list[Any]:
     """Start ZooKeeper in the background, and return when it is ready. A running server is left alone.
 
     Options that are not given keep their values from the last start on the same folder. A server of an ensemble (`--id
     1 --ensemble 1=a:2888:3888,2=b:2888:3888,3=c:2888:3888`, with other ids on the other hosts) returns at once and
-    serves when a majority runs; its client port is 2181 unless --port is given. This ZooKeeper has no passwords:
-    --listen opens it to everyone who can reach the address.
+    serves when a majority runs; its client port is 2181 unless --port is given.
+
+    With --listen everyone who can reach the address reads and writes what `klog security zookeeper` has not closed.
+    With --tls the connections are encrypted, those among the servers of an ensemble too, and --listen and --port are
+    where. Plain connections then have a port of their own on 127.0.0.1.
     """
     from klog.admin import zookeeper as servers
+    from klog.cli.progress import at_work_without_loop
 
-    return [
-        servers.start(
+    with at_work_without_loop(invocation):
+        row = servers.start(
             directory,
             klog_home(),
             port=port,
@@ -71,16 +83,28 @@ def start(
             heap_bytes=heap,
             server_id=server_id,
             ensemble=ensemble,
+            tls=tls,
         )
-    ]
+    return [row]
 
 
-@zookeeper.command("stop", rows=ROWS, connects=False)
+@zookeeper.command("stop", rows=ROWS, connects=False, asks=True)
 def stop(invocation: Invocation, directory: Directory = None) -> Report:
-    """Stop ZooKeeper, and wait until it has stopped."""
+    """Stop ZooKeeper, and wait until it has stopped. Asks first if a protected profile has its address."""
     from klog.admin import zookeeper as servers
+    from klog.cli.progress import at_work_without_loop
 
-    rows = servers.stop(directory, klog_home())
+    running = servers.running(directory, klog_home())
+    if running is not None:
+        invocation.confirm(
+            f"Stop ZooKeeper at {running.address}",
+            invocation.report([running]),
+            everywhere=False,
+            of=profile_of_addresses(running.address),
+        )
+    invocation.end_dry_run("no ZooKeeper is running")
+    with at_work_without_loop(invocation):
+        rows = servers.stop(directory, klog_home())
     killed = any(row.state == "killed" for row in rows)
     return invocation.report(rows, failed=killed, footer=None if rows else "no ZooKeeper was running")
 

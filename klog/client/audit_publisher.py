@@ -24,7 +24,16 @@ MAKE_AGAIN_MAX_S: Final = 30.0
 CLOSE_S: Final = 10.0
 """How long a closing producer tries to publish its last counts."""
 
-_ADMIN_PREFIXES: Final = ("bootstrap.servers", "client.id", "security.", "sasl.", "ssl.", "socket.", "broker.address")
+_ADMIN_PREFIXES: Final = (
+    "bootstrap.servers",
+    "client.id",
+    "security.",
+    "sasl.",
+    "oauth_cb",
+    "ssl.",
+    "socket.",
+    "broker.address",
+)
 
 
 class AuditPublisher:
@@ -37,7 +46,7 @@ class AuditPublisher:
         self._rdkafka = rdkafka
         self._auditor = auditor
         self._clock = clock
-        self._settings = {name: value for name, value in settings.items() if name.startswith(_ADMIN_PREFIXES)}
+        self._settings = admin_settings(settings)
         self._topic_is_there = False
         self._maker: threading.Thread | None = None
         self._make_at = 0.0
@@ -100,6 +109,11 @@ class AuditPublisher:
     def _failed(self, publication: Publication, reason: str) -> None:
         log.warning("counts for the audit could not be published, and are tried again: %s", reason)
         self._auditor.published(publication, failed=True)
+
+
+def admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a producer's settings for librdkafka those by which its cluster is reached."""
+    return {name: value for name, value in settings.items() if name.startswith(_ADMIN_PREFIXES)}
 
 
 def ensure_audit_topic(settings: Mapping[str, Any], topic: str) -> bool:

@@ -6,16 +6,22 @@ requests in the order they came. One thread at a time.
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 from collections import deque
 from typing import Any
 
+import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a number on the wire
 from klog import errors
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.net.client_tls import client_context, hint_after, lost, tls_failed
+from klog.net.login import new_login
 from klog.protocol import codec, klog_apis
 from klog.protocol.apis import ApiKey, api_name
+from klog.security.client_security import OPEN, ClientSecurity
+from klog.security.sasl_client import AUTHENTICATE_VERSION
 
 FRAME_BYTES_MAX = 512 * 1024 * 1024
 """A larger answer is malformed. Fetches ask for far less, but one batch larger than their limit is sent whole."""
@@ -40,6 +46,9 @@ class BlockingChannel:
         self._correlation_id = 0
         self._sent: deque[tuple[int, int, int]] = deque()
         """(correlation id, key, version) of each request without an answer yet, in order."""
+        self._security: ClientSecurity | None = None
+        self._renewed_by = math.inf
+        """When to authenticate again (KIP-368), between requests."""
 
     @classmethod
     def connect(
@@ -51,6 +60,7 @@ class BlockingChannel:
         timeout_s: float = 10.0,
         client_id: str = "klog",
         clock: Clock = SYSTEM_CLOCK,
+        security: ClientSecurity = OPEN,
     ) -> BlockingChannel:
         """A channel whose broker has answered ApiVersions; CannotConnect, with host and port, otherwise."""
         address = f"{host}:{port}"
@@ -62,13 +72,22 @@ class BlockingChannel:
             raise CannotConnect(f"{address}: {error.strerror or error}") from None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+        if security.is_encrypted:
+            try:
+                connection = client_context(security).wrap_socket(connection, server_hostname=host)
+            except (OSError, ValueError) as error:  # TLS's errors are OSErrors
+                connection.close()
+                raise tls_failed(address, error) from None
         channel = cls(connection, address, client_id, timeout_s, clock)
         try:
             channel._ask_versions()
+            if security.is_authenticated:
+                channel._authenticate(security)
         except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
             channel.close()
             raise CannotConnect(
-                f"{address}: something listens there, but it does not answer as a broker ({error.message})"
+                f"{address}: something listens there, but it does not answer as a broker ({error.message})",
+                hint=hint_after(error, security),
             ) from None
         except BaseException:
             channel.close()
@@ -92,6 +111,14 @@ class BlockingChannel:
                 return
         raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
 
+    def _authenticate(self, security: ClientSecurity) -> None:
+        login = new_login(security, self.address, self.version_for(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION))
+        request = login.next()
+        while request is not None:
+            request = login.next(self.request(request))
+        self._renewed_by = self._clock.monotonic_s() + login.renewed_after_s
+        self._security = security
+
     def serves(self, key: int) -> bool:
         """Whether the broker lists this request at all (klog's own are listed by klog's brokers alone)."""
         return key in self.versions
@@ -106,6 +133,9 @@ class BlockingChannel:
 
     def send(self, entity: Any) -> None:
         """Write a request; its answer comes from `receive`, after those of the requests before it."""
+        if not self._sent and self._clock.monotonic_s() >= self._renewed_by and self._security is not None:
+            self._renewed_by = math.inf  # the requests of authentication pass here, too
+            self._authenticate(self._security)
         self._correlation_id += 1
         key, version = int(entity.__api_key__), int(entity.__version__)
         self._sent.append((self._correlation_id, key, version))
@@ -115,7 +145,7 @@ class BlockingChannel:
         except TimeoutError:
             raise TimedOut(f"{self.address}: {api_name(key)} could not be sent in {self._timeout_s:g} s") from None
         except OSError as error:
-            raise CannotConnect(f"{self.address}: {error.strerror or error}") from None
+            raise lost(self.address, error) from None
 
     def receive(self, *, timeout_s: float | None = None) -> Any:
         """The answer to the oldest request sent; TimedOut, CannotConnect (connection lost), MalformedRequest."""
@@ -152,7 +182,7 @@ class BlockingChannel:
         except TimeoutError:
             raise TimedOut(f"{self.address}: no answer to {api_name(key)} in time") from None
         except OSError as error:
-            raise CannotConnect(f"{self.address}: {error.strerror or error}") from None
+            raise lost(self.address, error) from None
         return view.toreadonly()
 
     def close(self) -> None:
@@ -164,6 +194,12 @@ def error_of(wire: int, message: str) -> KlogError:
     """klog's error with this code on the wire; for unknown codes the base class, with the number."""
     known = _by_wire(errors.KlogError).get(wire)
     return known(message) if known else KlogError(f"{message} (error {wire})")
+
+
+def check_code(code: Any, what: str) -> None:
+    """Raise klog's error for a response's ``error_code``, unless it is 0; ``what`` was asked."""
+    if int(code):
+        raise error_of(int(code), f"{what}: {code.name}")
 
 
 def _by_wire(base: type[KlogError]) -> dict[int, type[KlogError]]:

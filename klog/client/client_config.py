@@ -1,7 +1,8 @@
 """Files of client settings as Kafka's tools take them: ``consumer.properties``, ``producer.properties``, 0.8's too.
 
-A file says which cluster is meant, how long an answer may take, and, for what sends or reads messages, the settings of
-librdkafka. What only Java's clients have is named and left out; what no client has is named, with the nearest name.
+A file says which cluster is meant, how to connect to it, how long an answer may take, and, for what sends or reads
+messages, the settings of librdkafka. What only Java's clients have is named and left out; what no client has is named,
+with the nearest name.
 """
 
 from __future__ import annotations
@@ -9,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from klog.client import consumer_settings, producer_settings
+from klog.client import consumer_settings, producer_settings, zookeeper_access
+from klog.client.security_files import read_security
 from klog.config.properties import read_properties
+from klog.coordination import access_settings
+from klog.coordination.zookeeper_access import ZooKeeperAccess
 from klog.errors import UsageError
+from klog.host.secret_command import secret_from
+from klog.security.client_security import JAAS, PASSWORD, PROTOCOL, SETTINGS, USERNAME, ClientSecurity
+
+PASSWORD_WITHIN_S: Final = 60.0
+"""For the command that prints a password: it may ask for another one to unlock it."""
 
 BOOTSTRAP: Final = ("bootstrap.servers", "metadata.broker.list", "broker.list")
 ZOOKEEPER: Final = ("zookeeper.connect", "zk.connect")
@@ -87,7 +97,7 @@ _WITHOUT_USE_NAMES: Final = """
     group.id auto.offset.reset enable.auto.commit auto.commit.interval.ms max.poll.records exclude.internal.topics
     isolation.level allow.auto.create.topics buffer.memory max.block.ms metadata.max.idle.ms transactional.id
     transaction.timeout.ms metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms bootstrap.controllers
-    socket.connection.setup.timeout.max.ms default.api.timeout.ms security.protocol producer.type compressed.topics
+    socket.connection.setup.timeout.max.ms default.api.timeout.ms producer.type compressed.topics
     internal.leave.group.on.close topic.metadata.refresh.interval.ms queue.time queue.size reconnect.interval
 """
 _WITHOUT_USE: Final = frozenset(_WITHOUT_USE_NAMES.split())
@@ -96,6 +106,9 @@ _KNOWN: Final = frozenset(
     (
         *BOOTSTRAP,
         *ZOOKEEPER,
+        *SETTINGS,
+        *access_settings.SETTINGS,
+        *zookeeper_access.WITHOUT_USE,
         *PRODUCER,
         *CONSUMER,
         *JAVA_ONLY,
@@ -119,7 +132,11 @@ class ClientConfig:
     zookeeper: str | None
     timeout_s: float | None
     notes: tuple[str, ...]
-    given: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    security: ClientSecurity | None = None
+    """None where the file says nothing of it."""
+    access: ZooKeeperAccess | None = None
+    """How to come into ZooKeeper; None where the file says nothing of it."""
 
     def producer(self) -> dict[str, str]:
         """librdkafka's settings for what sends."""
@@ -145,24 +162,35 @@ class ClientConfig:
         return found
 
 
-def read_client_config(path: Path) -> ClientConfig:
-    """The settings of a file.
+class SecretCommands(NamedTuple):
+    """Commands, with their arguments, that print what a file of settings leaves out; empty for none."""
 
-    Raises NoSuchThing for a file that cannot be read, InvalidConfig naming the line that is not a setting, and
-    UsageError for settings with which klog cannot connect.
+    password: tuple[str, ...] = ()
+    token: tuple[str, ...] = ()
+
+
+def read_client_config(
+    path: Path,
+    commands: SecretCommands = SecretCommands(),
+    more: Mapping[str, str] | None = None,
+    base: ClientConfig | None = None,
+) -> ClientConfig:
+    """The settings of a file, and those of ``more``, which go before them; beneath them those of ``base``, but for its
+    addresses.
+
+    The password's command runs now, once in a process; the token's for each login. Raises SecretUnavailable,
+    NoSuchThing for a file that cannot be read, InvalidConfig naming the line that is not a setting, and UsageError for
+    settings with which klog cannot connect.
     """
-    given = {name: value.strip() for name, value in read_properties(path).items()}
-    protocol = given.get("security.protocol") or "PLAINTEXT"
-    if protocol.upper() != "PLAINTEXT":
-        raise UsageError(
-            f"{path}: security.protocol={protocol}, and klog connects in plain text only",
-            hint="leave it out, or security.protocol=PLAINTEXT",
-        )
+    own = {name: value.strip() for name, value in read_properties(path).items()} | dict(more or {})
+    given = own if base is None else {**_beneath(own, base.given), **own}
+    security = _security(given, str(path), commands) if PROTOCOL in given else None
+    access = zookeeper_access.read_access(given, str(path)) if zookeeper_access.says_how(given) else None
     notes = []
-    java = [name for name in given if name in JAVA_ONLY]
+    java = [name for name in own if name in JAVA_ONLY]
     if java:
         notes.append(f"{path}: no effect here, for Java's clients only: {', '.join(java)}")
-    for name in given:
+    for name in own:
         if name not in _KNOWN and not name.startswith(("ssl.", "sasl.")):
             near = get_close_matches(name, _KNOWN, 1, 0.8)
             suggestion = f" (did you mean {near[0]}?)" if near else ""
@@ -174,7 +202,38 @@ def read_client_config(path: Path) -> ClientConfig:
         _seconds(path, given),
         tuple(notes),
         given,
+        security,
+        access,
     )
+
+
+def _beneath(own: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+    """Of a base's settings those that a file leaves to it, under whatever name."""
+    decided = {meant for name in own for meant in _meanings(name)} | {*BOOTSTRAP, *ZOOKEEPER}
+    return {name: value for name, value in base.items() if not decided & _meanings(name)}
+
+
+def _meanings(name: str) -> set[str]:
+    return {name, *(names[name] for names in (PRODUCER, CONSUMER) if name in names)}
+
+
+def _security(given: Mapping[str, str], source: str, commands: SecretCommands) -> ClientSecurity:
+    if not commands.password:
+        return read_security(given, source, commands.token)
+    both = [name for name in (PASSWORD, JAAS) if given.get(name)]
+    if both or not given.get(USERNAME):
+        raise UsageError(
+            f"{source}: {f'{both[0]} is given' if both else f'{USERNAME} is missing'}, and the profile's "
+            "password_command prints the password",
+            hint=f"write {USERNAME}=NAME, and neither {PASSWORD} nor {JAAS}",
+        )
+    return read_security({**given, PASSWORD: _printed(commands.password)}, source, commands.token)
+
+
+@lru_cache(16)
+def _printed(command: tuple[str, ...]) -> str:
+    """A shell's commands do not ask for it again."""
+    return secret_from(command, "the password", PASSWORD_WITHIN_S)
 
 
 def _first(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:

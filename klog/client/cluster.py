@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from klog.client.blocking import error_of
 from klog.client.bootstrap import connect_any, parse_bootstrap
 from klog.client.metadata import BrokerNode, Metadata, TopicNode, metadata_of
+from klog.client.servers import security_of
 from klog.errors import (
     BrokerNotAvailable,
     CannotConnect,
@@ -32,8 +33,13 @@ from klog.names import TopicPartition, check_topic_name
 from klog.net.channel import Channel, Trace
 from klog.protocol import codec
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
+from klog.security.client_security import ClientSecurity
+from klog.security.errors import TopicAuthorizationFailed
 
-CONNECT_TIMEOUT_S = 3.0
+CONNECT_TIMEOUT_S = 2.5
+"""For a server's first answer. A command takes up to half a second to begin, and a silent host no more than three in
+all: TCP asks once more after one second, and next after three."""
+
 RETRY_PAUSE_S = 0.1
 """Between attempts while a leader or controller is being elected: short compared with an election (tens of ms and up),
 long compared with a round trip."""
@@ -73,7 +79,7 @@ class Cluster:
         client_id: str = "klog",
         expected_cluster_id: str | None = None,
     ) -> Cluster:
-        """The cluster behind ``host:port,...``; each server gets three seconds, the first to answer is used.
+        """The cluster behind ``host:port,...``; each server gets `CONNECT_TIMEOUT_S`, the first to answer is used.
 
         ``source`` names the address's source in errors. Raises UsageError for an invalid address, CannotConnect
         if no broker answers, WrongCluster if the cluster is not ``expected_cluster_id``.
@@ -81,7 +87,7 @@ class Cluster:
         servers = parse_bootstrap(bootstrap, source)
 
         async def open_channel(host: str, port: int) -> Channel:
-            return await _open(host, port, timeout_s, trace, client_id)
+            return await _open(host, port, timeout_s, trace, client_id, security_of(bootstrap))
 
         channel = await connect_any(servers, open_channel, source=source)
         cluster = cls(
@@ -203,6 +209,10 @@ class Cluster:
             )
         if wire == InvalidTopic.wire:
             check_topic_name(name)  # raises with the reason
+        if wire == TopicAuthorizationFailed.wire:
+            raise TopicAuthorizationFailed(
+                f"this user may not describe topic {name!r}", hint="`klog why denied`, by an administrator, tells more"
+            )
         raise error_of(wire, f"topic {name!r} on {self}")
 
     async def near(self, name: str) -> list[str]:
@@ -227,11 +237,7 @@ class Cluster:
             known = self._metadata.brokers.values() if self._metadata else ()
             servers += [(one.host, one.port) for one in known if (one.host, one.port) not in servers]
             await self._any.close()
-            self._any = await connect_any(
-                servers,
-                lambda host, port: _open(host, port, self.timeout_s, self._trace, self._client_id),
-                source=self.source,
-            )
+            self._any = await connect_any(servers, self._open, source=self.source)
             return await self._ask(self._any, key, highest, lowest, None, fields)
 
     async def to_broker(
@@ -381,9 +387,13 @@ class Cluster:
             task = self._channels[broker_id] = asyncio.ensure_future(self._open_to(node))
         return await asyncio.shield(task)
 
+    async def _open(self, host: str, port: int) -> Channel:
+        security = security_of(self.bootstrap)
+        return await _open(host, port, self.timeout_s, self._trace, self._client_id, security)
+
     async def _open_to(self, node: BrokerNode) -> Channel:
         try:
-            return await _open(node.host, node.port, self.timeout_s, self._trace, self._client_id)
+            return await self._open(node.host, node.port)
         except CannotConnect as error:
             raise CannotConnect(
                 f"broker {node.broker_id}, at the address that {self} gives for it: {error.message}",
@@ -408,7 +418,15 @@ def _final(error: KlogError) -> KlogError:
     return error
 
 
-async def _open(host: str, port: int, timeout_s: float, trace: Trace | None, client_id: str) -> Channel:
+async def _open(
+    host: str, port: int, timeout_s: float, trace: Trace | None, client_id: str, security: ClientSecurity
+) -> Channel:
     return await Channel.connect(
-        host, port, connect_timeout_s=CONNECT_TIMEOUT_S, timeout_s=timeout_s, client_id=client_id, trace=trace
+        host,
+        port,
+        connect_timeout_s=CONNECT_TIMEOUT_S,
+        timeout_s=timeout_s,
+        client_id=client_id,
+        trace=trace,
+        security=security,
     )

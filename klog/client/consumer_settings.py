@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from klog.client.security_files import as_librdkafka, read_security
+from klog.client.zookeeper_access import without_access
 from klog.config.setting import Setting, at_least, at_least_or_off, between, one_of, text_of
+from klog.coordination.zookeeper_access import ZooKeeperAccess
 from klog.errors import InvalidConfig
+from klog.security.client_security import SETTINGS as SETTINGS_OF_SECURITY
+from klog.security.client_security import ClientSecurity
 
 SMALLEST: Final = ("smallest", "earliest")
 LARGEST: Final = ("largest", "latest")
@@ -243,6 +248,8 @@ class ConsumerSettings:
     timeout_s: float | None
     librdkafka: Mapping[str, Any]
     others: tuple[str, ...]
+    security: ClientSecurity
+    access: ZooKeeperAccess
 
 
 def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
@@ -250,6 +257,7 @@ def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
     values: dict[str, Any] = {setting.name: setting.default for setting in SETTINGS}
     called: dict[str, str] = {}
     others: dict[str, Any] = {}
+    access, given = without_access(given, "the consumer")
     for keyword, value in given.items():
         name = keyword.replace("_", ".")
         if name in NO_USE:
@@ -264,6 +272,8 @@ def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
         if value is not None:
             values[setting.name] = setting.parse(str(text_of(value)), name=name)
     timeout_ms = values["consumer.timeout.ms"]
+    texts = {name: str(value) for name, value in others.items()}
+    others = as_librdkafka(others, "the consumer")
     return ConsumerSettings(
         own_id=values["consumer.id"],
         session_timeout_ms=values["zookeeper.session.timeout.ms"],
@@ -277,6 +287,8 @@ def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
         timeout_s=None if timeout_ms < 0 else timeout_ms / 1000,
         librdkafka={**_librdkafka(group, values), **others},
         others=tuple(others),
+        security=read_security(texts, "the consumer"),
+        access=access,
     )
 
 
@@ -293,7 +305,8 @@ def check_librdkafka(settings: ConsumerSettings) -> None:
             return str(error)
         return ""
 
-    unknown = [name for name in settings.others if "No such" in refused({name: settings.librdkafka[name]})]
+    others = [name for name in settings.others if name not in SETTINGS_OF_SECURITY and name != "oauth_cb"]
+    unknown = [name for name in others if "No such" in refused({name: settings.librdkafka[name]})]
     if unknown:
         near = [found for name in unknown for found in get_close_matches(name, _BY_NAME, 1, 0.8)]
         raise InvalidConfig(

@@ -55,7 +55,9 @@ class Membership:
         *,
         own_id: str | None,
         exclude_internal: bool,
+        protocol: str,
     ) -> None:
+        """``protocol``: security.protocol, by which the brokers' addresses are chosen."""
         self.zookeeper = zookeeper
         self.group = group
         self.consumer_id = ""
@@ -66,6 +68,7 @@ class Membership:
         self._on_change = on_change
         self._own_id = own_id
         self._exclude_internal = exclude_internal
+        self._protocol = protocol
         self._writer = OffsetWriter(zookeeper)
         self._writing = threading.Lock()
         self._entered_zxid = 0
@@ -130,7 +133,7 @@ class Membership:
             owners,
             {name: tuple(topic.fence) for name, topic in there.items()},
             self._newcomers(there, wanted),
-            ",".join(_address(one.broker.host, one.broker.port) for one in alive),
+            brokers.client_addresses(alive, self._protocol),
         )
 
     def _newcomers(
@@ -227,7 +230,3 @@ class Membership:
             if standing:
                 ownership_fence.release(self.zookeeper, self.group, self._writer, standing, {})
             self.owned = {}
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

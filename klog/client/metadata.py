@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from klog.names import TopicPartition
+
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -58,6 +60,12 @@ class Metadata(NamedTuple):
     topics: Mapping[str, TopicNode]
     errors: Mapping[str, int]
     """Requested topic -> the error's number on the wire, if it does not exist or cannot be described."""
+
+    def leader_of(self, name: TopicPartition) -> int | None:
+        """The leader's id; None without a leader, and for a partition that is not here."""
+        topic = self.topics.get(name.topic)
+        found = None if topic is None else topic.partitions.get(name.partition)
+        return None if found is None else found.leader
 
 
 def metadata_of(answer: Any) -> Metadata:

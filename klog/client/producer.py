@@ -30,13 +30,17 @@ from confluent_kafka import Producer as _RdKafka
 
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
+from klog.client.audited_topics import AuditedTopics
 from klog.client.headers import check_header_name
 from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
 from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
+from klog.client.servers import librdkafka_servers
+from klog.client.zookeeper_access import without_access
 from klog.clock import SYSTEM_CLOCK, Clock
+from klog.coordination.zookeeper_access import ZooKeeperServers
 from klog.errors import (
     BrokerNotAvailable,
     BufferFull,
@@ -46,6 +50,7 @@ from klog.errors import (
     UsageError,
 )
 from klog.names import check_topic_name
+from klog.security.client_security import PLAINTEXT, PROTOCOL
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +80,7 @@ class Producer:
         zookeeper: str | None = None,
         producer_type: Literal["sync", "async"] = "sync",
         partitioner: Partitioner | str | None = None,
-        audit: bool = False,
+        audit: bool | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **settings: Any,
     ) -> None:
@@ -83,13 +88,14 @@ class Producer:
 
         ``partitioner``: a function of key and number of partitions, or the name of one of librdkafka's. The default
         puts keys where Java's clients put them (murmur2), and messages without a key anywhere. ``audit``: stamp and
-        count the messages (``audit_window_ms``, ``audit_host``, ``audit_topic``). ``settings`` are Kafka's, ``_`` for
-        ``.``, by today's names or 0.8's. InvalidConfig for an invalid setting; HostError if ZooKeeper is away.
+        count the messages (``audit_window_ms``, ``audit_host``, ``audit_topic``); None: those of the topics whose
+        ``klog.audit.enable`` says so. ``settings`` are Kafka's, ``_`` for ``.``, by today's names or 0.8's.
+        InvalidConfig for an invalid setting; HostError if ZooKeeper is away.
         """
         if producer_type not in ("sync", "async"):
             raise InvalidConfig(f"producer_type={producer_type!r}: sync or async is wanted")
         self._clock = clock
-        given = dict(settings)
+        access, given = without_access(settings, "the producer")
         if bootstrap_servers is not None:
             given["bootstrap_servers"] = bootstrap_servers
         by_name = partitioner if isinstance(partitioner, str) else None
@@ -98,11 +104,12 @@ class Producer:
         if zookeeper is not None:
             if "bootstrap.servers" in rdkafka:
                 raise InvalidConfig("bootstrap_servers and zookeeper: give one of them")
-            rdkafka["bootstrap.servers"] = registered_brokers(zookeeper)
+            brokers = registered_brokers(ZooKeeperServers(zookeeper, access), rdkafka.get(PROTOCOL, PLAINTEXT))
+            rdkafka["bootstrap.servers"] = brokers
         if "bootstrap.servers" not in rdkafka:
             raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
+        rdkafka.update(librdkafka_servers(rdkafka["bootstrap.servers"]))
         self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit, clock)
-        self._hand_over = self._buffer if self._auditor is None else self._stamp_and_buffer
         self._rdkafka = _open({**rdkafka, "logger": _quiet()})
         self._choice = PartitionChoice(
             self._rdkafka,
@@ -120,8 +127,18 @@ class Producer:
         self._room = threading.Condition()
         self._watchers = threading.Condition() if self._settings.is_async else None
         self._topics: set[str] = set()
+        self._audited: set[str] = set()
+        self._audited_topics = (
+            None
+            if audit is not None
+            else AuditedTopics(rdkafka, self._audited, age_s=self._settings.metadata_age_s, clock=clock)
+        )
+        self._max_bytes = {} if self._audited_topics is None else self._audited_topics.max_bytes
         self._thread = threading.Thread(
-            target=_serve, args=(self._rdkafka, self._end, self._room, publisher), name="klog-producer", daemon=True
+            target=_serve,
+            args=(self._rdkafka, self._end, self._room, publisher, self._audited_topics),
+            name="klog-producer",
+            daemon=True,
         )
         self._thread.start()
         # Also runs at the end of the program, and when the producer is garbage: `_shut` holds no reference to it.
@@ -152,7 +169,7 @@ class Producer:
         if partition is not None and partition < 0:
             raise UsageError(f"partition={partition}: 0 or more is wanted")
         if topic not in self._topics:
-            self._topics.add(check_topic_name(topic))
+            self._begin(check_topic_name(topic))
         sending: Sending
         if isinstance(messages, bytes):
             sending = self._send_one(topic, (messages, key, (), None), partition, callback)
@@ -164,11 +181,20 @@ class Producer:
             sending.result()
         return sending
 
+    def _begin(self, topic: str) -> None:
+        """Before the first message to a topic: is it audited?"""
+        if self._audited_topics is not None:
+            self._audited_topics.ask(topic, self._settings.first_answer_s)
+        elif self._auditor is not None:
+            self._audited.add(topic)
+        self._topics.add(topic)
+
     def _send_one(self, topic: str, message: _Parts, partition: int | None, callback: Callback | None) -> Sending:
         where = self._choice.of_one(topic, message[1]) if partition is None else partition
-        sending = SendingOne(topic, callback, self._watchers)
+        sending = SendingOne(topic, callback, self._watchers, self._max_bytes)
+        hand_over = self._stamp_and_buffer if topic in self._audited else self._buffer
         try:
-            self._hand_over(topic, message, where, sending)
+            hand_over(topic, message, where, sending)
         except KlogError as error:
             sending.failed(error)
             if self._watchers is not None:
@@ -179,11 +205,12 @@ class Producer:
         self, topic: str, messages: list[_Parts], partition: int | None, callback: Callback | None
     ) -> Sending:
         places = self._choice.of(topic, [message[1] for message in messages], partition)
-        sending = SendingSet(topic, callback, self._watchers, len(messages))
+        sending = SendingSet(topic, callback, self._watchers, len(messages), self._max_bytes)
         delivered = sending.delivered
+        hand_over = self._stamp_and_buffer if topic in self._audited else self._buffer
         for index, message in enumerate(messages):
             try:
-                self._hand_over(topic, message, places[index], partial(delivered, index))
+                hand_over(topic, message, places[index], partial(delivered, index))
             except KlogError as error:
                 # The messages before it are under way; it and those behind it are not.
                 for rest in range(index, len(messages)):
@@ -273,7 +300,7 @@ class Producer:
 
     @property
     def audit(self) -> AuditSettings | None:
-        """The producer's audit; None without one."""
+        """How messages are counted, of the topics that are audited; None if none are."""
         return self._settings.audit
 
 
@@ -308,7 +335,13 @@ def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Deliv
     delivered(error, answer)
 
 
-def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publisher: AuditPublisher | None) -> None:
+def _serve(
+    rdkafka: Any,
+    end: threading.Event,
+    room: threading.Condition,
+    publisher: AuditPublisher | None,
+    audited_topics: AuditedTopics | None,
+) -> None:
     """The producer's thread. It has no reference to the Producer, which can thus be garbage-collected."""
     while not end.is_set():
         if rdkafka.poll(POLL_S):
@@ -316,6 +349,8 @@ def _serve(rdkafka: Any, end: threading.Event, room: threading.Condition, publis
                 room.notify_all()
         if publisher is not None:
             publisher.tick()
+        if audited_topics is not None:
+            audited_topics.tick()
 
 
 def _flush(rdkafka: Any, clock: Clock, timeout_s: float | None) -> int:
@@ -361,8 +396,8 @@ def _quiet() -> logging.Logger:
     return logger
 
 
-def registered_brokers(zookeeper: str) -> str:
-    """``host:port,...`` of the brokers registered there; BrokerNotAvailable if there are none."""
+def registered_brokers(zookeeper: str, protocol: str) -> str:
+    """``host:port,...`` of the brokers registered there, for clients that speak ``protocol``. BrokerNotAvailable."""
     from klog.coordination import brokers
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -373,4 +408,4 @@ def registered_brokers(zookeeper: str) -> str:
         raise BrokerNotAvailable(
             f"no broker is registered in ZooKeeper {zookeeper}", hint="is the chroot right? is a broker running?"
         )
-    return ",".join(f"{one.broker.host}:{one.broker.port}" for one in live)
+    return brokers.client_addresses(live, protocol)

@@ -7,11 +7,13 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.client.bootstrap import parse_bootstrap
+from klog.client.security_files import as_librdkafka
 from klog.errors import InvalidConfig, UsageError
 
 AUDIT_WINDOW_MS: Final = 600_000
@@ -82,9 +84,20 @@ class ProducerSettings:
     audit: AuditSettings | None
     librdkafka: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def first_answer_s(self) -> float:
+        """How long the first message to a topic waits for what the cluster says of the topic.
+
+        No longer than for its own delivery, or for room in the buffer; in the async mode a second, which is much for an
+        answer and little for a program that starts while brokers are away.
+        """
+        message_ms = float(self.librdkafka["message.timeout.ms"])
+        bounds = [self.answer_s, 1.0 if self.is_async else math.inf, message_ms / 1000 if message_ms else math.inf]
+        return min(bounds if self.enqueue_timeout_s is None else [*bounds, self.enqueue_timeout_s])
+
 
 def read_settings(
-    given: Mapping[str, Any], *, is_async: bool, audit: bool, partitioner: str | None
+    given: Mapping[str, Any], *, is_async: bool, audit: bool | None, partitioner: str | None
 ) -> ProducerSettings:
     """The settings from a producer's keywords. InvalidConfig names a setting with an invalid name or value.
 
@@ -105,7 +118,7 @@ def read_settings(
     }
     if is_async:
         rdkafka["batch.num.messages"] = 1000
-    rdkafka.update(found)
+    rdkafka.update(as_librdkafka(found, "the producer"))
     rdkafka["partitioner"] = partitioner or "murmur2_random"
     block_on_full = rdkafka.pop("block.on.buffer.full", None)
     enqueue_ms = _number(rdkafka.pop("queue.enqueue.timeout.ms", None), "queue.enqueue.timeout.ms", -1)
@@ -155,13 +168,13 @@ def _by_todays_names(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def audit_settings(rdkafka: dict[str, Any], audit: bool) -> AuditSettings | None:
-    """Takes ``audit.*`` out of the settings; None without `audit`. InvalidConfig for an invalid setting."""
+def audit_settings(rdkafka: dict[str, Any], audit: bool | None) -> AuditSettings | None:
+    """Takes ``audit.*`` out of the settings; None where `audit` is False. InvalidConfig for an invalid setting."""
     host = rdkafka.pop("audit.host", None)
     window_ms = _number(rdkafka.pop("audit.window.ms", None), "audit.window.ms", AUDIT_WINDOW_MS)
     publish_ms = _number(rdkafka.pop("audit.publish.ms", None), "audit.publish.ms", 60_000)
     topic = str(rdkafka.pop("audit.topic", "klog.audit"))
-    if not audit:
+    if audit is False:
         return None
     if window_ms <= 0 or publish_ms <= 0:
         raise InvalidConfig("audit.window.ms and audit.publish.ms are above 0")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from klog.client import partition_requests
 from klog.client.blocking import BlockingChannel, error_of
 from klog.client.bootstrap import parse_bootstrap
+from klog.client.servers import security_of
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import (
     CannotConnect,
@@ -92,9 +93,17 @@ class RawCluster:
     """A cluster over blocking connections, one per broker, opened when first needed. One thread at a time."""
 
     def __init__(
-        self, bootstrap: str, *, connect_timeout_s: float = 3.0, timeout_s: float = 10.0, clock: Clock = SYSTEM_CLOCK
+        self,
+        bootstrap: str,
+        *,
+        connect_timeout_s: float = 3.0,
+        timeout_s: float = 10.0,
+        client_id: str = "klog",
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``bootstrap`` is ``host:port,...``; connects to the first server that answers.
+
+        Brokers count quotas by ``client_id``.
 
         Raises CannotConnect naming every server tried, UsageError if the text is not such a list.
         """
@@ -102,6 +111,7 @@ class RawCluster:
         self.cluster_id: str | None = None
         self._connect_timeout_s = connect_timeout_s
         self._timeout_s = timeout_s
+        self._client_id = client_id
         self._clock = clock
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, BlockingChannel] = {}
@@ -133,7 +143,13 @@ class RawCluster:
 
     def _connect(self, host: str, port: int) -> BlockingChannel:
         return BlockingChannel.connect(
-            host, port, connect_timeout_s=self._connect_timeout_s, timeout_s=self._timeout_s, clock=self._clock
+            host,
+            port,
+            connect_timeout_s=self._connect_timeout_s,
+            timeout_s=self._timeout_s,
+            client_id=self._client_id,
+            clock=self._clock,
+            security=security_of(self.bootstrap),
         )
 
     def _to(self, broker: int) -> BlockingChannel:

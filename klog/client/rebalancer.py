@@ -23,11 +23,13 @@ from typing import Any
 from klog.client.consumer_settings import ConsumerSettings
 from klog.client.log_ends import ask_ends
 from klog.client.membership import Evicted, Membership, View
+from klog.client.servers import Servers, librdkafka_servers
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.client.streams import Lease, MessageStream
 from klog.client.subscription import Subscription
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
+from klog.coordination.zookeeper_access import ZooKeeperServers
 from klog.errors import KlogError, OwnershipConflict, RebalanceFailed, SessionLost, ZooKeeperError
 from klog.names import TopicPartition
 
@@ -87,7 +89,9 @@ class Rebalancer:
         self._bootstrap: frozenset[str] = frozenset()
         self._commit_due = self._clock.monotonic_s() + settings.auto_commit_interval_s
         self._confirm_due = 0.0
-        self._zookeeper = ZooKeeper(zookeeper, settings.session_timeout_ms, self._state_changed)
+        self._zookeeper = ZooKeeper(
+            ZooKeeperServers(zookeeper, settings.access), settings.session_timeout_ms, self._state_changed
+        )
         self.membership = Membership(
             self._zookeeper,
             group,
@@ -96,6 +100,7 @@ class Rebalancer:
             self._changed,
             own_id=settings.own_id,
             exclude_internal=settings.exclude_internal,
+            protocol=settings.security.protocol,
         )
         self._thread = threading.Thread(target=self._run, name=f"klog-consumer-{group}", daemon=True)
 
@@ -149,7 +154,7 @@ class Rebalancer:
     @property
     def bootstrap(self) -> str:
         """The brokers that were alive when the streams were opened."""
-        return ",".join(sorted(self._bootstrap))
+        return Servers(",".join(sorted(self._bootstrap)), self._settings.security)
 
     def stream_reading(self, partition: TopicPartition) -> MessageStream | None:
         return self._reading.get(partition)
@@ -388,7 +393,7 @@ class Rebalancer:
 
     @property
     def _librdkafka(self) -> dict[str, Any]:
-        return {**self._settings.librdkafka, "bootstrap.servers": self.bootstrap}
+        return {**self._settings.librdkafka, **librdkafka_servers(self.bootstrap)}
 
     # --- commits ------------------------------------------------------------------------------------------------------
 

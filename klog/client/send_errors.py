@@ -63,6 +63,17 @@ TOO_LARGE_HINT: Final = (
 _UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
 
 
+def undelivered(error: KafkaError, topic: str, message: Any, max_bytes: Mapping[str, int] = {}) -> KlogError:
+    """klog's error of a delivery report. One of a size names the size of the message's value, and the topic's limit
+    where it is known: ``max_bytes`` by topic."""
+    where = f"{topic}-{message.partition()}"
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        where += f": a message of {len(message):,} bytes"
+        if topic in max_bytes:
+            where += f" (max.message.bytes of the topic is {max_bytes[topic]:,} for a batch, as last asked)"
+    return error_from(error, where)
+
+
 def error_from(error: KafkaError, what: str) -> KlogError:
     """klog's error of the same meaning; its message begins with ``what``."""
     said = f"{what}: {error.str()}" if what else error.str()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from klog.client.send_errors import error_from
+from klog.client.send_errors import undelivered
 from klog.errors import KlogError, SendFailed
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ class Place(NamedTuple):
 
 Callback = Callable[[KlogError | None, Place | None], None]
 """Called for each message when its outcome is known, in the producer's thread: it must not block for long."""
+
+
+_UNKNOWN: Final[Mapping[str, int]] = {}
 
 
 class Sending(Future[tuple[Place, ...]]):
@@ -46,12 +49,21 @@ class Sending(Future[tuple[Place, ...]]):
     _is_announced = False
     """Settled, and watchers see it."""
 
-    def __init__(self, topic: str, callback: Callback | None, shared: threading.Condition | None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        callback: Callback | None,
+        shared: threading.Condition | None,
+        max_bytes: Mapping[str, int] = _UNKNOWN,
+    ) -> None:
         """``shared`` is the condition for watchers of an async producer's sends; a sync send has its own.
+
+        ``max_bytes``: what is known of the topics' limits, by topic.
 
         `Future.__init__` is not called: it would cost as much as the rest of a send (`__getattr__`).
         """
         self._topic = topic
+        self._max_bytes = max_bytes
         self._callback = callback
         self._watchers = shared or threading.Condition()
         self._logs = shared is not None and callback is None
@@ -143,7 +155,7 @@ class SendingOne(Sending):
                 self._tell(None, self._place())
             self._finish(None)
         else:
-            self.failed(error_from(error, f"{self._topic}-{answer.partition()}"))
+            self.failed(undelivered(error, self._topic, answer, self._max_bytes))
 
     def failed(self, error: KlogError) -> None:
         if self._callback is not None:
@@ -163,8 +175,15 @@ class SendingOne(Sending):
 class SendingSet(Sending):
     """The sending of a set of messages; settled by their numbers in it."""
 
-    def __init__(self, topic: str, callback: Callback | None, shared: threading.Condition | None, count: int) -> None:
-        super().__init__(topic, callback, shared)
+    def __init__(
+        self,
+        topic: str,
+        callback: Callback | None,
+        shared: threading.Condition | None,
+        count: int,
+        max_bytes: Mapping[str, int] = _UNKNOWN,
+    ) -> None:
+        super().__init__(topic, callback, shared, max_bytes)
         self._found: dict[int, tuple[int, int]] = {}
         """Partition and offset, by number."""
         self._errors: dict[int, KlogError] = {}
@@ -182,7 +201,7 @@ class SendingSet(Sending):
                 self._tell(None, Place(self._topic, *found))
             self._settle_one()
         else:
-            self.failed(index, error_from(error, f"{self._topic}-{answer.partition()}"))
+            self.failed(index, undelivered(error, self._topic, answer, self._max_bytes))
 
     def failed(self, index: int, error: KlogError) -> None:
         self._errors[index] = error

@@ -5,20 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar, overload
 
-from klog.config.setting import LONG_MAX, Setting, Value, text_of
+from klog.config.listeners import Listeners, listeners_of
+from klog.config.setting import LONG_MAX, Setting, Value, text_of, without_unit
 from klog.config.table_cluster import CLUSTER_SETTINGS
 from klog.config.table_log import LOG_SETTINGS
-from klog.config.table_network import NETWORK_SETTINGS, Listener, parse_listeners
+from klog.config.table_network import NETWORK_SETTINGS
+from klog.config.table_security import SECRETS as SECRETS_OF_LISTENERS
+from klog.config.table_security import SECURITY_SETTINGS
+from klog.config.table_zookeeper import SECRETS as SECRETS_OF_ZOOKEEPER
+from klog.config.table_zookeeper import ZOOKEEPER_SETTINGS
 from klog.config.topic_maps import TOPIC_MAP_SETTINGS, TOPIC_MAPS
 from klog.errors import InvalidConfig
 
 BROKER_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in (*NETWORK_SETTINGS, *LOG_SETTINGS, *CLUSTER_SETTINGS, *TOPIC_MAP_SETTINGS)
+    setting.name: setting
+    for setting in (
+        *NETWORK_SETTINGS,
+        *SECURITY_SETTINGS,
+        *ZOOKEEPER_SETTINGS,
+        *LOG_SETTINGS,
+        *CLUSTER_SETTINGS,
+        *TOPIC_MAP_SETTINGS,
+    )
 }
 """Every setting of a broker by its name of today."""
 
+SECRETS = SECRETS_OF_LISTENERS | SECRETS_OF_ZOOKEEPER
+"""Settings whose values are shown nowhere."""
+
 ALIASES: dict[str, str] = {alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases}
 """Older names -> the name of today."""
+
+OF_LISTENERS = frozenset(one.name for one in SECURITY_SETTINGS) | {"max.connections", "max.connection.creation.rate"}
+"""What may be given for one listener alone."""
+_OF_LISTENER = "listener.name."
 
 DEFAULT_SOURCE = "default"
 
@@ -50,7 +70,8 @@ class BrokerConfig:
 
     @classmethod
     def layered(cls, layers: Iterable[tuple[str, Mapping[str, str]]]) -> BrokerConfig:
-        """Several sources of properties as (source, properties); a later one overrides those before it.
+        """Several sources of properties as (source, properties); a later one overrides those before it. Durations and
+        sizes may have units.
 
         Unknown names become warnings (Kafka ignores them, and a typing error should be seen); wrong values raise
         InvalidConfig naming the setting, the value, its source and what was expected.
@@ -61,7 +82,7 @@ class BrokerConfig:
             seen: dict[str, str] = {}
             for written, text in properties.items():
                 name = ALIASES.get(written, written)
-                setting = BROKER_SETTINGS.get(name)
+                setting = BROKER_SETTINGS.get(setting_of(name))
                 if setting is None:
                     warnings.append(f"unknown setting {written} (from {source}) is ignored{_did_you_mean(written)}")
                     continue
@@ -71,10 +92,11 @@ class BrokerConfig:
                         continue
                     warnings.append(f"{seen[name]} (from {source}) is ignored: {written} is the same setting")
                 seen[name] = written
-                given[name] = _Given(setting.parse(text, name=written, source=source), source)
+                plain = without_unit(setting, text)
+                given[name] = _Given(setting.parse(plain, name=written, source=source), source)
         config = cls(given, ())
         # A bad host or port is an error now, not when the socket is opened.
-        config.listener, config.advertised, config.inter_advertised  # noqa: B018
+        config.listeners  # noqa: B018
         return cls(given, (*warnings, *_bad_ideas(config)))
 
     def of_topic(self, topic: str) -> BrokerConfig:
@@ -128,43 +150,46 @@ class BrokerConfig:
         return self.words("log.dirs")
 
     @property
+    def listeners(self) -> Listeners:
+        """Where the broker listens. Raises InvalidConfig."""
+        texts, told = self["listeners"], self["advertised.listeners"]
+        told_host, told_port, name = (
+            self[one] for one in ("advertised.host.name", "advertised.port", "inter.broker.listener.name")
+        )
+        try:
+            return listeners_of(
+                texts if isinstance(texts, tuple) else None,
+                told if isinstance(told, tuple) else None,
+                (self.text("host.name"), self.integer("port")),
+                (told_host if isinstance(told_host, str) else None, told_port if isinstance(told_port, int) else None),
+                self.words("listener.security.protocol.map"),
+                name if isinstance(name, str) else None,
+                self.text("security.inter.broker.protocol"),
+            )
+        except InvalidConfig as error:
+            if error.message.startswith("advertised.") or not isinstance(texts, tuple):
+                raise
+            where = f"listeners={','.join(texts)} (from {self.source('listeners')})"
+            raise InvalidConfig(f"{where}: {error.message}", hint=error.hint) from None
+
+    @property
     def listener(self) -> tuple[str, int]:
         """(host, port) to listen on for clients; an empty host is every interface, port 0 a free one."""
-        listeners = self._listeners("listeners")
-        return (self.text("host.name"), self.integer("port")) if listeners is None else listeners[0][1:]
+        found = self.listeners.clients
+        return found.host, found.port
 
-    @property
-    def inter_listener(self) -> tuple[str, int] | None:
-        """(host, port) to listen on for brokers, where they have a listener of their own."""
-        listeners = self._listeners("listeners")
-        return None if listeners is None or listeners[1] is None else listeners[1][1:]
+    def of_listener(self, name: str, mechanism: str = "") -> BrokerConfig:
+        """These settings as they hold for one listener, and there for one mechanism of SASL (KIP-103)."""
+        own: dict[str, _Given] = {}
+        for prefix in (_OF_LISTENER + f"{name.lower()}.", _OF_LISTENER + f"{name.lower()}.{mechanism.lower()}."):
+            for written, given in self._given.items():
+                if written.startswith(prefix) and (setting := written.removeprefix(prefix)) in OF_LISTENERS:
+                    own[setting] = given
+        return BrokerConfig({**self._given, **own}, self.warnings) if own else self
 
-    @property
-    def advertised(self) -> tuple[str | None, int | None]:
-        """(host, port) advertised to clients; None if it is the listener's."""
-        listeners = self._listeners("advertised.listeners")
-        if listeners is not None:
-            return _reachable(listeners[0], "clients")
-        host_name, port_number = self["advertised.host.name"], self["advertised.port"]
-        return (
-            host_name if isinstance(host_name, str) else None,
-            port_number if isinstance(port_number, int) else None,
-        )
-
-    @property
-    def inter_advertised(self) -> tuple[str, int] | None:
-        """(host, port) advertised to brokers; None if it is the address of their listener."""
-        listeners = self._listeners("advertised.listeners")
-        return None if listeners is None or listeners[1] is None else _reachable(listeners[1], "brokers")
-
-    def _listeners(self, name: str) -> tuple[Listener, Listener | None] | None:
-        texts = self[name]
-        if not isinstance(texts, tuple):
-            return None
-        try:
-            return parse_listeners(texts, self.text("inter.broker.listener.name"))
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{name}={','.join(texts)} (from {self.source(name)}): {error.message}") from None
+    def of_single_listeners(self) -> dict[str, str]:
+        """``listener.name.*`` as they were given -> the setting that each is for one listener, or its mechanism."""
+        return {name: setting_of(name) for name in self._given if name.startswith(_OF_LISTENER)}
 
     def with_settings(self, properties: Mapping[str, str], source: str) -> BrokerConfig:
         """This configuration with some settings replaced."""
@@ -196,6 +221,16 @@ class BrokerConfig:
         chosen = next((pair for pair in setting.follows if pair[0] in self._given), setting.follows[-1])
         leader = self._resolve(chosen[0])
         return _Given(_scaled(leader.value, chosen[1], setting), leader.source)
+
+
+def setting_of(name: str) -> str:
+    """The setting that a name is about: itself, or the one in ``listener.name.NAME.[MECHANISM.]SETTING``."""
+    if name.startswith(_OF_LISTENER):
+        rest = name.removeprefix(_OF_LISTENER).partition(".")[2]
+        for setting in (rest, rest.partition(".")[2]):
+            if setting in OF_LISTENERS:
+                return setting
+    return name
 
 
 def _of_topics(given: Mapping[str, _Given]) -> dict[str, dict[str, _Given]]:
@@ -251,12 +286,3 @@ def _did_you_mean(name: str) -> str:
 def default_text(name: str) -> str | None:
     """A setting's default as text, by what it follows where it has none of its own; None where there is none."""
     return text_of(BrokerConfig({}, ())[name])
-
-
-def _reachable(listener: Listener, whom: str) -> tuple[str, int]:
-    if not listener.host or not listener.port:
-        raise InvalidConfig(
-            f"advertised.listeners={listener.name}://{listener.host}:{listener.port}: "
-            f"expected a host and a port that {whom} can connect to"
-        )
-    return listener.host, listener.port

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from klog.config.broker import BrokerConfig
-from klog.config.table_network import Listener, parse_listener
+from klog.config.table_network import NamedAddress, parse_listener
 from klog.errors import InvalidConfig
 
 SOURCE: Final = "--processes"
@@ -66,7 +66,7 @@ def _own(config: BrokerConfig, number: int, count: int) -> Iterator[tuple[str, s
     yield "log.dirs", ",".join(own)
 
 
-def _text(listener: Listener, number: int, name: str) -> str:
+def _text(listener: NamedAddress, number: int, name: str) -> str:
     host = f"[{listener.host}]" if ":" in listener.host else listener.host
     return f"{listener.name}://{host}:{_raised(listener.port, number, name)}"
 

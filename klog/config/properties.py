@@ -29,7 +29,8 @@ def parse_properties(text: str, *, source: str = "the properties") -> dict[str, 
     for number, line in _logical_lines(text):
         match = _KEY.fullmatch(line)
         if match is None:
-            raise InvalidConfig(f"{source}, line {number}: {line!r} has no key; expected key=value")
+            # The line is not shown: what stands there may be a secret.
+            raise InvalidConfig(f"{source}, line {number} has no key; expected key=value")
         key, value = match.groups()
         properties[_unescape(key)] = _unescape(value.rstrip())
     return properties

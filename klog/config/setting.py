@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from klog.errors import InvalidConfig
+from klog.errors import InvalidConfig, UsageError
 
 Kind = Literal["int", "bytes", "ms", "float", "bool", "string", "list", "enum"]
 Value = int | float | bool | str | tuple[str, ...] | None
@@ -110,6 +110,21 @@ class Setting(NamedTuple):
             where = f" (from {source})" if source else ""
             raise InvalidConfig(f"{shown}={text}{where}: expected {self.expected}")
         return value
+
+
+def without_unit(setting: Setting, text: str) -> str:
+    """``7d`` of a setting in ms as 604800000, ``1GiB`` of one in bytes as 1073741824.
+
+    Other texts stay as they are, whole numbers exactly so: `Setting.parse` refuses what is not valid.
+    """
+    from klog.config.units import parse_duration_ms, parse_size
+
+    if setting.kind not in ("ms", "bytes") or text.strip().lstrip("-").isdigit():
+        return text
+    try:
+        return str(parse_duration_ms(text) if setting.kind == "ms" else parse_size(text))
+    except UsageError:
+        return text
 
 
 def text_of(value: Value) -> str | None:

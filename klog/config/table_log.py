@@ -121,6 +121,13 @@ LOG_SETTINGS = (
         at_least(0),
     ),
     Setting(
+        "klog.audit.enable",
+        "bool",
+        False,
+        "Whether `klog.Producer` and `klog produce` stamp and count what they send, for `klog audit`. klog's own.",
+        "klog's producers ask for it, of each topic",
+    ),
+    Setting(
         "log.cleanup.policy",
         "list",
         ("delete",),

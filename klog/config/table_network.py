@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from klog.config.setting import INT_MAX, Check, Setting, at_least, at_least_or_off, between, not_empty
+from klog.config.setting import INT_MAX, Check, Setting, at_least, at_least_or_off, between, one_of
 from klog.errors import InvalidConfig
 
 LISTENER_PROTOCOL = "PLAINTEXT"
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
-class Listener(NamedTuple):
+class NamedAddress(NamedTuple):
     """``name://host:port``; an empty host is every interface, port 0 a free one."""
 
     name: str
@@ -18,7 +19,7 @@ class Listener(NamedTuple):
     port: int
 
 
-def parse_listener(text: str) -> Listener:
+def parse_listener(text: str) -> NamedAddress:
     """``NAME://host:port``, or ``host:port`` for PLAINTEXT's; IPv6 addresses in brackets. Raises InvalidConfig."""
     name, separator, rest = text.rpartition("://")
     host, colon, port = rest.rpartition(":")
@@ -28,31 +29,11 @@ def parse_listener(text: str) -> Listener:
         host = host[1:-1]
     elif ":" in host:
         raise InvalidConfig(f"listener {text}: an IPv6 address needs brackets, as in [::1]:9092")
-    return Listener(name if separator else LISTENER_PROTOCOL, host, int(port))
-
-
-def parse_listeners(texts: tuple[str, ...], inter_broker_name: str) -> tuple[Listener, Listener | None]:
-    """The clients' listener, and the brokers' own where ``inter_broker_name`` names another. Raises InvalidConfig."""
-    found = [parse_listener(text) for text in texts]
-    names = [one.name for one in found]
-    for one in found:
-        if one.name not in (LISTENER_PROTOCOL, inter_broker_name):
-            raise InvalidConfig(
-                f"expected {LISTENER_PROTOCOL}://HOST:PORT, and for brokers among themselves the name that "
-                f"inter.broker.listener.name gives; {one.name} is not served"
-            )
-    if len(set(names)) < len(names):
-        raise InvalidConfig(
-            f"expected exactly one for clients, and a second one for brokers under the name that "
-            f"inter.broker.listener.name gives; two have the name {names[0]}"
-        )
-    clients = next((one for one in found if one.name != inter_broker_name), found[0])
-    between = next((one for one in found if one is not clients), None)
-    return clients, between
+    return NamedAddress(name if separator else LISTENER_PROTOCOL, host, int(port))
 
 
 def _is_listener(value: object) -> bool:
-    if not isinstance(value, tuple) or not 1 <= len(value) <= 2:
+    if not isinstance(value, tuple) or not value:
         return False
     try:
         for one in value:
@@ -62,7 +43,13 @@ def _is_listener(value: object) -> bool:
     return True
 
 
-_LISTENER = Check("of the form PLAINTEXT://HOST:PORT, with a second one if brokers have their own", _is_listener)
+def _is_protocol_map(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        name and protocol in PROTOCOLS for name, _, protocol in (item.partition(":") for item in value)
+    )
+
+
+_LISTENER = Check("of the form PLAINTEXT://HOST:PORT,NAME://HOST:PORT", _is_listener)
 _PORT = between(0, 65535)
 
 NETWORK_SETTINGS = (
@@ -86,8 +73,8 @@ NETWORK_SETTINGS = (
         "listeners",
         "list",
         None,
-        "Addresses to listen on: PLAINTEXT://HOST:PORT for clients, NAME://HOST:PORT for other brokers; "
-        "host.name and port unless given.",
+        "Addresses to listen on, each as NAME://HOST:PORT; NAME is a security protocol, or one that "
+        "listener.security.protocol.map maps. host.name and port, as PLAINTEXT, unless given.",
         "listening sockets",
         _LISTENER,
     ),
@@ -110,8 +97,7 @@ NETWORK_SETTINGS = (
         "advertised.listeners",
         "list",
         None,
-        "Address advertised to clients as PLAINTEXT://HOST:PORT, and to brokers as NAME://HOST:PORT; for "
-        "brokers behind a load balancer.",
+        "Addresses advertised, each as NAME://HOST:PORT of a listener; for brokers behind a load balancer.",
         "metadata and ZooKeeper",
         _LISTENER,
     ),
@@ -134,21 +120,26 @@ NETWORK_SETTINGS = (
     Setting(
         "listener.security.protocol.map",
         "list",
-        ("PLAINTEXT:PLAINTEXT",),
-        "Security protocol of each listener; klog serves plain connections only.",
+        tuple(f"{one}:{one}" for one in PROTOCOLS),
+        "Security protocol of each listener, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.",
+        "who can connect, and how",
+        Check("of the form NAME:PROTOCOL with a protocol out of " + ", ".join(PROTOCOLS), _is_protocol_map),
     ),
     Setting(
         "inter.broker.listener.name",
         "string",
-        LISTENER_PROTOCOL,
-        "Listener, of those in listeners, for connections between brokers.",
+        None,
+        "Listener, of those in listeners, for connections between brokers; the first with the protocol of "
+        "security.inter.broker.protocol unless given.",
         "replication and requests of the controller",
     ),
     Setting(
         "security.inter.broker.protocol",
         "string",
         "PLAINTEXT",
-        "Security protocol between brokers; klog has plain connections only.",
+        "Security protocol between brokers if inter.broker.listener.name is not given.",
+        "replication and requests of the controller",
+        one_of(*PROTOCOLS),
     ),
     Setting(
         "inter.broker.protocol.version",
@@ -191,8 +182,9 @@ NETWORK_SETTINGS = (
     Setting(
         "queued.max.request.bytes",
         "bytes",
-        268435456,
-        "Memory for partly received requests, and the same amount for unsent answers; -1: unlimited, Kafka's default.",
+        None,
+        "Memory for partly received requests, and the same amount for unsent answers; -1: unlimited, Kafka's default. "
+        "Unless given, 1/32 of the machine's memory, at least 64 MiB and at most 1 GiB.",
         "above it the broker stops reading, and disconnects slow clients sooner",
         at_least_or_off(1),
     ),
@@ -232,21 +224,36 @@ NETWORK_SETTINGS = (
         at_least_or_off(1),
     ),
     Setting(
-        "max.connections", "int", INT_MAX, "Connections of a broker in total.", "further connections wait", at_least(0)
+        "max.connections",
+        "int",
+        INT_MAX,
+        "Connections of a broker in total; as listener.name.NAME.max.connections, those of one listener. `ulimit -n` "
+        "bounds the total as well.",
+        "further connections wait; a broker's, on a listener for brokers, replaces the longest idle one",
+        at_least(0),
+    ),
+    Setting(
+        "max.connection.creation.rate",
+        "int",
+        INT_MAX,
+        "New connections per second, over the windows of quotas; as listener.name.NAME.max.connection.creation.rate, "
+        "those of one listener. The rate of all does not hold for a listener for brokers.",
+        "further connections wait",
+        at_least(1),
     ),
     Setting(
         "max.connections.per.ip",
         "int",
         INT_MAX,
         "Connections from one address.",
-        "further connections are closed",
+        "further connections are closed, and the log says so",
         at_least(0),
     ),
     Setting(
         "max.connections.per.ip.overrides",
         "list",
         (),
-        "Limits for single addresses, as host:number.",
+        "Limits for single addresses, as host:number; an IPv6 address may have brackets.",
         "replaces max.connections.per.ip for them",
     ),
     Setting(
@@ -285,7 +292,7 @@ NETWORK_SETTINGS = (
         "metrics.port",
         "int",
         0,
-        "Port for Prometheus metrics, on the host of the listener; 0: no metrics. klog's own.",
+        "Port for Prometheus metrics, on the host of klog.http.host; 0: no metrics. klog's own.",
         "HTTP endpoint",
         _PORT,
     ),
@@ -293,61 +300,18 @@ NETWORK_SETTINGS = (
         "schema.registry.port",
         "int",
         0,
-        "Port for the schema registry over HTTP, on the host of the listener; 0: only klog's own clients "
+        "Port for the schema registry over HTTP, on the host of klog.http.host; 0: only klog's own clients "
         "reach the registry. klog's own.",
         "HTTP endpoint",
         _PORT,
     ),
-    Setting("metric.reporters", "list", (), "Java classes that report metrics; klog runs no Java."),
     Setting(
-        "zookeeper.connect",
+        "klog.http.host",
         "string",
         None,
-        "ZooKeeper's servers and chroot, as host:port,host:port/chroot; the same for all brokers and clients.",
-        "the broker registers there",
-        not_empty("at least one host:port"),
-        ("zk.connect",),
+        "Host where metrics.port and schema.registry.port listen, which ask for no login: 127.0.0.1 keeps them "
+        "to this machine; the listener's host if not given. klog's own.",
+        "HTTP endpoints",
     ),
-    Setting(
-        "zookeeper.session.timeout.ms",
-        "ms",
-        6000,
-        "Session timeout, after which ZooKeeper considers the broker dead.",
-        "ZooKeeper session",
-        between(100, INT_MAX),
-        ("zk.sessiontimeout.ms",),
-    ),
-    Setting(
-        "zookeeper.connection.timeout.ms",
-        "ms",
-        None,
-        "Time limit of the first connection to ZooKeeper; the session timeout unless given.",
-        "start-up",
-        at_least(1),
-        ("zk.connectiontimeout.ms",),
-        (("zookeeper.session.timeout.ms", 1),),
-    ),
-    Setting(
-        "zookeeper.sync.time.ms",
-        "ms",
-        2000,
-        "How far a ZooKeeper follower may lag; ZooKeeper decides that itself.",
-        check=at_least(0),
-        aliases=("zk.synctime.ms",),
-    ),
-    Setting(
-        "enable.zookeeper",
-        "enum",
-        "true",
-        "Registration in ZooKeeper, always done. From Kafka 0.7.",
-        check=Check("out of true: brokers cannot do without ZooKeeper", lambda value: value == "true"),
-    ),
-    Setting("zookeeper.set.acl", "bool", False, "Set access lists on znodes; klog's znodes are open."),
-    Setting(
-        "zookeeper.max.in.flight.requests",
-        "int",
-        10,
-        "Unanswered requests to ZooKeeper; kazoo pipelines by itself.",
-        check=at_least(1),
-    ),
+    Setting("metric.reporters", "list", (), "Java classes that report metrics; klog runs no Java."),
 )

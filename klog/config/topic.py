@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from klog.config.broker import ALIASES, BROKER_SETTINGS, DEFAULT_SOURCE, BrokerConfig
@@ -18,6 +19,7 @@ TOPIC_SETTINGS: dict[str, str] = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
     "index.interval.bytes": "log.index.interval.bytes",
+    "klog.audit.enable": "klog.audit.enable",
     "max.message.bytes": "message.max.bytes",
     "message.format.version": "log.message.format.version",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
@@ -44,6 +46,9 @@ TOPIC_SOURCE = "topic"
 
 VALUE_CHARS_MAX = 1_000
 """Of a topic's own setting. Every broker remembers it, and old versions of DescribeConfigs hold 32 KB."""
+
+CONFIGS_KEPT = 256
+"""Different sets of topics' own settings whose `LogConfig` is remembered."""
 
 KEEP_EVERYTHING = {"retention.ms": "-1", "retention.bytes": "-1"}
 """What holds for a topic whose settings cannot be read."""
@@ -78,7 +83,14 @@ class LogConfig:
 
     @classmethod
     def of(cls, config: BrokerConfig, topic_overrides: Mapping[str, str]) -> LogConfig:
-        """The broker's settings with the topic's on top; InvalidConfig for a wrong name or value among the topic's."""
+        """The broker's settings with the topic's on top; InvalidConfig for a wrong name or value among the topic's.
+
+        Equal settings are one object: a broker opens, and its controller decides about, tens of thousands of logs.
+        """
+        return _log_config(config, tuple(sorted(topic_overrides.items())))
+
+    @classmethod
+    def _made(cls, config: BrokerConfig, topic_overrides: Mapping[str, str]) -> LogConfig:
         values = {value.name: value.value for value in topic_values(config, topic_overrides)}
 
         def integer(name: str) -> int:
@@ -103,6 +115,11 @@ class LogConfig:
         )
 
 
+@lru_cache(maxsize=CONFIGS_KEPT)
+def _log_config(config: BrokerConfig, topic_overrides: tuple[tuple[str, str], ...]) -> LogConfig:
+    return LogConfig._made(config, dict(topic_overrides))
+
+
 def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> list[TopicValue]:
     """Every setting of a topic as it holds, by name; InvalidConfig for a wrong name or value among the overrides."""
     given = check_topic_settings(topic_overrides)
@@ -116,6 +133,13 @@ def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> li
         else:
             values.append(TopicValue(name, config[broker_name], config.source(broker_name), setting))
     return values
+
+
+def may_be_led_uncleanly(topic_overrides: Mapping[str, str]) -> bool:
+    """A topic's ``unclean.leader.election.enable``, alone: the controller asks for each partition of a dead broker."""
+    name = "unclean.leader.election.enable"
+    text = topic_overrides.get(name)
+    return bool(BROKER_SETTINGS[TOPIC_SETTINGS[name]].default if text is None else _parsed(name, text))
 
 
 def effective_min_isr(min_insync_replicas: int, replicas: int) -> int:

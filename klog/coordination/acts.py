@@ -4,9 +4,11 @@
      "before":{"retention.ms":"5"},"after":{},"undoes":null}
 
 An act is written in the ZooKeeper transaction that makes the change: neither can be there without the other. It is
-never changed. The id is the time and a random part, in base 36: ids sort by time, and people can type them. ``before``
-and ``after`` are as much of the state as the change replaces, enough to take it back; both are null where they would
-not fit (`STATE_BYTES_MAX`). ``undoes`` is the id of the act that this one takes back.
+never changed. ``principal`` is there where the client has shown who it is; ``request`` is the correlation id of its
+request, where the change came by one. The id is the time and a random part, in
+base 36: ids sort by time, and people can type them. ``before`` and ``after`` are as much of the state as the change
+replaces, enough to take it back; both are null where they would not fit (`STATE_BYTES_MAX`). ``undoes`` is the id of
+the act that this one takes back.
 
 The controller publishes acts in ``klog.events``; the node of all has the transaction of the last published one::
 
@@ -22,7 +24,7 @@ import json
 import logging
 import secrets
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +58,9 @@ ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE = "znode-create", "znode-set", "znode-dele
 ZNODE_KINDS: Final = frozenset({ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE})
 """Kinds of acts on nodes of ZooKeeper, written by hand: ``{"version":3,"data":".."}``, null if it does not exist."""
 
+AUTO_CREATE: Final = "auto.create.topics.enable"
+"""In front of the client id, in the act of a topic that a broker creates because a client has named it."""
+
 UNDO_CLIENT: Final = "klog-undo-"
 """The client id of a request that takes an act back: this and the act's id. Kafka's protocol has no better place."""
 
@@ -65,10 +70,16 @@ _RANDOM_CHARS: Final = 4
 
 
 class Actor(NamedTuple):
-    """Who asked for a change. ``client``: the client id, as the client gives it; ``host``: the address it came from."""
+    """Who asked for a change. ``client``: the client id, as the client gives it; ``host``: the address it came from.
+
+    ``principal``: ``User:alice``; "" where the client has not shown who it is. ``request``: the correlation id of the
+    request; None where the change did not come by one.
+    """
 
     client: str
     host: str
+    principal: str = ""
+    request: int | None = None
 
     @property
     def undoes(self) -> str | None:
@@ -79,7 +90,8 @@ class Actor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """``topic``, ``group``, ``schema`` (a subject), ``broker``, ``path``: its subject. ``before``, ``after``: JSON."""
+    """``topic``, ``group``, ``schema``, ``broker``, ``path``, ``acl`` (a pattern), ``quota`` (an entity's path),
+    ``user``: its subject. The states are JSON."""
 
     act_id: str
     time_ms: int
@@ -93,6 +105,9 @@ class Act:
     schema: str | None = None
     broker: int | None = None
     path: str | None = None
+    acl: str | None = None
+    quota: str | None = None
+    user: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """Everything but the id, as the node and the event have it."""
@@ -101,21 +116,30 @@ class Act:
             "kind": self.kind,
             "client": self.actor.client,
             "host": self.actor.host,
+            **({"principal": self.actor.principal} if self.actor.principal else {}),
+            **({} if self.actor.request is None else {"request": self.actor.request}),
             **({} if self.topic is None else {"topic": self.topic}),
             **({} if self.group is None else {"group": self.group}),
             **({} if self.schema is None else {"schema": self.schema}),
             **({} if self.broker is None else {"id": self.broker}),
             **({} if self.path is None else {"path": self.path}),
+            **({} if self.acl is None else {"acl": self.acl}),
+            **({} if self.quota is None else {"quota": self.quota}),
+            **({} if self.user is None else {"user": self.user}),
             "before": self.before,
             "after": self.after,
             "undoes": self.undoes,
         }
 
     def event(self) -> dict[str, Any]:
-        """The facts of its event in ``klog.events``: short, since events are sent many at a time."""
+        """The facts of its event in ``klog.events``: short, since events are sent many at a time.
+
+        ``left_out_bytes`` is the size of states that are too long for it: ``klog acts show`` has them.
+        """
         facts = self.facts()
-        if len(json.dumps([self.before, self.after])) > EVENT_STATE_BYTES_MAX:
+        if (size := len(json.dumps([self.before, self.after]))) > EVENT_STATE_BYTES_MAX:
             del facts["before"], facts["after"]
+            facts["left_out_bytes"] = size
         return {"act": self.act_id, "what": facts.pop("kind"), **facts}
 
     @property
@@ -133,6 +157,9 @@ def new_act(
     schema: str | None = None,
     broker: int | None = None,
     path: str | None = None,
+    acl: str | None = None,
+    quota: str | None = None,
+    user: str | None = None,
     before: Any = None,
     after: Any = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -141,8 +168,15 @@ def new_act(
     if len(json.dumps([before, after])) > STATE_BYTES_MAX:
         before = after = None
     now_ms = clock.now_ms()
-    shown = Actor(actor.client[:CLIENT_CHARS_MAX], actor.host)
-    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, actor.undoes, schema, broker, path)
+    shown = actor._replace(client=actor.client[:CLIENT_CHARS_MAX], principal=actor.principal[:CLIENT_CHARS_MAX])
+    undoes = actor.undoes
+    subject = (schema, broker, path, acl, quota, user)
+    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, undoes, *subject)
+
+
+def landed(zookeeper: ZooKeeper, act: Act) -> Callable[[], bool]:
+    """For `ZooKeeper.commit`: whether the transaction that writes the act was made."""
+    return lambda: zookeeper.exists(paths.act(act.act_id)) is not None
 
 
 def new_id(now_ms: int) -> str:
@@ -214,7 +248,7 @@ def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
 def _decoded(act_id: str, path: str, data: bytes) -> Act:
     entry = entries.Entry(path, data)
     fields = entry.fields
-    for name in ("topic", "group", "schema", "path", "undoes"):
+    for name in ("topic", "group", "schema", "path", "acl", "quota", "user", "undoes"):
         if not isinstance(fields.get(name), str | None):
             raise ZooKeeperError(f"ZooKeeper node {path}: {name} is not a text")
     if not 0 <= entry.integer("time") <= TIME_MS_MAX:
@@ -223,7 +257,12 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
         act_id,
         entry.integer("time"),
         entry.text("kind"),
-        Actor(entry.text("client"), entry.text("host")),
+        Actor(
+            entry.text("client"),
+            entry.text("host"),
+            entry.text("principal", ""),
+            entry.integer("request") if "request" in fields else None,
+        ),
         fields.get("topic"),
         fields.get("group"),
         fields.get("before"),
@@ -232,6 +271,9 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
         fields.get("schema"),
         entry.integer("id") if "id" in fields else None,
         fields.get("path"),
+        fields.get("acl"),
+        fields.get("quota"),
+        fields.get("user"),
     )
 
 

@@ -2,8 +2,9 @@
 
 The entry is 0.8's ``{"jmx_port":-1,"timestamp":"ms","host":"h","version":1,"port":9092}`` and klog's own keys behind
 it: ``log_dirs`` (UUIDs of the broker's log dirs, rule R7), ``bind`` (``host:port`` it listens on, where a probe goes:
-rule R6), ``rack``, ``inter_broker`` (where brokers reach it, if not where clients do). A broker's *incarnation* is the
-czxid of its entry: one registration.
+rule R6), ``rack``, ``inter_broker`` (where brokers reach it, if not where clients do). Its listeners are under keys of
+later Kafka: ``"endpoints":["SASL_SSL://h:9093"]``, ``"listener_security_protocol_map":{"SASL_SSL":"SASL_SSL"}``.
+A broker's *incarnation* is the czxid of its entry: one registration.
 
 Every registration raises the version of the persistent node in the same multi that makes the entry (rule Z1), so a
 broker can tell at any time whether it is still the one registered, by a check that a re-created entry cannot pass.
@@ -12,14 +13,29 @@ broker can tell at any time whether it is still the one registered, by a check t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
-from klog.errors import BadVersion, BrokerIdInUse, NodeExists, NoNode, SessionLost
+from klog.errors import BadVersion, BrokerIdInUse, BrokerNotAvailable, NodeExists, NoNode, SessionLost
+from klog.security.client_security import PLAINTEXT
 
 REGISTER_TRIES = 20
+
+
+class Endpoint(NamedTuple):
+    """Where clients of one listener reach a broker, and what that listener speaks."""
+
+    listener: str
+    protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,16 @@ class Broker:
     timestamp_ms: int = 0
     inter_broker: str = ""
     """``host:port`` where brokers reach it, if that differs from the address advertised to clients."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Of all its listeners; none from a broker older than they are, which has one plain listener for clients."""
+
+    def client_address(self, protocol: str) -> tuple[str, int] | None:
+        """Host and port for clients of ``protocol``; None without such a listener. One for clients goes first."""
+        listening = self.endpoints or (Endpoint(PLAINTEXT, PLAINTEXT, self.host, self.port),)
+        fitting = [(one.host, one.port) for one in listening if one.protocol == protocol]
+        if (self.host, self.port) in fitting:
+            return self.host, self.port
+        return next((one for one in fitting if one != self.inter_address), fitting[0] if fitting else None)
 
     @property
     def inter_address(self) -> tuple[str, int]:
@@ -85,17 +111,7 @@ def register(
     is replaced: it returns if the holder is dead, and raises if it is alive.
     """
     stamped = broker.timestamp_ms or zookeeper.clock.now_ms()
-    broker = Broker(
-        broker.broker_id,
-        broker.host,
-        broker.port,
-        tuple(sorted(broker.log_dirs)),
-        broker.bind,
-        broker.rack,
-        broker.jmx_port,
-        stamped,
-        broker.inter_broker,
-    )
+    broker = replace(broker, log_dirs=tuple(sorted(broker.log_dirs)), timestamp_ms=stamped)
     path, beside = paths.broker(broker.broker_id), paths.registration(broker.broker_id)
     data = _encode(broker)
     for _ in range(REGISTER_TRIES):
@@ -172,6 +188,27 @@ def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]
     ]
 
 
+def ever_registered(zookeeper: ZooKeeper) -> set[int]:
+    """The ids of all brokers that the cluster has had, by the nodes that their registrations leave."""
+    names, live_ids = zookeeper.children_many([paths.REGISTRATIONS, paths.BROKER_IDS])
+    return {int(name) for name in (*names, *live_ids) if name.isdigit()}
+
+
+def client_addresses(registered: Sequence[Registration], protocol: str) -> str:
+    """``host:port,...`` where clients that speak ``protocol`` reach these brokers.
+
+    Raises BrokerNotAvailable where there are brokers, and none of them listens for it.
+    """
+    found = [address for one in registered if (address := one.broker.client_address(protocol)) is not None]
+    if registered and not found:
+        spoken = dict.fromkeys(each.protocol for one in registered for each in one.broker.endpoints) or (PLAINTEXT,)
+        raise BrokerNotAvailable(
+            f"no registered broker has a listener with {protocol}",
+            hint=f"security.protocol must be one that they speak: {', '.join(spoken)}",
+        )
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found)
+
+
 def _controller_of(zookeeper: ZooKeeper, session: int) -> list[Operation]:
     """The operations that remove a `/controller` of the dead session, fenced by its epoch (rule Z1)."""
     epoch, controller = zookeeper.get_many([paths.CONTROLLER_EPOCH, paths.CONTROLLER])
@@ -207,6 +244,9 @@ def _encode(broker: Broker) -> bytes:
         fields["rack"] = broker.rack
     if broker.inter_broker:
         fields["inter_broker"] = broker.inter_broker
+    if broker.endpoints:
+        fields["endpoints"] = [str(one) for one in broker.endpoints]
+        fields["listener_security_protocol_map"] = {one.listener: one.protocol for one in broker.endpoints}
     return entries.encode(fields)
 
 
@@ -222,7 +262,20 @@ def _decode(path: str, data: bytes) -> Broker:
         jmx_port=entry.integer("jmx_port", -1),
         timestamp_ms=entry.integer("timestamp", 0),
         inter_broker=entry.text("inter_broker", ""),
+        endpoints=_endpoints(entry),
     )
+
+
+def _endpoints(entry: entries.Entry) -> tuple[Endpoint, ...]:
+    protocols = entry.fields.get("listener_security_protocol_map")
+    found = []
+    for text in entry.texts("endpoints"):
+        name, _, rest = text.partition("://")
+        host, _, port = rest.rpartition(":")
+        if port.isdecimal():
+            protocol = protocols.get(name, name) if isinstance(protocols, dict) else name
+            found.append(Endpoint(name, str(protocol), host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(found)
 
 
 def _registration(path: str, node: ZNode, fence: ZNode | None) -> Registration:

@@ -18,6 +18,8 @@ from klog.errors import NodeExists, Refused, SessionLost, ZooKeeperError
 from klog.secret import Secret
 
 RACE_TRIES = 10
+_OWN = tuple(path for path in paths.PERSISTENT if path.startswith("/klog/"))
+"""The folders of klog's own."""
 
 
 def secret(zookeeper: ZooKeeper) -> Secret | None:
@@ -51,6 +53,15 @@ def cluster_id(zookeeper: ZooKeeper) -> str | None:
     """The cluster's id, None where no broker has ever started."""
     node = zookeeper.find(paths.CLUSTER_ID)
     return None if node is None else entries.Entry(paths.CLUSTER_ID, node.data).text("id")
+
+
+def entered_id(zookeeper: ZooKeeper) -> str | None:
+    """`cluster_id`, for a broker that starts: an earlier klog, which has made the cluster, may not have known all of
+    klog's folders. They are made now."""
+    found = cluster_id(zookeeper)
+    if found is not None:
+        zookeeper.ensure_paths(_OWN)
+    return found
 
 
 def ensure_cluster(zookeeper: ZooKeeper) -> str:

@@ -5,11 +5,16 @@ Standard library only: `klog up` and clients read connect strings without paying
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from klog.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
 
 DEFAULT_PORT = 2181
 ANSWER_BYTES_MAX = 64 * 1024
@@ -59,10 +64,16 @@ def _server(part: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def four_letter_word(host: str, port: int, word: bytes, timeout_s: float) -> str:
-    """A ZooKeeper server's answer to an administrative word such as ``srvr``; OSError when it cannot be asked."""
-    with socket.create_connection((host, port), timeout_s) as connection:
+def four_letter_word(host: str, port: int, word: bytes, timeout_s: float, context: ssl.SSLContext | None = None) -> str:
+    """A ZooKeeper server's answer to an administrative word such as ``srvr``; OSError when it cannot be asked.
+
+    With ``context`` it is asked over TLS.
+    """
+    with contextlib.ExitStack() as closing:
+        connection: socket.socket = closing.enter_context(socket.create_connection((host, port), timeout_s))
         connection.settimeout(timeout_s)
+        if context is not None:
+            connection = closing.enter_context(context.wrap_socket(connection, server_hostname=host))
         connection.sendall(word)
         answer = bytearray()
         while len(answer) < ANSWER_BYTES_MAX:

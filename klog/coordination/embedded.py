@@ -40,6 +40,7 @@ from klog.coordination.server_settings import (
     LOOPBACK,
     Member,
     ServerSettings,
+    TlsListener,
     default_heap_bytes,
     jvm_heap_flags,
     settings_of,
@@ -99,6 +100,8 @@ class ZooKeeperServer:
     identity: ProcessId
     host: str = LOOPBACK
     """The port on which it listens for clients."""
+    tls: TlsListener | None = None
+    """Where clients connect by TLS; the other port is for this machine then."""
 
     @property
     def address(self) -> str:
@@ -107,7 +110,7 @@ class ZooKeeperServer:
 
     @property
     def listens_at(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{self.host}:{self.port}" if self.tls is None else f"{self.tls.host}:{self.tls.port}"
 
     @property
     def _reached_at(self) -> str:
@@ -122,6 +125,8 @@ class ZooKeeperServer:
         try:
             if self.mode() is None:
                 return False
+            if self.tls is not None:  # Java opens it after the other
+                socket.create_connection((ServerSettings(0, self.tls.host).reached_at, self.tls.port), 1.0).close()
             return f"dataDir={_data(self.directory)}" in four_letter_word(self._reached_at, self.port, b"conf", 1.0)
         except OSError:
             return False
@@ -184,13 +189,16 @@ def start(
     heap_bytes: int | None = None,
     server_id: int | None = None,
     ensemble: Mapping[int, Member] | None = None,
+    tls: tuple[str, str] | None = None,
     cache: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ZooKeeperServer:
     """The server on `directory`: the running one, or a new one, which may not serve yet.
 
     An option that is None is as at the last start. Without one: any free port (also if the last one is taken), the
-    loopback, the default heap, no ensemble. Ports in `taken` are reserved for other processes. JavaMissing, PortInUse,
+    loopback, the default heap, no ensemble, no TLS. Ports in `taken` are reserved for other processes. `tls`: the PEM
+    files of the server's key and certificates, and of the authority; clients then connect by TLS at `host` and `port`,
+    and what is not encrypted has another port, on the loopback. JavaMissing, PortInUse,
     Refused (a server with other options runs there), HostError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
@@ -199,21 +207,27 @@ def start(
     try:
         running = _lock_or_find(lock, directory)
         if running is not None:
-            if port is not None and running.port != port:
-                raise PortInUse(f"ZooKeeper on {directory} runs already, on port {running.port}, not {port}")
-            _check_unchanged(directory, host, heap_bytes, server_id, ensemble)
+            has = running.port if running.tls is None else running.tls.port
+            if port is not None and has != port:
+                raise PortInUse(f"ZooKeeper on {directory} runs already, on port {has}, not {port}")
+            runs = settings(directory) or ServerSettings(0)
+            if _wanted(runs, host, heap_bytes, server_id, ensemble, tls) != runs:
+                raise Refused(
+                    f"ZooKeeper on {directory} runs already, with other options",
+                    hint="`klog zookeeper stop` first, then start",
+                )
             return running
         java = find_java(environment)
         jars = class_path()
         last = settings(directory) or ServerSettings(0)
-        now = ServerSettings(
-            0,
-            last.host if host is None else host,
-            last.heap_bytes if heap_bytes is None else heap_bytes,
-            last.server_id if ensemble is None else server_id,
-            last.ensemble if ensemble is None else ensemble,
-        )
-        now = replace(now, port=_choose_port(directory, port, taken, now))
+        now = _wanted(last, host, heap_bytes, server_id, ensemble, tls)
+        if now.tls is not None:
+            wanted = port or now.tls.port or (CLIENT_PORT if now.server_id is not None else None)
+            now = replace(now, tls=replace(now.tls, port=_free_port(wanted, now.tls.host, None, taken)))
+            assert now.tls is not None
+            now = replace(now, port=_free_port(None, now.host, last.port or None, (*taken, now.tls.port)))
+        else:
+            now = replace(now, port=_choose_port(directory, port, taken, now))
         now.write(directory, _data(directory))
         heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
         archive_flag, archive = _archive(cache, java, jars, [*heap_flags[:1], _main_class(now)])
@@ -237,29 +251,31 @@ def start(
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
     _archive_note(directory).write_text(str(archive or ""))
-    return ZooKeeperServer(directory, now.port, identity, now.host)
+    return ZooKeeperServer(directory, now.port, identity, now.host, now.tls)
 
 
-def _check_unchanged(
-    directory: Path,
+def _wanted(
+    last: ServerSettings,
     host: str | None,
     heap_bytes: int | None,
     server_id: int | None,
     ensemble: Mapping[int, Member] | None,
-) -> None:
-    """Raises Refused if the running server was started with other options."""
-    runs = settings(directory) or ServerSettings(0)
-    wanted = ServerSettings(
-        runs.port,
-        runs.host if host is None else host,
-        runs.heap_bytes if heap_bytes is None else heap_bytes,
-        runs.server_id if ensemble is None else server_id,
-        runs.ensemble if ensemble is None else ensemble,
+    tls: tuple[str, str] | None,
+) -> ServerSettings:
+    """The settings of a start with these options, and the ports of the last one."""
+    files = tls or (None if last.tls is None else (last.tls.key_store, last.tls.trust_store))
+    listener = None
+    if files is not None:
+        before = last.tls or TlsListener(0, last.host, *files)
+        listener = TlsListener(before.port, before.host if host is None else host, *files)
+    return ServerSettings(
+        last.port,
+        LOOPBACK if listener is not None else last.host if host is None else host,
+        last.heap_bytes if heap_bytes is None else heap_bytes,
+        last.server_id if ensemble is None else server_id,
+        last.ensemble if ensemble is None else ensemble,
+        listener,
     )
-    if wanted != runs:
-        raise Refused(
-            f"ZooKeeper on {directory} runs already, with other options", hint="`klog zookeeper stop` first, then start"
-        )
 
 
 def find(directory: Path) -> ZooKeeperServer | None:
@@ -269,7 +285,7 @@ def find(directory: Path) -> ZooKeeperServer | None:
     if found is None:
         return None
     identity = process.recorded(_pid_file(directory), MARK, str(directory / "zoo.cfg"))
-    return None if identity is None else ZooKeeperServer(directory, found.port, identity, found.host)
+    return None if identity is None else ZooKeeperServer(directory, found.port, identity, found.host, found.tls)
 
 
 def _command(java: Java, flags: list[str], jars: list[Path], directory: Path) -> list[str]:
@@ -392,15 +408,19 @@ def configured_port(directory: Path) -> int | None:
 def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], now: ServerSettings) -> int:
     if wanted is None and now.server_id is not None:  # clients have an ensemble server's port in their settings
         wanted = configured_port(directory) or CLIENT_PORT
+    return _free_port(wanted, now.host, configured_port(directory), taken)
+
+
+def _free_port(wanted: int | None, host: str, last: int | None, taken: Collection[int]) -> int:
+    """The port that is wanted, PortInUse where it is not free; else the last one if that is free, else any."""
     if wanted is not None:
         if wanted in taken:
             raise PortInUse(f"ZooKeeper's port {wanted} is a broker's", hint="choose another with --zookeeper-port")
-        if not is_free(wanted, now.host):
+        if not is_free(wanted, host):
             raise PortInUse(
                 f"ZooKeeper's port {wanted} is in use", hint="choose another with --port; in `klog up` --zookeeper-port"
             )
         return wanted
-    last = configured_port(directory)
     if last is not None and last not in taken and is_free(last):
         return last
     for _ in range(PORT_TRIES):

@@ -52,26 +52,27 @@ def parts_of(paths: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 class MultiRead:
-    """A request as kazoo sends it; answered by a list of (data, stat) or of names, None where there is no node."""
+    """A request as kazoo sends it; answered by a list of (data, stat) or of names, None for an absent node, an
+    exception where the node may not be read."""
 
     type = 22
 
     def __init__(self, paths: Sequence[str], what: int) -> None:
         """Whole paths, chroot and all; `what` is DATA or CHILDREN."""
-        self._paths = paths
-        self._what = what
+        self.paths = paths
+        self.what = what
 
     def serialize(self) -> bytearray:
         """The body of the request."""
         body = bytearray()
-        for path in self._paths:
-            body += MultiHeader(self._what, False, _ERROR).serialize() + write_string(path) + b"\0"
+        for path in self.paths:
+            body += MultiHeader(self.what, False, _ERROR).serialize() + write_string(path) + b"\0"
         body += MultiHeader(_ERROR, True, _ERROR).serialize()
         return body
 
     @classmethod
     def deserialize(cls, body: bytes, offset: int) -> list[Any]:
-        """Raises kazoo's exception for an error that is not "no such node"."""
+        """An error that is not "no such node" is kazoo's exception in its place."""
         found: list[Any] = []
         while True:
             header, offset = MultiHeader.deserialize(body, offset)
@@ -88,9 +89,7 @@ class MultiRead:
                 continue
             (code,) = int_struct.unpack_from(body, offset)
             offset += int_struct.size
-            if code != NoNodeError.code:
-                raise EXCEPTIONS[code]()
-            found.append(None)
+            found.append(None if code == NoNodeError.code else EXCEPTIONS[code]())
 
 
 def _names(body: bytes, offset: int) -> tuple[list[str], int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
+from klog.security.quotas import node_of
+
 # --- Kafka 0.8.2 ------------------------------------------------------------------------------------------------------
 
 BROKER_IDS = "/brokers/ids"
@@ -16,6 +18,9 @@ TOPICS = "/brokers/topics"
 CONTROLLER = "/controller"  # (e)
 CONTROLLER_EPOCH = "/controller_epoch"
 TOPIC_CONFIGS = "/config/topics"
+USER_CONFIGS = "/config/users"  # Kafka 0.10 and later
+CLIENT_CONFIGS = "/config/clients"  # Kafka 0.9 and later
+IP_CONFIGS = "/config/ips"  # Kafka 2.7 and later
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
@@ -23,6 +28,10 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 CONSUMERS = "/consumers"
 CLUSTER_ID = "/cluster/id"  # Kafka 0.10.1 and later
 PRODUCER_IDS = "/latest_producer_id_block"  # Kafka 0.11 and later
+ACLS = "/kafka-acl"  # Kafka 0.9 and later
+ACL_CHANGES = "/kafka-acl-changes"
+PREFIXED_ACLS = "/kafka-acl-extended/prefixed"  # Kafka 2.0 and later
+PREFIXED_ACL_CHANGES = "/kafka-acl-extended-changes"
 
 # --- klog's own -------------------------------------------------------------------------------------------------------
 
@@ -107,6 +116,26 @@ def partition_state(name: str, partition_id: int) -> str:
 def topic_config(name: str) -> str:
     """The settings a topic overrides."""
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def user_config(name: str) -> str:
+    """A user's credentials and quotas, under the name as Kafka encodes it; `DEFAULT` has quotas alone."""
+    return f"{USER_CONFIGS}/{node_of(name)}"
+
+
+def client_config(client: str) -> str:
+    """A client id's quotas; `DEFAULT` is the default one."""
+    return f"{CLIENT_CONFIGS}/{node_of(client)}"
+
+
+def ip_config(ip: str) -> str:
+    """An address's quota; `DEFAULT` is the default one."""
+    return f"{IP_CONFIGS}/{node_of(ip)}"
+
+
+def user_client_config(user: str, client: str) -> str:
+    """The quotas of a user's client id; `DEFAULT` is the default one."""
+    return f"{USER_CONFIGS}/{node_of(user)}/clients/{node_of(client)}"
 
 
 def topic_epoch(name: str) -> str:

@@ -173,7 +173,7 @@ class SchemaRegistry:
         A new one is an act by ``actor``, where there is one, as every change of the registry is.
         InvalidSchema for a text that is too large, InvalidSubject for a bad name, or for a subject that is full.
         """
-        _check_name(name)
+        check_subject_name(name)
         path = paths.subject(name)
         of_text = paths.schema_text(_digest(kind, text))
         for _ in range(RACE_TRIES):
@@ -205,7 +205,7 @@ class SchemaRegistry:
 
     def change(self, name: str, decide: Decide, actor: Actor | None = None) -> Subject:
         """Write the subject as ``decide`` returns it; no write if that changes nothing."""
-        _check_name(name)
+        check_subject_name(name)
         path = paths.subject(name)
         for _ in range(RACE_TRIES):
             root, node = self._zookeeper.get_many([paths.SCHEMAS, path])
@@ -295,7 +295,8 @@ def _digest(kind: str, text: str) -> str:
     return hashlib.sha256(f"{kind}\0{text}".encode()).hexdigest()
 
 
-def _check_name(name: str) -> None:
+def check_subject_name(name: str) -> None:
+    """InvalidSubject for one that is empty or too long."""
     if not name or len(name) > SUBJECT_CHARS_MAX:
         raise InvalidSubject(f"a subject's name has 1 to {SUBJECT_CHARS_MAX} characters; {name[:80]!r} has {len(name)}")
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from klog.errors import UsageError
+from klog.host.memory import machine_memory_bytes
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")
@@ -39,6 +41,24 @@ SYNC_TICKS = 4
 """After two seconds without the others, a server of an ensemble stops serving: well within a session's time-out."""
 
 _HEAP = "# heap.bytes="
+_TLS = """\
+secureClientPort={port}
+secureClientPortAddress={host}
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+ssl.keyStore.location={key_store}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={trust_store}
+ssl.trustStore.type=PEM
+ssl.clientAuth=none
+"""
+# Java's own class of connections has no TLS. Clients show who they are by scheme digest, not by a certificate.
+_TLS_AMONG_SERVERS = """\
+sslQuorum=true
+ssl.quorum.keyStore.location={key_store}
+ssl.quorum.keyStore.type=PEM
+ssl.quorum.trustStore.location={trust_store}
+ssl.quorum.trustStore.type=PEM
+"""
 _COMMON = """\
 tickTime={tick}
 minSessionTimeout={low}
@@ -73,14 +93,28 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsListener:
+    """Where clients connect by TLS, with PEM files of this server's key and certificates, and of the authority's."""
+
+    port: int
+    host: str
+    key_store: str
+    trust_store: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`heap_bytes` None: the default. `server_id` is this one's in `ensemble` (id -> member); None: it is alone."""
+    """`heap_bytes` None: the default. `server_id` is this one's in `ensemble` (id -> member); None: it is alone.
+
+    With `tls` clients connect there, and `port` is for this machine's own processes.
+    """
 
     port: int
     host: str = LOOPBACK
     heap_bytes: int | None = None
     server_id: int | None = None
     ensemble: Mapping[int, Member] = field(default_factory=dict)
+    tls: TlsListener | None = None
 
     @property
     def reached_at(self) -> str:
@@ -100,6 +134,10 @@ class ServerSettings:
             text += _QUORUM.format(init=INIT_TICKS, sync=SYNC_TICKS)
             text += "".join(f"server.{number}={member}\n" for number, member in sorted(self.ensemble.items()))
             (data / "myid").write_text(f"{self.server_id}\n", encoding="ascii")
+        if self.tls is not None:
+            files = {"key_store": _property(self.tls.key_store), "trust_store": _property(self.tls.trust_store)}
+            text += _TLS.format(port=self.tls.port, host=self.tls.host, **files)
+            text += _TLS_AMONG_SERVERS.format(**files) if self.server_id is not None else ""
         if self.heap_bytes is not None:
             text += f"{_HEAP}{self.heap_bytes}\n"
         part = directory / "zoo.cfg.part"
@@ -107,9 +145,18 @@ class ServerSettings:
         part.replace(directory / "zoo.cfg")
 
 
+_OF_TLS: Final = {
+    "secureClientPort": "port",
+    "secureClientPortAddress": "host",
+    "ssl.keyStore.location": "key_store",
+    "ssl.trustStore.location": "trust_store",
+}
+
+
 def settings_of(directory: Path, data: Path) -> ServerSettings | None:
     """The settings of the last start on the directory, running or not; None if there was none."""
     port, host, heap_bytes, ensemble = None, LOOPBACK, None, {}
+    tls: dict[str, str] = {}
     try:
         for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
             name, _, value = line.partition("=")
@@ -119,12 +166,15 @@ def settings_of(directory: Path, data: Path) -> ServerSettings | None:
                 host = value
             elif line.startswith(_HEAP):
                 heap_bytes = int(value)
+            elif name in _OF_TLS:
+                tls[_OF_TLS[name]] = _text(value)
             elif name.startswith("server."):
                 ensemble[int(name.removeprefix("server."))] = parse_member(value)
         server_id = int((data / "myid").read_text("ascii")) if ensemble else None
-    except (OSError, ValueError, UsageError):
+        listener = TlsListener(int(tls["port"]), tls["host"], tls["key_store"], tls["trust_store"]) if tls else None
+    except (OSError, ValueError, KeyError, UsageError):
         return None
-    return None if port is None else ServerSettings(port, host, heap_bytes, server_id, ensemble)
+    return None if port is None else ServerSettings(port, host, heap_bytes, server_id, ensemble, listener)
 
 
 def parse_ensemble(text: str) -> dict[int, Member]:
@@ -135,6 +185,13 @@ def parse_ensemble(text: str) -> dict[int, Member]:
         if not number.isdecimal() or not 0 < int(number) <= SERVER_ID_MAX or int(number) in found:
             raise _no_ensemble(text, f"{part!r} does not begin with a unique id, 1 to {SERVER_ID_MAX}")
         found[int(number)] = parse_member(member)
+    # A server whose port is taken answers, but the ensemble has no leader as long as it is elected, and says nothing.
+    listeners = [(one.host, port) for one in found.values() for port in (one.peer_port, one.election_port)]
+    for (host, port), times in Counter(listeners).items():
+        if times > 1:
+            raise _no_ensemble(
+                text, f"port {port} of {host} is named {times} times, and each server needs two of its own"
+            )
     if len(found) < 2:
         raise _no_ensemble(text, "it names one server: leave it out for a server alone")
     return found
@@ -167,20 +224,6 @@ def heap_needed_bytes(nodes: int, data_bytes: int) -> int:
     return nodes * NODE_BYTES + data_bytes
 
 
-def machine_memory_bytes() -> int:
-    """The memory that this process may use: the machine's, or less by its control group."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        memory = HEAP_MIN_BYTES * 8
-    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        try:
-            memory = min(memory, int(limit.read_text("ascii")))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return memory
-
-
 _JAVA_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 
@@ -201,3 +244,8 @@ def _property(text: str) -> str:
     units = text.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)
+
+
+def _text(value: str) -> str:
+    """What `_property` has written."""
+    return value.encode("ascii").decode("unicode_escape").encode("utf-16", "surrogatepass").decode("utf-16")

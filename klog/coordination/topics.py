@@ -22,18 +22,16 @@ and a broker never serves a log under another UUID than its topic's.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING, usable_settings
-from klog.coordination import entries, paths
+from klog.coordination import config_notices, entries, paths
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
     Check,
     Create,
-    Delete,
     Operation,
     SetData,
     Watch,
@@ -55,15 +53,8 @@ from klog.names import TopicPartition, is_topic_name
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> broker ids, the preferred leader first."""
 
-CONFIG_CHANGE_KEPT_MS = 15 * 60 * 1000
-CONFIG_CHANGES_KEPT_MAX = 5_000
-"""Every change of settings lists them; a client that changes settings all the time makes 60,000 in 15 minutes."""
 RACE_TRIES = 10
 NUMBER_MAX = 2**31 - 1
-NOTICES_AT_ONCE = 1000
-"""Notices read at a time; the rest is read the next time."""
-DELETED_AT_ONCE = 100
-_NOTICE = "config_change_"
 RESTORING = b'{"version":1,"restoring":true}'
 """In place of a deletion's mark: the topic comes back from the trash (`topic_restore`), and is not complete yet."""
 
@@ -245,54 +236,13 @@ class Notices:
 
 
 def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
-    """The topics whose settings changed by notices with numbers above `after`; at most NOTICES_AT_ONCE are read.
+    """The topics whose settings changed by notices with numbers above `after`, some at a time.
 
-    A notice is 0.8's topic name in quotes, or what Kafka 0.9 and later write. The watch fires at the next one.
+    The watch fires at the next notice, also at one about something else.
     """
-    try:
-        children = zookeeper.children(paths.CONFIG_CHANGES, watch)
-    except NoNode:
-        if watch is None:
-            return Notices([], -1, True, {})
-        zookeeper.ensure_path(paths.CONFIG_CHANGES)
-        children = zookeeper.children(paths.CONFIG_CHANGES, watch)
-    numbered = sorted(
-        (int(one.removeprefix(_NOTICE)), one) for one in children if one.removeprefix(_NOTICE).isdecimal()
-    )
-    if not numbered or numbered[-1][0] < after:
-        after = -1  # the folder was created again, and counts from 0
-    new = [one for one in numbered if one[0] > after]
-    chosen = new[:NOTICES_AT_ONCE]
-    where = [f"{paths.CONFIG_CHANGES}/{name}" for _, name in chosen]
-    damage: Damage = {}
-    changed: dict[str, None] = {}
-    for path, node in zip(where, zookeeper.get_many(where), strict=True):
-        if node is None:
-            continue
-        try:
-            topic = _noticed(path, node.data)
-        except ZooKeeperError as error:
-            damage[path] = error.message
-        else:
-            if topic is not None:
-                changed[topic] = None
-    return Notices(list(changed), chosen[-1][0] if chosen else after, len(chosen) == len(new), damage)
-
-
-def _noticed(path: str, data: bytes) -> str | None:
-    """The topic of a notice; None if the notice is about something else."""
-    try:
-        plain = json.loads(data)
-    except (ValueError, RecursionError):
-        plain = None
-    if isinstance(plain, str):
-        return plain
-    entry = entries.Entry(path, data)
-    if "entity_path" in entry.fields:
-        kind, _, name = entry.text("entity_path").partition("/")
-    else:
-        kind, name = entry.text("entity_type"), entry.text("entity_name")
-    return name if kind == "topics" else None
+    found = config_notices.read(zookeeper, after, watch)
+    changed = [name for kind, _, name in (one.partition("/") for one in found.entities) if kind == "topics"]
+    return Notices(changed, found.last, found.is_all, found.damage)
 
 
 # --- Writes -----------------------------------------------------------------------------------------------------------
@@ -424,7 +374,7 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
         *fence,
         *topic.fence,
         Create(path, data) if config.version < 0 else SetData(path, data, config.version),
-        Create(f"{paths.CONFIG_CHANGES}/{_NOTICE}", f'"{topic.name}"'.encode(), sequence=True),
+        config_notices.of_topic(topic.name),
     ]
 
     def landed() -> bool:
@@ -433,26 +383,6 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
 
     zookeeper.commit(operations, landed)
     return TopicConfig(dict(config.settings), config.version + 1)
-
-
-def forget_config_changes(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
-    """Remove notices older than 15 minutes, as 0.8 does, and the oldest beyond CONFIG_CHANGES_KEPT_MAX; NOTICES_AT_ONCE
-    of them at most. Returns how many went."""
-    limit_ms = (zookeeper.clock.now_ms() if now_ms is None else now_ms) - CONFIG_CHANGE_KEPT_MS
-    names = zookeeper.children(paths.CONFIG_CHANGES)
-    oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in names[:NOTICES_AT_ONCE]]
-    nodes = zookeeper.get_many(oldest)
-    old = [
-        Delete(path)
-        for number, (path, node) in enumerate(zip(oldest, nodes, strict=True))
-        if node is not None and (number < len(names) - CONFIG_CHANGES_KEPT_MAX or node.stat.created_ms < limit_ms)
-    ]
-    for at in range(0, len(old), DELETED_AT_ONCE):
-        try:
-            zookeeper.multi(old[at : at + DELETED_AT_ONCE])
-        except NoNode:  # another does the same; what is left goes with the next change
-            return at
-    return len(old)
 
 
 def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:

@@ -83,7 +83,7 @@ class Entry:
         if self.state != DELETING:
             fields |= {"first_epoch": self.first_epoch, "parts": self.parts}
         if self.restored_by is not None:
-            fields |= {"client": self.restored_by.client, "host": self.restored_by.host}
+            fields |= self.restored_by._asdict()
         return entries.encode(fields)
 
 
@@ -98,7 +98,9 @@ def _decode(topic_id: uuid.UUID, path: str, node: ZNode) -> Entry:
         entry.text("state"),
         entry.integer("first_epoch", 0),
         entry.integer("parts", 0),
-        Actor(entry.text("client"), entry.text("host")) if "client" in entry.fields else None,
+        Actor(entry.text("client"), entry.text("host"), entry.text("principal", ""))
+        if "client" in entry.fields
+        else None,
         node.stat.version,
         node.stat.modified_ms,
     )
@@ -133,6 +135,21 @@ def read_all(zookeeper: ZooKeeper, damage: dict[str, str] | None = None) -> list
                     raise
                 damage[path] = error.message
     return sorted(found, key=lambda one: (one.deleted_ms, one.name))
+
+
+def ids(zookeeper: ZooKeeper) -> set[uuid.UUID]:
+    """The topics that have an entry; without nodes that are not klog's."""
+    try:
+        names = zookeeper.children(paths.TRASH)
+    except NoNode:
+        return set()
+    found = set()
+    for name in names:
+        try:
+            found.add(entries.parse_uuid(paths.trashed(name), name))
+        except ZooKeeperError:
+            continue
+    return found
 
 
 def kept_ids(zookeeper: ZooKeeper, topic_ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:

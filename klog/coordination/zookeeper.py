@@ -19,7 +19,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
@@ -27,13 +27,16 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL, Id
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import multi_read
-from klog.coordination.connect_string import ConnectString, four_letter_word, last_change_in, mode_in
+from klog.coordination.connect_string import ConnectString
 from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead, parts_of
 from klog.coordination.paths import ancestors
+from klog.coordination.serving import await_serving, lost_data
 from klog.coordination.session import FOLLOWS, SessionState
+from klog.coordination.znode_acls import Acl, acls_of
 from klog.coordination.znodes import (
     ANY_VERSION,
     MULTI_BYTES_MAX,
@@ -48,6 +51,9 @@ from klog.coordination.znodes import (
     batches,
     size_bytes,
 )
+from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
+from klog.coordination.zookeeper_errors import translated
+from klog.coordination.zookeeper_tls import TlsHandler
 from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
 
 __all__ = [
@@ -75,12 +81,8 @@ RECONNECT_DELAY_MAX_S = 0.5
 """kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
 LOST_EVERY_S = 1.0
 """How often an absent ZooKeeper is asked whether it has lost its data."""
-PROBE_TIMEOUT_S = 1.0
-PROBE_PAUSE_S = 0.02
 AWAY_WAIT_S = 0.2
 """It is also the pause between the attempts of a caller that tries again and again."""
-SHOWN_CHARS_MAX = 300
-"""Of the paths of one request, in an error."""
 
 
 Watch = Callable[[WatchEvent], None]
@@ -107,6 +109,8 @@ class ZooKeeper:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.address = ConnectString.parse(connect_string)
+        self.access = access_of(connect_string)
+        """Who the session is, and whether what it creates is closed (`klog.coordination.znode_acls`)."""
         self.session_timeout_ms = session_timeout_ms
         self.operation_timeout_s = operation_timeout_s if operation_timeout_s else session_timeout_ms / 1000
         self._on_state = on_state
@@ -125,6 +129,11 @@ class ZooKeeper:
             timeout=session_timeout_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=RECONNECT_DELAY_MAX_S),
             logger=_kazoo_log,
+            auth_data=[("digest", f"{self.access.username}:{self.access.password}")]
+            if self.access.is_authenticated
+            else None,
+            handler=None if self.access.context is None else TlsHandler(self.access.context),
+            use_ssl=self.access.context is not None,
         )
         self._client.add_listener(self._state_changed)
 
@@ -140,7 +149,9 @@ class ZooKeeper:
         listens already but does not serve yet hangs for a whole session time-out.
         """
         deadline = self.clock.monotonic_s() + timeout_s
-        wrong = self._await_serving(deadline, patient)
+        context = self.access.context
+        wrong, answer = await_serving(self.address, context, self.clock, deadline, patient=patient)
+        self._multi_read = multi_read.is_known_to(answer)
         waited = f"did not answer within {timeout_s:g} s"
         if wrong and self.clock.monotonic_s() < deadline:
             waited = "does not serve"
@@ -156,7 +167,8 @@ class ZooKeeper:
         if wrong:
             raise CannotConnect(
                 f"ZooKeeper at {self.address} {waited}: {wrong}",
-                hint="is it running (klog zookeeper status), and is the address right?",
+                hint="is it running (klog zookeeper status), is the address right, and does it "
+                + ("want TLS there (zookeeper.ssl.client.enable)?" if context is None else "speak TLS there?"),
             )
         if self.address.chroot:
             try:
@@ -164,31 +176,6 @@ class ZooKeeper:
             except BaseException:
                 self.stop()
                 raise
-
-    def _await_serving(self, deadline: float, patient: bool) -> str:
-        """ "" once a server serves; at the deadline what was wrong last."""
-        last = "it was not asked"
-        while True:
-            for host, port in self.address.servers:
-                wait_s = min(PROBE_TIMEOUT_S, deadline - self.clock.monotonic_s())
-                if wait_s <= 0:
-                    return last
-                try:
-                    answer = four_letter_word(host, port, b"srvr", wait_s)
-                except TimeoutError:
-                    last = f"{host}:{port} does not answer"
-                    continue
-                except OSError as error:
-                    last = f"{host}:{port}: {error.strerror or error}"
-                    continue
-                # A server where the word is not allowed, or that closes without a word, may serve all the same.
-                if mode_in(answer) or "whitelist" in answer:
-                    self._multi_read = multi_read.is_known_to(answer)
-                    return ""
-                last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
-            if not patient:
-                return last
-            self.clock.sleep(min(PROBE_PAUSE_S, max(0.0, deadline - self.clock.monotonic_s())))
 
     def _check_chroot(self, create: bool, timeout_s: float) -> None:
         if self.exists("/") is not None:
@@ -199,9 +186,12 @@ class ZooKeeper:
                 hint="check the path behind the last server; only `klog up` and `klog broker start` create a chroot",
             )
         # kazoo puts the chroot in front of every path, so it takes a session without one to make it.
-        with ZooKeeper(self.address.servers_text, self.session_timeout_ms) as outside:
+        # Folders above it may be another cluster's too, so they stay as ZooKeeper makes them.
+        servers = ZooKeeperServers(self.address.servers_text, replace(self.access, sets_acls=False))
+        with ZooKeeper(servers, self.session_timeout_ms) as outside:
             outside.start(timeout_s)
-            outside.ensure_path(self.address.chroot)
+            outside.ensure_paths(ancestors(self.address.chroot))
+        self._read_many("create", ["/"], self._make)
 
     def stop(self) -> None:
         """End the session: its ephemeral nodes are removed at once. May be called twice."""
@@ -266,21 +256,11 @@ class ZooKeeper:
         away_from_s = self._away_from_s
         while not self._connected.wait(LOST_EVERY_S) and not self._stopping and self._away_from_s == away_from_s:
             seen = self._client.last_zxid
-            for host, port in self.address.servers:
-                try:
-                    answer = four_letter_word(host, port, b"srvr", PROBE_TIMEOUT_S)
-                except OSError:
-                    continue
-                last = last_change_in(answer)
-                if mode_in(answer) in ("standalone", "leader") and last is not None and last < seen:
-                    _log.error(
-                        "ZooKeeper %s:%d has lost data: its last change is %#x, and we have seen %#x",
-                        host,
-                        port,
-                        last,
-                        seen,
-                    )
-                    self._client.last_zxid = 0
+            found = lost_data(self.address, self.access.context, seen)
+            if found is not None:
+                text = "ZooKeeper %s:%d has lost data: its last change is %#x, and we have seen %#x"
+                _log.error(text, *found, seen)
+                self._client.last_zxid = 0
 
     # --- Reads --------------------------------------------------------------------------------------------------------
 
@@ -327,7 +307,11 @@ class ZooKeeper:
 
         found: list[Any] = []
         for part in parts_of(paths):
-            found += self._read(operation, " ".join(part), send, part)
+            answers = self._read(operation, " ".join(part), send, part)
+            for path, answer in zip(part, answers, strict=True):
+                if isinstance(answer, Exception):
+                    raise translated(answer, operation, path, str(self.address), self.access) from answer
+            found += answers
         return found
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
@@ -347,7 +331,13 @@ class ZooKeeper:
             found += self._read_many("exists", part, lambda path: self._client.exists_async(path, watch=seen_by))
         return [None if stat is None else _stat(stat) for stat in found]
 
-    def _read_many(self, operation: str, paths: Sequence[str], send: Callable[[str], Any]) -> list[Any]:
+    def _read_many(
+        self,
+        operation: str,
+        paths: Sequence[str],
+        send: Callable[[str], Any],
+        absent: tuple[type[Exception], ...] = (kazoo_errors.NoNodeError,),
+    ) -> list[Any]:
         """One answer per path, None for NoNode; the whole round again after a lost connection."""
         deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
@@ -360,7 +350,7 @@ class ZooKeeper:
                     with self._translated(operation, path, traced_from=started):
                         try:
                             answers.append(self._result(result, deadline))
-                        except kazoo_errors.NoNodeError:
+                        except absent:
                             answers.append(None)
             except SessionLost:
                 if self._stopping or self.clock.monotonic_s() >= deadline:
@@ -376,9 +366,16 @@ class ZooKeeper:
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, parents: bool = False) -> str:
         """Returns the created path. NodeExists, NoNode (no parent); SessionLost: it may or may not exist."""
-        created: str = self._write(
-            "create", path, lambda: self._client.create_async(path, data, ephemeral=ephemeral, makepath=parents)
-        )
+        created: str
+        try:
+            created = self._write(
+                "create", path, lambda: self._client.create_async(path, data, self._acl(path), ephemeral=ephemeral)
+            )
+        except NoNode:
+            if not parents:
+                raise
+            self.ensure_paths(ancestors(path)[-1:])
+            return self.create(path, data, ephemeral=ephemeral)
         return created
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
@@ -391,7 +388,7 @@ class ZooKeeper:
 
     def ensure_path(self, path: str) -> None:
         """Create a persistent node and those above it, where absent; repeated until the limit, which does no harm."""
-        self._read("ensure_path", path, lambda: self._client.ensure_path_async(path))
+        self.ensure_paths((path,))
 
     def ensure_paths(self, paths: Sequence[str]) -> None:
         """As `ensure_path` of each, in two rounds for all of them: read which are absent, then create those."""
@@ -410,8 +407,31 @@ class ZooKeeper:
             else:
                 result.set_exception(of.exception)
 
-        self._client.create_async(path, b"").rawlink(made)
+        self._client.create_async(path, b"", self._acl(path)).rawlink(made)
         return result
+
+    # --- Who may do what ----------------------------------------------------------------------------------------------
+
+    def acls_many(self, paths: Sequence[str], *, readable: bool = False) -> list[Sequence[Acl] | None]:
+        """The list of each node in one round; None for an absent node. A list that the session may not read is
+        NotAllowedByZooKeeper, or None where ``readable`` ones are enough; digests in one that it may not change are x.
+        """
+        absent = (kazoo_errors.NoNodeError, *((kazoo_errors.NoAuthError,) if readable else ()))
+        found = self._read_many("acl", paths, self._client.get_acls_async, absent)
+        return [
+            None if one is None else tuple(Acl(acl.perms, acl.id.scheme, acl.id.id) for acl in one[0]) for one in found
+        ]
+
+    def set_acls_many(self, wanted: Sequence[tuple[str, Sequence[Acl]]]) -> None:
+        """Set the list of each node in one round, repeated until the limit, which does no harm. Absent nodes are
+        left out."""
+        by_path = {path: [_kazoo_acl(one) for one in acls] for path, acls in wanted}
+        self._read_many("set_acl", list(by_path), lambda path: self._client.set_acls_async(path, by_path[path]))
+
+    def _acl(self, path: str) -> list[ACL] | None:
+        """Of a node that this session makes; None: open."""
+        identities = self.access.identities if self.access.sets_acls else None
+        return None if identities is None else [_kazoo_acl(one) for one in acls_of(path, identities)]
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         """All or nothing. One result per operation: the path created, the Stat written, or None.
@@ -430,7 +450,7 @@ class ZooKeeper:
             for operation in operations:
                 match operation:
                     case Create(path, data, ephemeral, sequence):
-                        transaction.create(path, data, ephemeral=ephemeral, sequence=sequence)
+                        transaction.create(path, data, self._acl(path), ephemeral=ephemeral, sequence=sequence)
                     case SetData(path, data, version):
                         transaction.set_data(path, data, version)
                     case Delete(path, version):
@@ -445,7 +465,8 @@ class ZooKeeper:
             if isinstance(outcome, Exception) and not isinstance(
                 outcome, kazoo_errors.RolledBackError | kazoo_errors.RuntimeInconsistency
             ):
-                raise _translate(outcome, f"multi: {type(operation).__name__.lower()}", operation.path) from outcome
+                what = f"multi: {type(operation).__name__.lower()}"
+                raise translated(outcome, what, operation.path, access=self.access) from outcome
         if any(isinstance(outcome, Exception) for outcome in outcomes):
             raise ZooKeeperError(f"multi on {operations[0].path} was rolled back without a reason")
         return [_stat(outcome) if isinstance(outcome, ZnodeStat) else _text(outcome) for outcome in outcomes]
@@ -528,38 +549,10 @@ class ZooKeeper:
         try:
             yield
         except (kazoo_errors.KazooException, KazooTimeoutError) as error:
-            raise _translate(error, operation, path, str(self.address)) from error
+            raise translated(error, operation, path, str(self.address), self.access) from error
         finally:
             if self._trace is not None and traced_from is not None:
                 self._trace(operation, path, (self.clock.monotonic_s() - traced_from) * 1000)
-
-
-def _translate(error: Exception, operation: str, path: str, address: str = "") -> ZooKeeperError:
-    shown = path if len(path) <= SHOWN_CHARS_MAX else path[:SHOWN_CHARS_MAX] + "..."
-    at = f"ZooKeeper{' at ' + address if address else ''}: {operation} {shown}"
-    match error:
-        case kazoo_errors.NoNodeError():
-            return NoNode(f"{at}: no such node")
-        case kazoo_errors.NodeExistsError():
-            return NodeExists(f"{at}: the node exists")
-        case kazoo_errors.BadVersionError():
-            return BadVersion(f"{at}: the node is at another version")
-        case kazoo_errors.NotEmptyError():
-            return NodeExists(f"{at}: the node has children")
-        case kazoo_errors.SessionExpiredError():
-            return SessionLost(f"{at}: the session expired; what was asked may or may not have happened")
-        case (
-            kazoo_errors.ConnectionLoss()
-            | kazoo_errors.ConnectionClosedError()
-            | kazoo_errors.SessionMovedError()
-            | kazoo_errors.OperationTimeoutError()
-            | KazooTimeoutError()
-        ):
-            return SessionLost(f"{at}: no answer; what was asked may or may not have happened")
-        case kazoo_errors.NoAuthError():
-            return ZooKeeperError(f"{at}: the node's ACL does not allow it")
-        case _:
-            return ZooKeeperError(f"{at}: {type(error).__name__} {error}".rstrip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -574,6 +567,10 @@ class _KazooWatch:
 
 def _kazoo_watch(watch: Watch | None) -> _KazooWatch | None:
     return None if watch is None else _KazooWatch(watch)
+
+
+def _kazoo_acl(acl: Acl) -> ACL:
+    return ACL(acl.permissions, Id(acl.scheme, acl.identity))
 
 
 def _stat(stat: Any) -> Stat:

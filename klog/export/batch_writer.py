@@ -8,14 +8,17 @@ from typing import Any, Protocol
 
 from klog.client.raw_fetch import Range
 from klog.errors import UsageError
+from klog.export.partitioning import Partitioning
 from klog.export.stores.store import Store
 from klog.names import TopicPartition
 
-PARTITIONINGS = ("day", "hour")
-"""Folders inside each batch that readers see as columns: ``dt=2026-02-01``, with ``hour=09`` below it; in UTC."""
-
 UNDECODABLE = "_undecodable"
 """The folder inside a batch for messages that could not be decoded. Readers skip names that begin with ``_``."""
+
+
+def is_undecodable(path: str) -> bool:
+    """Whether a file, by its path inside a batch, has messages that could not be decoded."""
+    return path.startswith(f"{UNDECODABLE}/")
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,12 @@ class FileLayout:
     partition_by: str | None = None
     max_file_bytes: int | None = None
     """The largest size of a file; a file has at least one message, whatever its size."""
+    is_table: bool = False
+    """Whether the table, and not the name of a folder, says what the rows in it have in common."""
 
     def __post_init__(self) -> None:
-        if self.partition_by is not None and self.partition_by not in PARTITIONINGS:
-            raise UsageError(f"partitioning by {self.partition_by!r}: must be one of {', '.join(PARTITIONINGS)}")
+        if self.partition_by is not None:
+            Partitioning.parse(self.partition_by)
         if self.max_file_bytes is not None and self.max_file_bytes < 1:
             raise UsageError(
                 f"--max-file-bytes must be at least 1, got {self.max_file_bytes}", hint="for example 512MiB"
@@ -67,6 +72,8 @@ class WriteResult:
     """Writers' schemas of the decoded values."""
     left_out: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Schema id -> paths of fields in its values that have no column in the export."""
+    met: frozenset[int] = frozenset()
+    """The ids of all schemas in messages, also where their values could not be read as the export's."""
 
 
 def checksum_text(value: int) -> str:

@@ -27,9 +27,10 @@ from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import format_named
 from klog.export.history import HISTORY, HISTORY_ASIDE, combine, pack, texts_of
 from klog.export.manifest import ExportedFile, Manifest, Merged
-from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path, written_folder
+from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path
 from klog.export.stores.local import LocalStore
 from klog.export.stores.store import Store
+from klog.render.counts import Count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,15 +97,25 @@ def compact(
     file_bytes: int = FILE_BYTES,
     dry_run: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
+    count: Count | None = None,
 ) -> list[CompactedBatches]:
     """Merge ``batches`` (first and last), or by default neighbouring batches smaller than ``below_bytes``.
 
-    Returns one row per merged folder. NoSuchThing if the export or a batch does not exist. Refused if the chain is
+    Returns one row per merged folder; ``count`` has the bytes of files that were rewritten.
+
+    NoSuchThing if the export or a batch does not exist. Refused if the chain is
     broken, the store cannot do it, or another compaction merged some of the batches first. CorruptLog if a file cannot
     be read, or if what was written differs from the manifests; the export is then unchanged.
     """
     place = ExportRoot(root)
-    place.existing_identity()
+    known = place.existing_identity()
+    if place.table is not None:
+        raise Refused(
+            f"{place} is a table, whose own tools merge its files",
+            hint="for example rewrite_data_files of Spark's Iceberg, or OPTIMIZE of Delta Lake",
+        )
+    if known.stream is not None:
+        raise Refused(f"{place} has the results of a stream, whose batches cannot be merged", hint="a longer --every")
     groups = _groups(place.settled(lambda: list(place.chain())), below_bytes, batches, place)
     on_step("planned")
     if dry_run or not groups:
@@ -114,19 +125,24 @@ def compact(
             f"{place}: this store can rename folders and not exchange them, so batches cannot be merged in one step",
             hint="a local file system can, and so can a store where batches are committed by manifests",
         )
+    count = count or Count()
+    count.total = sum(file.bytes for group in groups for file in group.files)
     run = str(uuid.uuid4())
     staged = f"_staging/{run}"
     written: list[_Written] = []
     done = False
     try:
         for group in groups:
-            folder = f"{staged}/data/batch={group.last:010d}" if place.by_rename else written_folder(group.last, run)
-            written.append(_merge(place, group, run, folder, file_bytes, on_step))
+            folder = (
+                f"{staged}/data/batch={group.last:010d}" if place.by_rename else place.written_folder(group.last, run)
+            )
+            written.append(_merge(place, group, run, folder, file_bytes, on_step, count))
         on_step("flushed")
         done = _commit(place, written, staged, on_step)
         if not done:
             raise Refused(
-                f"{place}: another compaction has merged some of these batches meanwhile",
+                f"{place}: another compaction has merged some of the batches {groups[0].first} to {groups[-1].last} "
+                "meanwhile",
                 hint="what it did holds; run this one again for the rest",
             )
     finally:
@@ -210,17 +226,20 @@ def _merge(
     folder: str,
     file_bytes: int,
     on_step: Callable[[str], None],
+    count: Count,
 ) -> _Written:
     """Write the group's messages into ``folder``, count them, add manifest and history, and sync it all to disk."""
     store = place.store
     kind = format_named(group.parts[0].format)
-    sources: dict[str, list[str]] = {}
+    sources: dict[str, list[tuple[str, int]]] = {}
     for part in group.parts:
         for file in sorted(part.files, key=lambda one: one.path):
-            sources.setdefault(str(PurePosixPath(file.path).parent), []).append(place.file_path(part, file.path))
+            below = str(PurePosixPath(file.path).parent)
+            sources.setdefault(below, []).append((place.file_path(part, file.path), file.bytes))
     store.make_folder(folder)
-    for below, paths in sources.items():
-        _write_files(store, kind, paths, folder if below == "." else f"{folder}/{below}", run, file_bytes)
+    for below, files in sources.items():
+        rows = _rows(store, kind, files, count)
+        _write_files(store, kind, rows, folder if below == "." else f"{folder}/{below}", run, file_bytes)
     on_step("merged")
     found = collect_statistics(store, folder)
     manifest = _manifest(group, found, run)
@@ -239,10 +258,11 @@ def _merge(
     return _Written(group, folder, manifest)
 
 
-def _write_files(store: Store, kind: FileFormat, paths: Sequence[str], folder: str, run: str, file_bytes: int) -> None:
-    """Write the rows of these files, in this order, into files of about ``file_bytes``."""
+def _write_files(
+    store: Store, kind: FileFormat, batches: Iterator[pa.RecordBatch], folder: str, run: str, file_bytes: int
+) -> None:
+    """Write these rows, in this order, into files of about ``file_bytes``."""
     number = 0
-    batches = _rows(store, kind, paths)
     batch = next(batches, None)
     while batch is not None:
         name = f"part-{number:05d}-{run}{kind.suffix}"
@@ -260,13 +280,15 @@ def _write_files(store: Store, kind: FileFormat, paths: Sequence[str], folder: s
         number += 1
 
 
-def _rows(store: Store, kind: FileFormat, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for path in paths:
+def _rows(store: Store, kind: FileFormat, files: Sequence[tuple[str, int]], count: Count) -> Iterator[pa.RecordBatch]:
+    """The rows of files, of which each path and size is given; ``count``: the bytes of those that were read."""
+    for path, size in files:
         try:
             with store.open_input(path) as source:
                 yield from kind.read(source, None, thorough=True)
         except CorruptLog as error:
             raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+        count.done += size
 
 
 def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None:
@@ -360,7 +382,7 @@ def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
     merged = [] if place.by_rename else [(one.batch, one.run) for one in ExportRoot(place.store).merges()]
     for group in groups:
         if not place.by_rename and (group.last, run) not in merged:
-            place.store.remove(written_folder(group.last, run))
+            place.store.remove(place.written_folder(group.last, run))
         if place.is_plain:
             place.remove_aside(group.last, run)
     place.store.remove(f"_staging/{run}")

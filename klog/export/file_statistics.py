@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptLog
-from klog.export.batch_writer import UNDECODABLE
+from klog.export.batch_writer import is_undecodable
 from klog.export.files import FileFormat, format_of
 from klog.export.manifest import WINDOW_MS, ExportedFile
 from klog.export.stores.store import Store
@@ -84,7 +84,7 @@ def collect_statistics(store: Store, *folders: str, thorough: bool = False, chec
         in_file: set[TopicPartition] = set()
         for batch in _read(store, stored.path, kind, _COUNTED + (_SUMMED if checksum else ()), thorough):
             messages += batch.num_rows
-            in_file |= _count(batch, found, pieces, path.startswith(f"{UNDECODABLE}/"))
+            in_file |= _count(batch, found, pieces, is_undecodable(path))
             if checksum:
                 _sum_up(batch, found)
         if in_file:

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 
 from klog.export.compact import REPLACED
 from klog.export.manifest import Manifest, moment
-from klog.export.root import STAGING_TTL_S, ExportRoot, written_folder
+from klog.export.root import STAGING_TTL_S, ExportRoot
 from klog.export.stores.store import Store
+from klog.render.counts import Count
 
 STEPS = ("found", "removing", "removed", "done")
 """The steps of `collect`; ``removing`` and ``removed`` per row. A process killed at any of them harms no batch."""
@@ -60,9 +61,15 @@ def find_garbage(root: str | Store, *, older_than_s: float = STAGING_TTL_S) -> l
 
 
 def collect(
-    root: str | Store, rows: Sequence[Garbage], on_step: Callable[[str], None] = lambda step: None
+    root: str | Store,
+    rows: Sequence[Garbage],
+    on_step: Callable[[str], None] = lambda step: None,
+    count: Count | None = None,
 ) -> list[Garbage]:
-    """Remove these rows, except what was changed or committed since. Returns the removed rows."""
+    """Remove these rows, except what was changed or committed since. Returns the removed rows, whose bytes ``count``
+    counts."""
+    count = count or Count()
+    count.total = sum(row.bytes for row in rows)
     place = ExportRoot(root)
     place.existing_identity()
     on_step("found")
@@ -74,6 +81,7 @@ def collect(
             on_step("removing")
             place.store.remove(row.path)
             removed.append(row)
+            count.done += row.bytes
             on_step("removed")
     on_step("done")
     return removed
@@ -93,13 +101,13 @@ def _replaced(place: ExportRoot) -> list[tuple[str, float]]:
     for merge in place.all_merges():
         at_s = _time(merge)
         for batch in range(merge.first_batch, merge.batch + 1):
-            folder = written_folder(batch, place.committed(batch)[0].run)
+            folder = place.written_folder(batch, place.committed(batch)[0].run)
             found.setdefault(folder, at_s)
         for earlier in place.all_merges():
             if earlier is merge:
                 break
             if merge.first_batch <= earlier.batch <= merge.batch:
-                found.setdefault(written_folder(earlier.batch, earlier.run), at_s)
+                found.setdefault(place.written_folder(earlier.batch, earlier.run), at_s)
     return [(folder, at_s) for folder, at_s in found.items() if folder in there]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from klog.client.blocking import error_of
+from klog.client.blocking import check_code
 from klog.client.cluster import Cluster
 from klog.export.rows import ExportedRange
 from klog.protocol.apis import ApiKey
@@ -27,7 +27,7 @@ async def commit(cluster: Cluster, group: str, rows: Sequence[ExportedRange]) ->
             }
         )
     found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
-    _check(found.error_code, f"the coordinator of group {group}")
+    check_code(found.error_code, f"the coordinator of group {group}")
     answer = await cluster.to_broker(
         int(found.node_id),
         ApiKey.OFFSET_COMMIT,
@@ -41,9 +41,4 @@ async def commit(cluster: Cluster, group: str, rows: Sequence[ExportedRange]) ->
     )
     for topic in answer.topics:
         for one in topic.partitions:
-            _check(one.error_code, f"{topic.name}-{one.partition_index}")
-
-
-def _check(code: Any, what: str) -> None:
-    if int(code):
-        raise error_of(int(code), f"{what}: {code.name}")
+            check_code(one.error_code, f"{topic.name}-{one.partition_index}")

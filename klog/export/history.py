@@ -8,10 +8,11 @@ beside the merged files, or, where batches are committed by manifests, in ``_klo
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klog.errors import Refused
 from klog.export.manifest import ExportedPartition, Gap, Manifest, sha256
@@ -19,6 +20,8 @@ from klog.export.root import ExportRoot
 from klog.names import TopicPartition
 
 HISTORY = "_klog_history.gz"
+UNPACKED_BYTES_MAX: Final = 1 << 30
+"""A manifest has some KB."""
 HISTORY_ASIDE = "_history.gz"
 """Where ``data`` is plain, beside the manifest."""
 
@@ -33,17 +36,32 @@ class CombinedMetadata(NamedTuple):
 
 
 def pack(texts: Sequence[bytes]) -> bytes:
-    """Manifests, as they were committed, as one file."""
+    """Manifests, as they were committed, as one file. Refused where they are too many."""
     lines = "".join(json.dumps(text.decode()) + "\n" for text in texts)
-    return gzip.compress(lines.encode(), compresslevel=6, mtime=0)
+    data = lines.encode()
+    if len(data) > UNPACKED_BYTES_MAX:
+        raise Refused(
+            f"{len(texts)} batches cannot be merged into one: their manifests have {len(data)} bytes, and "
+            f"{UNPACKED_BYTES_MAX} can be kept together"
+        )
+    return gzip.compress(data, compresslevel=6, mtime=0)
 
 
 def unpack(data: bytes, path: str) -> list[bytes]:
     """Refused, naming the file, if `pack` did not write it."""
     try:
-        return [json.loads(line).encode() for line in gzip.decompress(data).splitlines()]
+        return [json.loads(line).encode() for line in _unpacked(data).splitlines()]
     except (OSError, EOFError, ValueError, AttributeError, RecursionError) as error:
         raise Refused(f"{path} is not a history of merged batches: {error}") from None
+
+
+def _unpacked(data: bytes) -> bytes:
+    """ValueError where it is more than `pack` writes; OSError and EOFError as gzip raises them."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        found = file.read(UNPACKED_BYTES_MAX + 1)
+    if len(found) > UNPACKED_BYTES_MAX:
+        raise ValueError(f"it is of more than {UNPACKED_BYTES_MAX} bytes when it is unpacked")
+    return found
 
 
 def texts_of(place: ExportRoot, manifest: Manifest) -> list[bytes]:

@@ -71,7 +71,7 @@ def row_of(manifest: Manifest) -> ExportedBatch:
         manifest.batch,
         manifest.batch - manifest.first_batch + 1,
         moment(manifest.committed_at),
-        sum(part.messages for part in manifest.partitions.values()),
+        sum(one.messages for one in (manifest.partitions.values() or manifest.files)),
         sum(file.bytes for file in manifest.files),
         len(manifest.files),
         tuple(f"{gap.topic}-{gap.partition}:{gap.from_offset}-{gap.to_offset}" for gap in manifest.gaps),

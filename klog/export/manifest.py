@@ -19,6 +19,9 @@ The manifest of a batch; `klog.export.root` says where it lies:
      "schema_ids": [], "files": [{"path": "part-....parquet", "bytes": 5120, "messages": 7}],
      "klog": "0.1.0", "engine": "spark 4.3.0", "started_at": "...", "committed_at": "..."}
 
+The results of a stream (`klog.streams.export_sink`) have no topics: ``"topics": {}``. Their ``export.json`` has
+``"stream": "<id of the query>"``, and each manifest ``"stream_batch": 17``, the query's own number of the batch.
+
 When several batches are merged into fewer files, one manifest replaces theirs. It also has ``"merged": {"first_batch":
 30, "last_sha256": "<of the manifest with which batch 42 was committed>", "at": "..."}``, and its ``previous`` refers to
 the batch before the first of them.
@@ -38,7 +41,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from klog.errors import Refused
@@ -49,6 +52,7 @@ MERGED_LAYOUT = 2
 FIRST_FORMAT = "parquet"
 COMMIT_BY_RENAME = "rename"
 COMMIT_BY_MANIFEST = "manifest"
+COMMITS_BY_TABLE = ("iceberg", "delta")
 WINDOW_MS = 600_000
 """Messages are counted per topic and ten minutes of their timestamps, as the audit does (paper section 5)."""
 
@@ -71,6 +75,10 @@ class ExportIdentity:
     commit: str = COMMIT_BY_RENAME
     plain: bool = False
     """Whether ``data`` contains only data, so that any reader of folders can read it (`klog.export.root`)."""
+    table: dict[str, str | None] | None = None
+    """Of an export that is a table: its ``name`` and, None for its own, the address of its ``catalog``."""
+    stream: str | None = None
+    """The id of the query whose results are here, in place of messages of topics (`klog.streams.export_sink`)."""
 
     def to_json(self) -> bytes:
         layout = _layout(self.format, self.partition_by, self.decode, self.commit)
@@ -82,9 +90,11 @@ class ExportIdentity:
                 "partition_by": self.partition_by,
                 "decode": self.decode,
                 "commit": self.commit,
+                **({} if self.table is None else {"table": self.table}),
                 "cluster_id": self.cluster_id,
                 "created_at": self.created_at,
                 "klog": self.klog,
+                **({} if self.stream is None else {"stream": self.stream}),
                 "topics": _nest(self.topic_ids, {one: {"from": at} for one, at in self.initial.items()}),
             }
         )
@@ -105,6 +115,8 @@ class ExportIdentity:
                 value.get("decode"),
                 value.get("commit", COMMIT_BY_RENAME),
                 value.get("plain") is True,
+                value.get("table"),
+                value.get("stream"),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None
@@ -183,6 +195,8 @@ class Manifest:
     """The ids of the schemas of the decoded values, ascending."""
     commit: str = COMMIT_BY_RENAME
     merged: Merged | None = None
+    stream_batch: int | None = None
+    """Of a query's results: the number of the batch of the query."""
 
     @property
     def first_batch(self) -> int:
@@ -234,6 +248,7 @@ class Manifest:
                 "files": [{"path": one.path, "bytes": one.bytes, "messages": one.messages} for one in self.files],
                 "klog": self.klog,
                 "engine": self.engine,
+                **({} if self.stream_batch is None else {"stream_batch": self.stream_batch}),
                 "started_at": self.started_at,
                 "committed_at": self.committed_at,
             }
@@ -279,6 +294,7 @@ class Manifest:
                 schema_ids=tuple(value.get("schema_ids", ())),
                 commit=value.get("commit", COMMIT_BY_RENAME),
                 merged=merged,
+                stream_batch=value.get("stream_batch"),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} is not a manifest of an export: {_reason(error)}") from None
@@ -300,6 +316,11 @@ _PARTITION_KEYS = _FIRST_KEYS + _LATER_KEYS
 def moment(text: str) -> datetime:
     """A timestamp of a manifest: RFC 3339, in UTC."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def now() -> str:
+    """This moment, as manifests have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def sha256(data: bytes) -> str:

@@ -56,6 +56,19 @@ class WatchedWriter:
             self._show(line(job.messages, size, fraction, elapsed_s))
 
 
+def timed(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Callable[[str], None]:
+    """For ``on_step`` of a run: each step but the first, ``planned``, with the seconds since the one before it."""
+    before: float | None = None
+
+    def reached(step: str) -> None:
+        nonlocal before
+        now = clock()
+        say(step if step == "planned" or before is None else f"{step} in {now - before:.2f} s")
+        before = now
+
+    return reached
+
+
 def line(messages: int | None, size: int, fraction: float | None, elapsed_s: float) -> str:
     """``1,200,000 of 4,000,000 messages, 240 of 800 MB, 600,000/s, 5 s left``; ``elapsed_s``: since the first
     known fraction."""

@@ -22,6 +22,8 @@ The first run of a root chooses between the two, and ``export.json`` records the
 whether the root is plain, that is whether ``data`` has no files but data: some readers (Polars) read every non-empty
 file below a folder. A root of an older klog is not plain: it has ``_klog_manifest.json`` in place of ``_klog-<run>``
 with ``_undecodable`` beside it, and keeps that layout. `klog.export.compact` merges batches into fewer files.
+
+An export that is a table of Iceberg or Delta Lake commits in the table: `klog.export.tables.commits`.
 """
 
 from __future__ import annotations
@@ -35,17 +37,25 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from klog.errors import NoSuchThing, Refused, StorageError
-from klog.export.batch_writer import UNDECODABLE
+from klog.export.batch_writer import UNDECODABLE, is_undecodable
 from klog.export.data_replacement import shared_data_lock
-from klog.export.manifest import COMMIT_BY_MANIFEST, COMMIT_BY_RENAME, ExportIdentity, Manifest, sha256
+from klog.export.manifest import (
+    COMMIT_BY_MANIFEST,
+    COMMIT_BY_RENAME,
+    COMMITS_BY_TABLE,
+    ExportIdentity,
+    Manifest,
+    sha256,
+)
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store, scheme_of
+from klog.export.tables.commits import TableCommits, commit_path, manifest_path
 
 STAGING_TTL_S = 24 * 3600
 """A staging folder that has not changed for this long belongs to a dead run."""
 
 _BATCH = re.compile(r"batch=(\d{10,})")
-_WRITTEN = re.compile(r"(batch=(\d{10,}))-([0-9a-f-]{36})")
+_WRITTEN = re.compile(r"(?:batch=)?(\d{10,})-([0-9a-f-]{36})")
 _ASIDE = re.compile(r"(\d{10,})-[0-9a-f-]{36}")
 _NUMBERED = re.compile(r"(\d{10,})\.json")
 _IDENTITY = "_klog/export.json"
@@ -76,6 +86,7 @@ class ExportRoot:
         self.store: Store = open_store(root) if isinstance(root, str) else root
         self._commit: str | None = None
         self._plain = False
+        self._table: TableCommits | None = None
         self._folders: dict[int, str] = {}
         self._unsure: set[str] = set()
         """Runs whose commit got an error although it may have succeeded."""
@@ -96,9 +107,11 @@ class ExportRoot:
         data = self.store.read(_IDENTITY)
         if data is not None:
             identity = ExportIdentity.from_json(data, self.store.location(_IDENTITY))
-            if identity.commit not in (COMMIT_BY_RENAME, COMMIT_BY_MANIFEST):
+            if identity.commit not in (COMMIT_BY_RENAME, COMMIT_BY_MANIFEST, *COMMITS_BY_TABLE):
                 raise Refused(f"{self} commits by {identity.commit!r}, which this klog does not know; use a newer one")
             self._commit, self._plain = identity.commit, identity.plain
+            if self._commit in COMMITS_BY_TABLE and self._table is None:
+                self._table = TableCommits(self.store, identity)
             return identity
         foreign = self._foreign()
         if foreign is not None:
@@ -137,6 +150,8 @@ class ExportRoot:
         """Write the identity durably, with the kind of commit that the store supports. Returns the one that counts:
         if another run was first, that run's."""
         commit = COMMIT_BY_RENAME if self.store.commits_by_rename else COMMIT_BY_MANIFEST
+        if identity.table is not None:
+            commit = identity.commit
         made = replace(identity, commit=commit, plain=commit == COMMIT_BY_RENAME)
         self.store.create(_IDENTITY, made.to_json())
         return self.existing_identity()
@@ -147,6 +162,13 @@ class ExportRoot:
         if self._commit is None:
             self.identity()
         return self.store.commits_by_rename if self._commit is None else self._commit == COMMIT_BY_RENAME
+
+    @property
+    def table(self) -> TableCommits | None:
+        """How the batches of a table are committed; None for files alone."""
+        if self._commit is None:
+            self.identity()
+        return self._table
 
     @property
     def is_plain(self) -> bool:
@@ -172,6 +194,8 @@ class ExportRoot:
 
     def batch_numbers(self) -> list[int]:
         """The numbers of the committed batches, ascending, possibly with holes. Of merged batches, the last number."""
+        if self.table is not None:
+            self.table.settle()
         folder, pattern = ("data", _BATCH) if self.by_rename else (COMMITS, _NUMBERED)
         matches = map(pattern.fullmatch, self.store.names(folder))
         numbers = sorted(int(match[1]) for match in matches if match)
@@ -228,10 +252,10 @@ class ExportRoot:
             self._spoken = [] if self.by_rename else self.merges()
         for one in self._spoken:
             if one.batch == batch and one.merged is not None:
-                self._folders[batch] = written_folder(batch, one.run)
+                self._folders[batch] = self.written_folder(batch, one.run)
                 return one, one.merged.last_sha256
         manifest, digest = self.committed(batch)
-        self._folders[batch] = written_folder(batch, manifest.run)
+        self._folders[batch] = self.written_folder(batch, manifest.run)
         return manifest, digest if manifest.merged is None else manifest.merged.last_sha256
 
     def committed(self, batch: int) -> tuple[Manifest, str]:
@@ -249,7 +273,7 @@ class ExportRoot:
     def manifest_path(self, batch: int) -> str:
         """The path of a committed batch's manifest, relative to the root. Refused if its data does not name one run."""
         if not self.by_rename:
-            return _commit_path(batch)
+            return commit_path(batch)
         folder = self.batch_folder(batch)
         if not self.is_plain:
             return f"{folder}/{MANIFEST}"
@@ -263,7 +287,7 @@ class ExportRoot:
 
     def file_path(self, manifest: Manifest, path: str) -> str:
         """The path, relative to the root, of a file that a manifest lists."""
-        if self.is_plain and path.startswith(f"{UNDECODABLE}/"):
+        if self.is_plain and is_undecodable(path):
             return f"{aside(manifest.batch, manifest.run)}/{path}"
         return f"{self.batch_folder(manifest.batch)}/{path}"
 
@@ -272,9 +296,15 @@ class ExportRoot:
         folder = self.batch_folder(manifest.batch)
         return [folder, aside(manifest.batch, manifest.run)] if self.is_plain else [folder]
 
+    def written_folder(self, batch: int, run: str) -> str:
+        """Where a run writes a batch that a manifest or a table commits.
+
+        Some readers of a Delta table take NAME=VALUE in a path for one of its columns."""
+        return f"data/{'' if self.table else 'batch='}{batch:010d}-{run}"
+
     def where(self, batch: int) -> str:
         """The location of a batch for messages, whether it exists or not."""
-        return self.store.location(f"data/batch={batch:010d}" if self.by_rename else _commit_path(batch))
+        return self.store.location(f"data/batch={batch:010d}" if self.by_rename else commit_path(batch))
 
     def chain(self, known: tuple[Manifest, str] | None = None) -> Iterator[tuple[Manifest, str]]:
         """The manifests after ``known`` with their hashes. Checks hash and offsets of each against the previous one.
@@ -354,7 +384,7 @@ class ExportRoot:
     def stage(self, batch: int) -> Staged:
         """Create an empty folder for a run that will write this batch."""
         run = str(uuid.uuid4())
-        folder = f"_staging/{run}" if self.by_rename else written_folder(batch, run)
+        folder = f"_staging/{run}" if self.by_rename else self.written_folder(batch, run)
         self.store.make_folder("data")
         self.store.make_folder(folder)
         return Staged(run, batch, folder)
@@ -364,7 +394,10 @@ class ExportRoot:
         removes it later if the commit failed."""
         if staged.run in self._unsure:
             return
+        if self._table is not None and self._table.has(staged.batch, staged.run):
+            return  # an error has hidden that it was committed
         self.store.remove(staged.folder)
+        self.store.remove(manifest_path(staged.run))
         if self.is_plain:
             self.store.remove(_beside(staged.run))
             self.remove_aside(staged.batch, staged.run)
@@ -405,11 +438,13 @@ class ExportRoot:
         # The folders first: one that is committed between the two listings is in the second.
         found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
         there = {int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(COMMITS)) if match}
-        merged = {written_folder(one.batch, one.run) for one in self.all_merges()}
+        merged = {self.written_folder(one.batch, one.run) for one in self.all_merges()}
         folders = []
         for match in found:
-            folder, batch = f"data/{match[0]}", int(match[2])
-            if folder in merged or (batch in there and written_folder(batch, self.committed(batch)[0].run) == folder):
+            folder, batch = f"data/{match[0]}", int(match[1])
+            if folder in merged or (
+                batch in there and self.written_folder(batch, self.committed(batch)[0].run) == folder
+            ):
                 continue
             folders.append(folder)
         return folders
@@ -417,15 +452,21 @@ class ExportRoot:
     def discard_stale(self, ttl_s: float = STAGING_TTL_S) -> list[str]:
         """Remove uncommitted folders in which nothing has changed for ``ttl_s``; returns their paths."""
         oldest = time.time() - ttl_s
+        if self.table is not None:
+            self.table.settle()
         removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
         for folder in removed:
             self.store.remove(folder)
+            if match := _WRITTEN.fullmatch(folder.removeprefix("data/")):
+                self.store.remove(manifest_path(match[2]))
         return removed
 
     def flush(self, staged: Staged, manifest: Manifest) -> str:
         """Write the manifest, and sync data and manifest to disk. Returns the manifest's hash."""
-        commit = COMMIT_BY_RENAME if self.by_rename else COMMIT_BY_MANIFEST
-        data = replace(manifest, commit=commit).to_json()
+        data = replace(manifest, commit=self._commit or COMMIT_BY_MANIFEST).to_json()
+        if self._table is not None:
+            self._table.flush(staged.run, staged.folder, data)
+            return sha256(data)
         if self.is_plain:
             self.put_aside(staged.batch, staged.run, staged.folder, {"_manifest.json": data})
         else:
@@ -453,6 +494,11 @@ class ExportRoot:
 
     def commit(self, staged: Staged) -> bool:
         """Commit the flushed batch. False if another run committed this batch first; the staged files then stay."""
+        if self._table is not None:
+            data = self.store.read(manifest_path(staged.run))
+            if data is None:
+                raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
+            return self._table.commit(staged.batch, staged.run, staged.folder, data)
         if self.by_rename:
             if not self.store.commits_by_rename:
                 raise Refused(
@@ -466,13 +512,9 @@ class ExportRoot:
         if data is None:
             raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
         self._unsure.add(staged.run)
-        committed = self.store.create(_commit_path(staged.batch), data)
+        committed = self.store.create(commit_path(staged.batch), data)
         self._unsure.discard(staged.run)
         return committed
-
-
-def _commit_path(batch: int) -> str:
-    return f"{COMMITS}/{batch:010d}.json"
 
 
 def aside(batch: int, run: str) -> str:
@@ -486,8 +528,3 @@ def _beside(run: str) -> str:
 
 def merge_path(number: int) -> str:
     return f"{MERGES}/{number:010d}.json"
-
-
-def written_folder(batch: int, run: str) -> str:
-    """Where a run writes a batch that a manifest commits."""
-    return f"data/batch={batch:010d}-{run}"

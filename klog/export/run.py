@@ -6,31 +6,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from klog import __version__
 from klog.client.raw_fetch import Range, RawCluster, TopicFacts
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
-from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
+from klog.export.batch import make_batch
+from klog.export.batch_writer import UNDECODABLE, BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import check_format, check_known
-from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
+from klog.export.partitioning import Partitioning
 from klog.export.positions import Limits, listed, resolve
-from klog.export.root import STAGING_TTL_S, ExportRoot
+from klog.export.root import STAGING_TTL_S, ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
+from klog.export.tables.growth import added_columns, grown
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.names import TopicPartition
+from klog.render.counts import counted
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
 """The steps of `run`, in order. A process killed at any of them leaves the whole batch or nothing of it."""
 
 
-DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None], dict[str, Any]]
-"""(cluster, topics, the export's decoding so far) -> the decoding to record in the identity."""
+DecodePlan = Callable[[RawCluster, Sequence[str], dict[str, Any] | None, bool], dict[str, Any]]
+"""(cluster, topics, the export's decoding so far, whether it is a table) -> the decoding to record in the identity."""
+
+
+class TableChoice(NamedTuple):
+    """An export that is a table: ``iceberg`` or ``delta``, the table's name, and the address of its catalogue."""
+
+    format: str
+    name: str | None = None
+    """None: ``klog.`` and the last part of the root."""
+    catalog: str | None = None
+    """None: the catalogue in the root."""
+
+    def described(self, place: ExportRoot) -> dict[str, str | None]:
+        """For the export's identity."""
+        last = re.sub(r"\W+", "_", str(place).rstrip("/").rpartition("/")[2]).strip("_") or "export"
+        return {"name": self.name or f"klog.{last}", "catalog": self.catalog}
 
 
 def run(
@@ -43,6 +63,7 @@ def run(
     format: str | None = None,
     partition_by: str | None = None,
     decode: DecodePlan | None = None,
+    table: TableChoice | None = None,
     max_file_bytes: int | None = None,
     checksum: bool = False,
     max_messages: int | None = None,
@@ -67,24 +88,31 @@ def run(
     or is one of another topic or cluster; UnknownTopicOrPartition; OffsetOutOfRange if offsets to export are gone;
     CorruptLog if the written files differ from what the brokers have (then nothing is committed).
     """
-    wanted = FileLayout(check_format(format or FIRST_FORMAT), partition_by, max_file_bytes)
+    by = None if partition_by is None else Partitioning.parse(partition_by)
+    wanted = FileLayout(check_format(format or FIRST_FORMAT), None if by is None else str(by), max_file_bytes)
     place = ExportRoot(root)
     known = place.identity()
     with RawCluster(bootstrap) as cluster:
         facts = describe(cluster, place, known, topics)
         limits = _limits(cluster, place, known, facts, from_range, on_note)
-        decoding = None if decode is None else decode(cluster, sorted(facts), known.decode if known else None)
+        is_table = table is not None if known is None else known.table is not None
+        decoding = decode and decode(cluster, sorted(facts), known.decode if known else None, is_table)
         if known is None:
             known = ExportIdentity(
                 cluster.cluster_id,
                 wanted.format,
                 {one.name: one.topic_id for one in facts.values()},
                 limits.starts,
-                _now(),
+                now(),
                 __version__,
                 wanted.partition_by,
                 decoding,
             )
+            if table is not None:
+                _check_table(table, wanted)
+            _check_partitioning(by, None if table is None else table.format, decoding)
+            if table is not None:
+                known = replace(known, commit=table.format, table=table.described(place))
             if not dry_run:
                 if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
                     writer.ready(
@@ -92,7 +120,8 @@ def run(
                     )  # fails without Java, say: before the root exists, whose settings bind the next run
                 known = place.create(known)
         check_same(place, known, facts, cluster.cluster_id)
-        _check_form(place, known, format, partition_by, decoding)
+        _check_form(place, known, format, wanted.partition_by, decoding)
+        _check_same_table(place, known, table)
         if not dry_run:
             place.discard_stale(staging_ttl_s)
         while True:
@@ -102,7 +131,7 @@ def run(
                 return []
             if dry_run:
                 return _rows(plan, None)
-            rows = _export(place, bootstrap, plan, writer, max_file_bytes, checksum, on_step, on_note)
+            rows = _export(place, cluster, bootstrap, plan, writer, max_file_bytes, checksum, on_step, on_note)
             if rows is not None:
                 return rows
 
@@ -115,6 +144,8 @@ def _check_form(
     decode: dict[str, Any] | None,
 ) -> None:
     """Refused if this klog cannot continue the export, or if the request differs from what the first run fixed."""
+    if known.stream is not None:
+        raise Refused(f"{place} has the results of a stream, not messages", hint="export to another folder")
     check_known(known.format)
     FileLayout(known.format, known.partition_by)
     for what, here, asked in (
@@ -126,6 +157,52 @@ def _check_form(
             raise Refused(
                 f"the {what} of {place} is {'none' if here is None else 'another' if what == 'decoding' else here}"
                 + ("" if what == "decoding" else f", not {asked}"),
+                hint="it is fixed by an export's first run; leave it out, or export to another place",
+            )
+
+
+def _check_table(table: TableChoice, wanted: FileLayout) -> None:
+    if wanted.format != FIRST_FORMAT:
+        raise UsageError(f"a table has Parquet files, not {wanted.format}", hint="leave --format out")
+    if table.format != "iceberg" and (table.name or table.catalog):
+        raise UsageError(f"--catalog and --table-name are for Iceberg; a {table.format} table is its folder")
+    if table.name is not None and "." not in table.name.strip("."):
+        raise UsageError(
+            f"--table-name {table.name}: must be NAMESPACE.NAME", hint="for example --table-name web.clicks"
+        )
+
+
+def _check_partitioning(by: Partitioning | None, table: str | None, decoding: dict[str, Any] | None) -> None:
+    if by is None or by.is_time:
+        return
+    if by.transform != "identity" and table != "iceberg":
+        raise UsageError(
+            f"{by}: buckets and truncated values are Iceberg's", hint=f"--table iceberg, or --partition-by {by.column}"
+        )
+    from klog.export.message_columns import SCHEMA
+
+    schema = SCHEMA
+    if decoding is not None:
+        from klog.schemas.decoding.decoder import Decoding
+
+        schema = Decoding.from_json(decoding).typed_schema(SCHEMA)
+    by.check(schema)
+
+
+def _check_same_table(place: ExportRoot, known: ExportIdentity, table: TableChoice | None) -> None:
+    """Refused where another table is asked for than the one that the first run made."""
+    if table is None:
+        return
+    here = known.table or {}
+    asked = {"format": table.format, "name": table.name, "catalog": table.catalog}
+    for what, there in (
+        ("format", known.commit if here else "files"),
+        ("name", here.get("name")),
+        ("catalog", here.get("catalog")),
+    ):
+        if asked[what] not in (None, there):
+            raise Refused(
+                f"{place} is an export to {f'a table of {what} {there}' if here else 'plain files'}, not {asked[what]}",
                 hint="it is fixed by an export's first run; leave it out, or export to another place",
             )
 
@@ -142,6 +219,8 @@ class _Plan(NamedTuple):
     gaps: tuple[Gap, ...]
     known_schema_ids: frozenset[int]
     """The schema ids of the previous batch."""
+    decode: dict[str, Any] | None
+    """The decoding of the previous batch; of the first one the identity's."""
 
     @property
     def moves(self) -> list[Range]:
@@ -166,8 +245,10 @@ def _limits(
         )
     limits = resolve(cluster, partitions_of(facts), from_range or "start", on_note)
     if known is not None and known.initial != limits.starts:
+        one = min(one for one, _ in known.initial.items() ^ limits.starts.items())
         raise UsageError(
-            f"an earlier run, which committed nothing, has fixed other starts for {place}",
+            f"an earlier run, which committed nothing, has fixed other starts for {place}: {one} at "
+            f"{known.initial.get(one)}, not at {limits.starts.get(one)}",
             hint="leave --from out to begin where that run would have, or export to another folder",
         )
     return limits
@@ -220,11 +301,13 @@ def _plan(
         epochs,
         tuple(gaps),
         frozenset() if last is None else frozenset(last[0].schema_ids),
+        known.decode if last is None else last[0].decode,
     )
 
 
 def _export(
     place: ExportRoot,
+    cluster: RawCluster,
     bootstrap: str,
     plan: _Plan,
     writer: BatchWriter,
@@ -234,34 +317,40 @@ def _export(
     on_note: Callable[[str], None],
 ) -> list[ExportedRange] | None:
     """Write, count, flush, commit. None if another run committed this batch first."""
-    started_at = _now()
-    staged = place.stage(plan.batch)
-    try:
-        on_step("staged")
+    started_at = now()
+    written, found = WriteResult(), FileStatistics()
+
+    def fill(staged: Staged) -> Manifest:
+        nonlocal plan, written, found
         written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
+        wider = grown(plan.decode, written.met, cluster.schema, str(place))
+        if wider != plan.decode:
+            on_note(f"{place} gets the columns of later schemas: {', '.join(added_columns(plan.decode, wider))}")
+            plan = plan._replace(decode=wider)
+            place.store.remove(staged.folder)
+            place.store.make_folder(staged.folder)
+            written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
         on_step("written")
-        summed = checksum and written.checksums is None and plan.identity.decode is None
+        summed = checksum and written.checksums is None and plan.decode is None
         found = collect_statistics(place.store, staged.folder, checksum=summed)
         _check_counts(plan, found)
         on_step("counted")
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
-        manifest = _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
-        digest = place.flush(staged, manifest)
-        on_step("flushed")
-        committed = place.commit(staged)
-    except BaseException:
-        place.discard(staged)
-        raise
-    if not committed:
-        place.discard(staged)
+        return _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
+
+    if not make_batch(place, plan.batch, fill, on_step):
         return None
-    on_step("committed")
-    place.checkpoint(plan.batch, digest)
-    on_step("checkpointed")
-    for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
+    undecodable = sum(part.undecodable for part in found.partitions.values())
+    if undecodable:
         on_note(
-            f"messages of schema {schema_id} have fields that {place} has no columns for: "
-            f"{listed(written.left_out[schema_id])}; an export to another root takes the newest schema's"
+            f"{counted(undecodable, 'message')} of batch {plan.batch} cannot be decoded; "
+            f"{place}/batches/*/{UNDECODABLE} has the bytes and the reasons"
+        )
+    for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
+        of_schema = f" of schema {schema_id}" if schema_id >= 0 else ""
+        on_note(
+            f"messages{of_schema} have fields that {place} has no columns for: {listed(written.left_out[schema_id])}; "
+            "an export to another root takes all that a schema can have"
         )
     return _rows(plan, found)
 
@@ -272,9 +361,9 @@ def _job(
     known = plan.identity
     counts = [plan.counts[one] for one in plan.moves]
     messages = None if None in counts else sum(count or 0 for count in counts)
-    layout = FileLayout(known.format, known.partition_by, max_file_bytes)
+    layout = FileLayout(known.format, known.partition_by, max_file_bytes, known.table is not None)
     attempts = f"{folder}-attempts" if place.by_rename else None
-    return WriteJob(bootstrap, plan.moves, place.store, folder, layout, known.decode, attempts, checksum, messages)
+    return WriteJob(bootstrap, plan.moves, place.store, folder, layout, plan.decode, attempts, checksum, messages)
 
 
 def _check_counts(plan: _Plan, found: FileStatistics) -> None:
@@ -334,9 +423,9 @@ def _manifest(
         klog=__version__,
         engine=engine,
         started_at=started_at,
-        committed_at=_now(),
+        committed_at=now(),
         partition_by=plan.identity.partition_by,
-        decode=plan.identity.decode,
+        decode=plan.decode,
         schema_ids=tuple(sorted(written.schema_ids)),
     )
 
@@ -356,7 +445,3 @@ def _rows(plan: _Plan, found: FileStatistics | None) -> list[ExportedRange]:
             )
         )
     return rows
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

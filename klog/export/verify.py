@@ -5,20 +5,24 @@ It does not stop at the first problem: it returns one row per partition, and one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, Refused
 from klog.export import history
-from klog.export.batch_writer import checksum_text
+from klog.export.batch_writer import UNDECODABLE, checksum_text, is_undecodable
 from klog.export.file_statistics import FileStatistics, collect_statistics
-from klog.export.manifest import Manifest
+from klog.export.manifest import ExportedFile, Manifest
+from klog.export.results import result_files
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportCheck
 from klog.export.stores.store import Store
+from klog.export.tables.rows import TableRows
 from klog.export.topics import check_same, describe
 from klog.names import TopicPartition
+from klog.render.counts import Count, counted
 
 
 @dataclass
@@ -35,14 +39,19 @@ class _Seen:
     """(state, message) per problem, in the order found."""
 
 
-def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
+def verify(bootstrap: str | None, root: str | Store, count: Count | None = None) -> list[ExportCheck]:
     """One row per partition, then one per problem of the export as a whole. Every row that is not ``ok`` has failed.
 
-    ``bootstrap`` None: do not ask the brokers. NoSuchThing if there is no export. Refused if the export is of another
+    ``bootstrap`` None: do not ask the brokers. ``count`` counts the batches.
+
+    NoSuchThing if there is no export. Refused if the export is of another
     cluster or topic than the brokers have.
     """
     place = ExportRoot(root)
     known = place.existing_identity()
+    if known.stream is not None:
+        bootstrap = None  # what it has is in no log
+    results = 0
     findings: list[tuple[str, str]] = []
     seen = {one: _Seen(start, start) for one, start in known.initial.items()}
     manifest: Manifest | None
@@ -53,7 +62,10 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
         place.checkpointed_batch()
     )  # read before the list, so that the list has every batch committed until then
     numbers = place.batch_numbers()
-    for batch in numbers:
+    count = count or Count()
+    count.total = len(numbers)
+    rows_of_table = None if place.table is None else TableRows(place.table)
+    for count.done, batch in enumerate(numbers):
         try:
             manifest, digest = place.manifest(batch)
         except Refused as error:
@@ -77,10 +89,22 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
             )
         previous = digest
         findings.extend(("broken-chain", message) for message in history.check(place, manifest))
-        found = _check_files(place, manifest, findings)
-        _check_offsets(manifest, found, seen)
+        if rows_of_table is not None:
+            beside = _check_undecodable(place, manifest, findings)
+            _check_offsets(manifest, rows_of_table.of(manifest, beside), seen, summed=False)
+            continue
+        found = _check_files(place, manifest, findings, is_stream=known.stream is not None)
+        results += sum(file.messages for file in found.files)
+        _check_offsets(manifest, found, seen, summed=_has_checksums(manifest))
+    if rows_of_table is not None:
+        findings += [
+            ("unknown-rows", f"the table has {counted(rows, 'row')} of {one} that no batch has committed")
+            for one, rows in sorted(rows_of_table.unclaimed().items())
+        ]
+        if set(numbers) != set(place.batch_numbers()):
+            return verify(bootstrap, root, count)  # a batch was committed meanwhile
     if not set(numbers) <= set(place.batch_numbers()):
-        return verify(bootstrap, root)  # batches were merged meanwhile
+        return verify(bootstrap, root, count)  # batches were merged meanwhile
     if remembered is not None and remembered >= expected:
         findings.append(("missing-batch", f"batch {remembered} was committed: {place.where(remembered)} is not there"))
     for one in place.unknown_files():
@@ -94,6 +118,8 @@ def verify(bootstrap: str | None, root: str | Store) -> list[ExportCheck]:
     else:
         counts = dict.fromkeys(seen)
     rows = [_row(one, about, counts[one]) for one, about in sorted(seen.items())]
+    if known.stream is not None and not findings:
+        rows = [ExportCheck(None, None, None, None, len(numbers), results, None, "ok", None, None)]
     return rows + [
         ExportCheck(None, None, None, None, 0, 0, None, state, state.upper().replace("-", "_"), message)
         for state, message in findings
@@ -116,17 +142,51 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
     )
 
 
-def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> FileStatistics:
+def _check_files(
+    place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]], *, is_stream: bool
+) -> FileStatistics:
     """Compare the files of a batch with the list in its manifest. Returns a survey of the files."""
-    location = place.store.location(place.batch_folder(manifest.batch))
     try:
-        found = collect_statistics(
-            place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest)
-        )
+        if is_stream:
+            found = FileStatistics(files=result_files(place.store, place.batch_folder(manifest.batch), thorough=True))
+        else:
+            found = collect_statistics(
+                place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest)
+            )
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
         return FileStatistics(unreadable=True)
-    claimed = {file.path: file for file in manifest.files}
+    _compare_files(place, manifest, manifest.files, found, findings)
+    return found
+
+
+def _check_undecodable(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> FileStatistics:
+    """As `_check_files`, the files alone of messages that could not be decoded: the table does not show them."""
+    claimed = [file for file in manifest.files if is_undecodable(file.path)]
+    if not claimed:
+        return FileStatistics()
+    folder = f"{place.batch_folder(manifest.batch)}/{UNDECODABLE}"
+    try:
+        found = collect_statistics(place.store, folder, thorough=True)
+    except CorruptLog as error:
+        findings.append(("changed-file", error.message))
+        return FileStatistics(unreadable=True)
+    found.files = [replace(file, path=f"{UNDECODABLE}/{file.path}") for file in found.files]
+    for part in found.partitions.values():
+        part.undecodable = part.messages
+    _compare_files(place, manifest, claimed, found, findings)
+    return found
+
+
+def _compare_files(
+    place: ExportRoot,
+    manifest: Manifest,
+    files: Sequence[ExportedFile],
+    found: FileStatistics,
+    findings: list[tuple[str, str]],
+) -> None:
+    location = place.store.location(place.batch_folder(manifest.batch))
+    claimed = {file.path: file for file in files}
     there = {file.path: file for file in found.files}
     for path in sorted(claimed.keys() - there.keys()):
         findings.append(("missing-file", f"{location}/{path} is not there"))
@@ -141,11 +201,15 @@ def _check_files(place: ExportRoot, manifest: Manifest, findings: list[tuple[str
                     f"{claimed[path].bytes} and {claimed[path].messages} were exported",
                 )
             )
-    return found
 
 
-def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPartition, _Seen]) -> None:
-    """Compare a batch's ranges with the previous batches, and the messages in its files with its ranges."""
+def _check_offsets(
+    manifest: Manifest, found: FileStatistics, seen: dict[TopicPartition, _Seen], *, summed: bool
+) -> None:
+    """Compare a batch's ranges with the previous batches, and the messages in its files with its ranges.
+
+    ``summed``: the files' checksums are in ``found``, to be compared too.
+    """
     skipped = {(gap.topic, gap.partition, gap.from_offset): gap.to_offset for gap in manifest.gaps}
     for one, part in sorted(manifest.partitions.items()):
         about = seen.setdefault(one, _Seen(0, 0))
@@ -187,7 +251,7 @@ def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPa
                     f"{name} holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were",
                 )
             )
-        elif counted and _has_checksums(manifest) and part.checksum not in (None, checksum_text(counted.checksum)):
+        elif counted and summed and part.checksum not in (None, checksum_text(counted.checksum)):
             about.findings.append(
                 (
                     "wrong-checksum",

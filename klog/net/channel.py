@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
+import math
 import os
 import re
+import ssl
 import struct
 from collections.abc import Callable
 from typing import Any
 
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.net.client_tls import client_context, hint_after, lost, tls_failed
+from klog.net.login import log_in
 from klog.protocol import codec, klog_apis
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.introduction import Introduction
+from klog.security.client_security import OPEN, ClientSecurity
+from klog.security.sasl_client import AUTHENTICATE_VERSION
+
+_log = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024
 """A larger answer is taken for invalid bytes; Kafka's own clients stop at 100 to 2,000 MB."""
@@ -53,6 +62,11 @@ class Channel:
         self._correlation_id = 0
         self._waiting: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}
         self._receiving = asyncio.create_task(self._receive())
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._may_ask = asyncio.Event()
+        """Cleared while the channel logs in."""
+        self._may_ask.set()
 
     @classmethod
     async def connect(
@@ -65,9 +79,12 @@ class Channel:
         client_id: str = "klog",
         trace: Trace | None = None,
         introduction: Introduction | None = None,
+        security: ClientSecurity = OPEN,
+        server_name: str | None = None,
     ) -> Channel:
-        """A channel whose broker has said what it speaks.
+        """A channel whose broker has said what it speaks, and has let us in.
 
+        ``server_name``: the host in the broker's certificate, if it is not ``host``.
         ``introduction``: of a broker to a broker; both have then shown that they know the cluster's secret, with one
         round trip more. Raises CannotConnect (refused, unreachable, no answer in time) with host and port in it, and
         ClusterAuthorizationFailed for who does not know the secret, or does not believe that we do.
@@ -75,25 +92,43 @@ class Channel:
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(connect_timeout_s):
-                reader, writer = await asyncio.open_connection(host, port)
+                tls = client_context(security) if security.is_encrypted else None
+                reader, writer = await asyncio.open_connection(
+                    host,
+                    port,
+                    ssl=tls,
+                    server_hostname=None if tls is None else server_name or host,
+                    ssl_handshake_timeout=connect_timeout_s if tls is not None else None,
+                )
+        except ssl.SSLError as error:
+            raise tls_failed(address, error) from None
         except TimeoutError:
             raise CannotConnect(f"{address}: no connection within {connect_timeout_s:g} s") from None
         except OSError as error:
+            if security.is_encrypted and isinstance(error, ConnectionResetError):
+                raise tls_failed(address, error) from None
             raise CannotConnect(
                 f"{address}: {_reason(error)}", is_refused=set(_numbers(error)) == {errno.ECONNREFUSED}
             ) from None
         channel = cls(reader, writer, address=address, client_id=client_id, timeout_s=timeout_s, trace=trace)
         answer_s = min(connect_timeout_s, timeout_s)
-        introducing = None if introduction is None else asyncio.create_task(channel._introduce(introduction, answer_s))
+        introducing = None
         try:
+            if introduction is not None and not security.is_authenticated:  # else the broker answers it after the login
+                introducing = asyncio.create_task(channel._introduce(introduction, answer_s))
             await channel._ask_versions(answer_s)
+            if security.is_authenticated:
+                await channel._authenticate(security, timeout_s)
+                if introduction is not None:
+                    await channel._introduce(introduction, answer_s)
             if introducing is not None:
                 await introducing
         except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
             await channel.close()
             kind = NoAnswer if isinstance(error, TimedOut) else CannotConnect
             raise kind(
-                f"{address}: something listens there, but it does not answer as a broker ({error.message})"
+                f"{address}: something listens there, but it does not answer as a broker ({error.message})",
+                hint=hint_after(error, security),
             ) from None
         except BaseException:
             await channel.close()
@@ -123,6 +158,32 @@ class Channel:
                 return
         raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
 
+    async def _authenticate(self, security: ClientSecurity, timeout_s: float) -> None:
+        """Show who we are by SASL, and again before what we have shown runs out (KIP-368)."""
+        version = self.version_for(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION)
+
+        async def ask(request: Any) -> Any:
+            self._may_ask.clear()
+            return await self._ask(request, timeout_s)
+
+        try:
+            renewed_after_s = await log_in(ask, security, self.address, version)
+        finally:
+            self._may_ask.set()
+        if renewed_after_s < math.inf:
+            loop = asyncio.get_running_loop()
+            self._renewal = loop.call_later(renewed_after_s, self._renew, security, timeout_s)
+
+    def _renew(self, security: ClientSecurity, timeout_s: float) -> None:
+        self._renewing = asyncio.create_task(self._authenticate_again(security, timeout_s))
+
+    async def _authenticate_again(self, security: ClientSecurity, timeout_s: float) -> None:
+        """Where it fails, the broker closes the connection at the next request, whose asker learns why."""
+        try:
+            await self._authenticate(security, timeout_s)
+        except KlogError as error:
+            _log.warning("%s: not authenticated again: %s", self.address, error.message)
+
     @property
     def is_closed(self) -> bool:
         """Whether the connection has ended; requests then raise CannotConnect."""
@@ -151,8 +212,13 @@ class Channel:
     async def request(self, entity: Any, *, timeout_s: float | None = None, client_id: str | None = None) -> Any:
         """Send a request and wait for its answer's entity; TimedOut or CannotConnect (connection lost) otherwise.
 
-        ``client_id``: the channel's unless given.
+        ``client_id``: the channel's unless given. While the channel logs in again, requests wait: a broker closes a
+        connection that sends others meanwhile.
         """
+        await self._may_ask.wait()
+        return await self._ask(entity, self._timeout_s if timeout_s is None else timeout_s, client_id)
+
+    async def _ask(self, entity: Any, wait_s: float, client_id: str | None = None) -> Any:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._correlation_id += 1
@@ -162,7 +228,6 @@ class Channel:
         if self._receiving.done():
             raise CannotConnect(f"{self.address}: the connection is closed")
         self._waiting[correlation_id] = (key, version, future)
-        wait_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             self._writer.write(codec.encode_request(entity, correlation_id, client_id or self._client_id))
             async with asyncio.timeout(wait_s):
@@ -177,7 +242,7 @@ class Channel:
 
     async def _receive(self) -> None:
         """Hand each answer to the request that waits for it. When the connection ends, fail the rest."""
-        lost: KlogError = CannotConnect(f"{self.address}: the broker closed the connection")
+        why: KlogError = CannotConnect(f"{self.address}: the broker closed the connection")
         try:
             while True:
                 (size,) = struct.unpack(">i", await self._reader.readexactly(4))
@@ -195,18 +260,24 @@ class Channel:
                     future.set_exception(error.bare())
                 else:
                     future.set_result(entity)
+        except ssl.SSLError as error:
+            why = lost(self.address, error)
         except (asyncio.IncompleteReadError, OSError):
             pass
         except MalformedRequest as error:
-            lost = error.bare()
+            why = error.bare()
         finally:
             self._writer.close()
             for _, _, future in self._waiting.values():
                 if not future.done():
-                    future.set_exception(lost.bare())
+                    future.set_exception(why.bare())
 
     async def close(self) -> None:
         """End the connection. Requests that still wait raise CannotConnect."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._renewing is not None:
+            self._renewing.cancel()
         self._receiving.cancel()
         self._writer.close()
         await asyncio.wait([self._receiving])

@@ -4,7 +4,7 @@ Strategy
     The socket is ours, non-blocking, registered with the loop by `add_reader` and `add_writer`. asyncio's transports
     copy what they receive and have no sendfile for use between two writes; every message would pay for both.
 
-    In. All connections of a loop receive into one scratch buffer (`Shared`). Frames that are whole are handed on where
+    In. All connections of a loop receive into one scratch buffer (`shared`). Frames that are whole are handed on where
     they lie; only the start of an unfinished frame is copied, into a buffer of its own that the rest is then received
     into. So an idle connection holds no memory, and a batch of a megabyte is copied once at most.
 
@@ -35,22 +35,21 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from klog.errors import MalformedRequest, PeerError
-from klog.net.memory_pool import HURRY, PACE, TINY_BYTES, MemoryPool
-from klog.net.turns import DEAR_S, TURN_S, Turns
+from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
+from klog.net.muting import Muting
+from klog.net.shared import SPARE_BYTES_MIN, Limits, Shared
+from klog.net.strangers import WrongProtocol
+from klog.net.turns import DEAR_S, TURN_S
+from klog.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
-
 
 MEMORY_WAIT_S = 30.0
 """How long a request waits for room: then its client has given up on it."""
 
-SCRATCH_BYTES = 1024 * 1024
-SPARE_BYTES_MIN = 64 * 1024
-SPARE_BYTES_MAX = 4 * 1024 * 1024
-SPARES_MAX = 4
 IOVECS_MAX = 256
 """Parts in one sendmsg; Linux takes 1,024."""
 
@@ -60,6 +59,10 @@ answer may be larger."""
 
 SENDFILE_BYTES_A_TURN = 4 * 1024 * 1024
 """After so many bytes to one peer the loop turns to the others."""
+
+TLS_RECORD = 0x16
+TLS_MAJOR = 0x03
+"""How every TLS connection begins: read as a length it is 369 MB."""
 
 _SIZE = struct.Struct(">i")
 _TCP_ESTABLISHED = 1
@@ -81,6 +84,21 @@ class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
+class Socket(Protocol):
+    """A connected socket, as this module needs it; what must wait raises BlockingIOError."""
+
+    @property
+    def family(self) -> int: ...
+    def fileno(self) -> int: ...
+    def recv_into(self, target: memoryview, /) -> int: ...
+    def send(self, data: bytes | bytearray | memoryview, /) -> int: ...
+    def sendmsg(self, parts: list[bytes | bytearray | memoryview], /) -> int: ...
+    def setblocking(self, flag: bool, /) -> None: ...
+    def setsockopt(self, level: int, name: int, value: int, /) -> None: ...
+    def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
+    def close(self) -> None: ...
+
+
 class Session(Protocol):
     """Told when its connection has ended."""
 
@@ -89,60 +107,6 @@ class Session(Protocol):
 
 Part = bytes | bytearray | FileRange
 OnFrame = Callable[["Connection", memoryview, "Reply"], None]
-
-
-class Limits(NamedTuple):
-    """What one connection may cost."""
-
-    frame_bytes_max: int
-    """socket.request.max.bytes"""
-    replies_max: int = 500
-    """queued.max.requests, here of one connection"""
-    send_buffer_bytes: int | None = None
-    """socket.send.buffer.bytes; None leaves it to the kernel, which adapts it"""
-    receive_buffer_bytes: int | None = None
-
-
-class Shared:
-    """What all connections of a loop share: buffers to receive into, and who has something to send."""
-
-    def __init__(self, unfinished_bytes_max: float = math.inf) -> None:
-        """``unfinished_bytes_max``: queued.max.request.bytes."""
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self.memory_pool = MemoryPool(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
-        self.turns = Turns()
-        self._spare: list[memoryview] = []
-        self._together = False
-        self._ready: list[Connection] = []
-
-    def take(self, frame_bytes: int, size: int) -> memoryview:
-        """A buffer for an unfinished frame: a spare one for all of it, or a new one of ``size`` bytes."""
-        for index, spare in enumerate(self._spare):
-            if len(spare) >= frame_bytes:
-                return self._spare.pop(index)
-        return memoryview(bytearray(size))
-
-    def give_back(self, buffer: memoryview) -> None:
-        """Keep a buffer for the next large frame: a new one would be zeroed and its pages faulted in each time."""
-        if SPARE_BYTES_MIN <= len(buffer) <= SPARE_BYTES_MAX and len(self._spare) < SPARES_MAX:
-            self._spare.append(buffer)
-
-    def together(self, act: Callable[..., object], *arguments: object) -> None:
-        """Run what fills replies of many connections, then send to each once."""
-        self._together = True
-        try:
-            act(*arguments)
-        finally:
-            self._together = False
-            ready, self._ready = self._ready, []
-            for connection in ready:
-                connection.send_ready()
-
-    def is_ready(self, connection: Connection) -> bool:
-        """Note it for the end of `together`; False outside of one."""
-        if self._together:
-            self._ready.append(connection)
-        return self._together
 
 
 class Reply:
@@ -175,7 +139,7 @@ class Connection:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        sock: socket.socket,
+        sock: Socket,
         peer: str,
         *,
         shared: Shared,
@@ -191,6 +155,14 @@ class Connection:
         """What the client calls itself (KIP-511), once it has said so."""
         self.challenge: object = None
         """What a peer that says it is a broker has been asked to prove itself with, until it has tried."""
+        self.listener = ""
+        """The name of the listener through which it came."""
+        self.due_s = math.inf
+        """By when the peer must have shown who it is."""
+        self.sasl: object = None
+        """How far the peer has come in showing who it is, on a listener where it must."""
+        self.principal = ANONYMOUS
+        """Who the peer has shown that it is; what it may do is asked of that name."""
         self.is_broker = False
         """Whether the peer has shown the cluster's secret (rule R10)."""
         self.session: Session | None = None
@@ -205,7 +177,9 @@ class Connection:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
+        self._sendfile: Callable[[int, int, int, int], int] = os.sendfile
         self._shared = shared
+        self.strangers = shared.strangers
         self._memory_pool = shared.memory_pool
         self.turns = shared.turns
         """For what is done later of what was asked here."""
@@ -242,6 +216,7 @@ class Connection:
         """Whether requests are being handed on: what they answer at once is sent when all have been."""
         self._reading = True
         self._paused = False
+        self._muting: Muting | None = None
         self._writing = False
         sock.setblocking(False)
         if limits.send_buffer_bytes is not None:
@@ -256,7 +231,7 @@ class Connection:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        if self._is_dear or self.turns.is_over:
+        if (self._is_dear or self.turns.is_over) and not self.is_broker:
             self._wait_for_turn()
         else:
             self._receive()
@@ -265,7 +240,7 @@ class Connection:
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._stop_reading()
-            self.turns.wait(self, is_dear=self._is_dear)
+            self.turns.wait(self, is_dear=self._is_dear, is_broker=self.is_broker)
 
     def go_on(self) -> None:
         """From `Turns`: what has come is handed on."""
@@ -309,6 +284,9 @@ class Connection:
         began_s = self._loop.time()
         try:
             take(data)
+        except WrongProtocol as error:
+            self._shared.strangers.say(self.peer, error.message)
+            self.close(None)
         except PeerError as error:
             log.warning("closing the connection of %s: %s", self.peer, error.message, extra={"peer": self.peer})
             self.close(None)
@@ -370,7 +348,7 @@ class Connection:
             self._marks = [(self.last_active_s, 0)] * 2
         if frame_bytes > 4:
             size = min(frame_bytes, max(2 * have, SPARE_BYTES_MIN if have > TINY_BYTES else TINY_BYTES))
-            if not self._memory_pool.try_allocate(self, size, frame_bytes):
+            if not self._memory_pool.try_allocate(self, size, frame_bytes, is_of_broker=self.is_broker):
                 self._wait_for_memory(start)
                 return
             buffer = self._shared.take(frame_bytes, size)
@@ -414,7 +392,7 @@ class Connection:
             return None
         for index, pace in enumerate((PACE, HURRY)):
             since_s, had = self._marks[index]
-            if not self._reading or (pace is HURRY and not self._memory_pool.is_waited_for):
+            if not self._reading or (pace is HURRY and (self.is_broker or not self._memory_pool.is_waited_for)):
                 self._marks[index] = now_s, self._partial_bytes
             elif now_s - since_s >= pace.seconds:
                 came = self._partial_bytes - had
@@ -427,6 +405,8 @@ class Connection:
     def _frame_size(self, data: memoryview, at: int) -> int:
         size: int = _SIZE.unpack_from(data, at)[0]
         if not 0 < size <= self._frame_bytes_max:
+            if data[at] == TLS_RECORD and data[at + 1] == TLS_MAJOR:
+                raise WrongProtocol("these bytes are TLS, and this listener is a plain one")
             raise MalformedRequest(
                 f"a request claims {size} bytes; 1 to {self._frame_bytes_max} (socket.request.max.bytes) are allowed"
             )
@@ -441,6 +421,26 @@ class Connection:
         self._on_frame(self, frame, reply)
         if len(self._replies) >= self._replies_max:
             self._stop_reading()
+
+    def limit_frames(self, bytes_max: int) -> None:
+        """Take no larger request from now on."""
+        self._frame_bytes_max = bytes_max
+
+    def hand_to(self, on_frame: OnFrame) -> None:
+        """Who gets the requests from the next one on."""
+        self._on_frame = on_frame
+
+    def turn_away(self) -> None:
+        """Hand on no more requests, and end the connection when its answers have gone."""
+        self._paused = True
+        self._stop_reading()
+        self.sending.append(self._close_soon)
+
+    def _close_soon(self, waiting: Collection[Reply]) -> bool:
+        if waiting:
+            return False
+        self._loop.call_soon(self.close, None)
+        return True
 
     def pause_reading(self, frame_bytes: int) -> None:
         """Hand on no request until `resume_reading`: the current one must end before the next begins.
@@ -458,6 +458,12 @@ class Connection:
             self._memory_pool.release(self)
         if not self.closed:
             self._read_on()
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing from the peer for so long; its answers go out. Not after the end."""
+        self._muting = self._muting or Muting(self._loop, self.at_end, self._read_on)
+        self._muting.extend(seconds)
+        self._stop_reading()
 
     def _stop_reading(self) -> None:
         if self._reading and not self.closed:
@@ -485,9 +491,6 @@ class Connection:
         if not self.closed and not self._writing:
             self._pump()
 
-    def _on_writable(self) -> None:
-        self._pump()
-
     def _pump(self) -> None:
         """Send what is ready until the peer takes no more, all is sent, or the others must have their turn."""
         replies, out = self._replies, self._out
@@ -511,7 +514,7 @@ class Connection:
         more = bool(out) or (bool(replies) and replies[0].parts is not None)
         if more and not self._writing:
             self._writing = True
-            self._loop.add_writer(self._fd, self._on_writable)
+            self._loop.add_writer(self._fd, self._pump)
         elif not more and self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
@@ -521,7 +524,7 @@ class Connection:
     def _read_on(self) -> None:
         """Read again, unless reading is paused or too many answer bytes wait for the peer."""
         few_wait = len(self._replies) <= self._replies_max // 2 and self.waiting_bytes <= WAITING_BYTES_MAX // 2
-        can_read = not self._paused and self._waits_since_s is None and not self._waits_for_turn
+        can_read = not (self._paused or self._muting or self._waits_since_s is not None or self._waits_for_turn)
         if not self._reading and few_wait and can_read:
             if self._backlog is not None and (self._is_dear or self.turns.is_over):
                 self._wait_for_turn()
@@ -560,7 +563,7 @@ class Connection:
 
     def _send_range(self, part: FileRange) -> int:
         left = part.size - self._out_sent
-        sent = os.sendfile(self._fd, part.file.fileno(), part.position + self._out_sent, left)
+        sent = self._sendfile(self._fd, part.file.fileno(), part.position + self._out_sent, left)
         if sent == 0:
             raise OSError(f"the file ended {left} bytes before the range that was promised")
         self.last_active_s = self._loop.time()

@@ -9,12 +9,15 @@ Strategy
 Rules
     * One connection at a time may grow beyond the bound, so that unfinished requests can always be finished.
     * What is tiny (`TINY_BYTES`) always has room: an unfinished head, a small request in two pieces.
+    * A broker that has shown the cluster's secret always has room, so that no leadership or replica waits for clients.
+      What it holds counts all the same: clients wait for it.
     * A connection that is read from must make progress, and waits for room for a limited time
       (`Connection.overdue`): a request that comes too slowly is given up with its connection, sooner while others wait
       for room.
 
 Bound
-    ``bytes_max``, one request of the largest size, and `TINY_BYTES` (or one receive) for each connection.
+    ``bytes_max``, one request of the largest size, `TINY_BYTES` (or one receive) for each connection, and one request
+    for each connection of another broker.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class MemoryPool:
         """Held just now."""
         self.is_low = False
         """A connection waits, or little room is left: each read takes at most what always has room."""
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._large_bytes_max = bytes_max - bytes_max / 4
         self._held: dict[MemoryHolder, int] = {}
         self._waiting: tuple[dict[MemoryHolder, None], dict[MemoryHolder, None]] = {}, {}
@@ -67,20 +70,24 @@ class MemoryPool:
         self._is_looking = False
 
     @property
+    def free_bytes(self) -> float:
+        return max(self.bytes_max - self.bytes, 0)
+
+    @property
     def is_waited_for(self) -> bool:
         return bool(self._waiting[0] or self._waiting[1])
 
-    def try_allocate(self, holder: MemoryHolder, size: int, request_bytes: int) -> bool:
+    def try_allocate(self, holder: MemoryHolder, size: int, request_bytes: int, *, is_of_broker: bool = False) -> bool:
         """Whether ``holder`` may hold ``size`` bytes of a request of ``request_bytes``, in place of what it holds.
 
         If not, ``holder`` is called when it may ask again.
         """
         before = self._held.get(holder, 0)
         is_little = request_bytes <= LITTLE_BYTES
-        bound = self._bytes_max if is_little else self._large_bytes_max
+        bound = self.bytes_max if is_little else self._large_bytes_max
         beyond = self._beyond
         others = self.bytes - before - (0 if beyond is None or beyond is holder else self._held.get(beyond, 0))
-        if size > max(before, TINY_BYTES) and others + size > bound:
+        if size > max(before, TINY_BYTES) and others + size > bound and not is_of_broker:
             if beyond not in (None, holder):
                 self._waiting[not is_little][holder] = None
                 self.is_low = True

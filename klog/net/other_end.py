@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from enum import StrEnum
 from typing import Final
 
@@ -28,12 +29,25 @@ async def other_end(host: str, port: int) -> OtherEnd | None:
         return None
     if to_get.startswith(b"HTTP/"):
         return OtherEnd.HTTP
-    if to_get[:2] in (b"\x15\x03", b"\x16\x03"):
+    if to_get[:2] in (b"\x15\x03", b"\x16\x03") or (not to_get and await _speaks_tls(host, port)):
         return OtherEnd.TLS
     to_word = await _answer(host, port, b"srvr") or b""
     if to_word.startswith(b"Zookeeper version") or b"in the whitelist" in to_word or b"ZooKeeper" in to_word:
         return OtherEnd.ZOOKEEPER
     return None
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    """Whether a handshake comes about. Nothing is sent over it, so whose certificate it is does not matter."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(ASKED_S):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _answer(host: str, port: int, question: bytes) -> bytes | None:

@@ -2,7 +2,7 @@
 
 A fleet that reconnects comes all at once. The broker accepts all that wait in the kernel's queue in one go, since a
 client that finds it full tries again a second later; made into connections it is piece by piece, with the others served
-between.
+between. How many there may be, and which of them gives way, `admission` decides.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ import errno
 import logging
 import math
 import socket
-import sys
-from collections import Counter, deque
-from collections.abc import Mapping
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from klog.errors import HostError, PortInUse
-from klog.net.connection import Connection, Limits, OnFrame, Shared
+from klog.net.admission import Admission, ConnectionLimits, Victims
+from klog.net.arrivals import ArrivalLimits, Arrivals
+from klog.net.connection import Connection, OnFrame
+from klog.net.shared import Limits, Shared
+from klog.net.tls import TlsConnection, TlsSocket
 from klog.net.unsent import Unsent
 
 log = logging.getLogger(__name__)
@@ -34,11 +39,31 @@ ABANDONED_S = 30.0
 as a producer's without acknowledgements, and is taken first."""
 PAUSE_S = 1.0
 """Between attempts to accept again; a connection that ends makes it at once."""
-_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+NO_LONGER_FULL: Final = 0.9
+"""Of the connections that it had when it was full: with fewer a listener accepts as before, and the log says so."""
+HELD_MAX: Final = 256
+"""Connections of addresses beyond their quotas that wait for their end. They count as no connections."""
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Door(NamedTuple):
+    """What connections of one listener begin with."""
+
+    listener: str = "PLAINTEXT"
+    context: Callable[[], ssl.SSLContext] | None = None
+    """TLS's, as it is for the next connection; None for plain ones."""
+    on_shaken: Callable[[Connection, dict[str, Any] | None], None] | None = None
+    """Called after TLS's handshake with the peer's certificate."""
+    welcome: Callable[[Connection], None] | None = None
+    """Called with each connection before anything is read from it."""
+
+
+OnFull = Callable[[str, str, int, str], None]
+"""Told when a listener takes no more connections: listener, why, how many it has, and the address with the most."""
 
 
 class Server:
-    """One listening socket and the connections that came through it."""
+    """The listening sockets and the connections that came through them."""
 
     def __init__(
         self,
@@ -46,37 +71,44 @@ class Server:
         *,
         limits: Limits,
         idle_max_s: float,
-        connections_per_ip_max: int,
-        connections_per_ip_overrides: Mapping[str, int] | None = None,
-        connections_max: int = sys.maxsize,
-        connections_max_from: str = "max.connections",
+        connection_limits: ConnectionLimits = ConnectionLimits(),
+        arrival_limits: ArrivalLimits = ArrivalLimits(),
+        on_full: OnFull | None = None,
         backlog: int = -1,
         unfinished_bytes_max: float = math.inf,
     ) -> None:
-        """``connections_max_from`` names the limit in the log; ``backlog`` -1 is what the kernel allows."""
+        """``backlog`` -1 is what the kernel allows."""
         self.connections: set[Connection] = set()
-        self._connections_max = connections_max
-        self._connections_max_from = connections_max_from
-        self._is_paused = False
-        self._pause_is_known = False
+        self.admission = Admission(connection_limits)
+        self.arrivals = Arrivals(arrival_limits)
+        self.idle_closed = 0
+        """Connections that ended after connections.max.idle.ms."""
+        self._victims: Victims[Connection] = Victims(connection_limits.listener_of_brokers)
+        self._paused: set[socket.socket] = set()
+        """Listening sockets from which nothing is taken."""
+        self._slowed: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Those from which nothing is taken until the timer ends, since too many came lately."""
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+        """Connections that are closed when the timer ends."""
+        self._full: dict[str, tuple[bool, int]] = {}
+        """Listeners that are known to be full: whether by a bound of their own, and how many connections counted."""
+        self._on_full = on_full
+        self._resuming: asyncio.TimerHandle | None = None
         self._on_frame = on_frame
         self._limits = limits
         self._idle_max_s = idle_max_s
-        self._per_ip_max = connections_per_ip_max
-        self._per_ip_overrides = dict(connections_per_ip_overrides or {})
         self._backlog = BACKLOG_MAX if backlog < 0 else backlog
-        self._accepted: deque[tuple[socket.socket, str, int]] = deque()
+        self._accepted: deque[tuple[socket.socket, str, int, Door]] = deque()
         """Taken out of the kernel's queue, and no connections yet."""
-        self._per_ip: Counter[str] = Counter()
         self.shared = Shared(unfinished_bytes_max)
         self._unsent = Unsent(unfinished_bytes_max)
         self._drained = asyncio.Event()
         self._drained.set()
-        self._sockets: list[socket.socket] = []
+        self._sockets: dict[socket.socket, Door] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
-    def listen(self, host: str, port: int) -> int:
+    def listen(self, host: str, port: int, door: Door = Door()) -> int:
         """Bind and take connections from now on; the port (the kernel's choice for 0). PortInUse when it is taken.
 
         May be called again, for another address.
@@ -104,7 +136,7 @@ class Server:
                 ) from None
             raise HostError(f"cannot listen on {host}:{port}: {error.strerror}") from None
         sock.setblocking(False)
-        self._sockets.append(sock)
+        self._sockets[sock] = door
         self._loop.add_reader(sock.fileno(), self._accept, sock)
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
@@ -113,9 +145,13 @@ class Server:
 
     def _accept(self, listening: socket.socket) -> None:
         assert self._loop is not None
+        admission, listener = self.admission, self._sockets[listening].listener
         for _ in range(ACCEPTS_A_TURN):
-            if len(self.connections) + len(self._accepted) >= self._connections_max:
-                self._pause(f"as many as there may be ({self._connections_max_from})")
+            if self.arrivals.is_limited and self._slows_down(listening):
+                break
+            full = admission.full(listener)
+            if full is not None:
+                self._pause(listening, f"as many as there may be ({full.limit})", is_own=full.is_own)
                 break
             try:
                 sock, address = listening.accept()
@@ -125,45 +161,61 @@ class Server:
                 continue
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
-                    self._pause(f"{error.strerror} (`ulimit -n` is the limit)")
+                    self._pause(listening, f"{error.strerror} (`ulimit -n` is the limit)")
                     break
                 raise
-            ip = str(address[0])
-            if self._per_ip[ip] >= self._per_ip_overrides.get(ip, self._per_ip_max):
-                log.warning(
-                    "refusing %s: it has %d connections (max.connections.per.ip)",
-                    ip,
-                    self._per_ip[ip],
-                    extra={"peer": f"{ip}:{address[1]}"},
-                )
+            ip = plain_address(str(address[0]))
+            if admission.too_many_of(ip):
+                admission.refuse(f"{ip}:{address[1]}", ip, self.shared.strangers)
                 sock.close()
                 continue
-            self._per_ip[ip] += 1
+            if self.arrivals.address_limits is not None:
+                held_s = self.arrivals.held_s(listener, ip, self._loop.time())
+                if held_s:
+                    self._turn_away(sock, f"{ip}:{address[1]}", held_s)
+                    continue
+            admission.enter(listener, ip)
+            if self.arrivals.is_limited:
+                self.arrivals.count(listener, self._loop.time())
             if not self._accepted:
                 self._loop.call_soon(self._welcome)
-            self._accepted.append((sock, ip, address[1]))
+            self._accepted.append((sock, ip, address[1], self._sockets[listening]))
+            if admission.needs_room():
+                self._make_room()
+
+    def _turn_away(self, sock: socket.socket, peer: str, held_s: float) -> None:
+        """Close a connection later: nothing is read from it meanwhile. Of very many the others are closed at once."""
+        assert self._loop is not None
+        self.shared.strangers.say(peer, "more connections came from its address than its quota allows")
+        if len(self._held) >= HELD_MAX:
+            sock.close()
+            return
+        self._held[sock] = self._loop.call_later(held_s, self._let_go, sock)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        self._held.pop(sock).cancel()
+        sock.close()
+
+    def _make_room(self) -> None:
+        """End a connection, since one of a broker has come that is one too many."""
+        victim = self._victims.next(self.connections)
+        if victim is not None:
+            self.admission.gave_way += 1
+            self.shared.strangers.say(victim.peer, "another broker needs its place (max.connections)")
+            victim.close(None)
 
     def _welcome(self) -> None:
         """Make connections of what was accepted, for as long as others can wait."""
         assert self._loop is not None
         until_s = self._loop.time() + WELCOME_S
         while self._accepted:
-            sock, ip, port = self._accepted.popleft()
+            sock, ip, port, door = self._accepted.popleft()
             try:
-                connection = Connection(
-                    self._loop,
-                    sock,
-                    f"{ip}:{port}",
-                    shared=self.shared,
-                    limits=self._limits,
-                    on_frame=self._on_frame,
-                    on_sent=self._sent,
-                    on_closed=self._closed,
-                )
+                connection = self._connection(sock, f"{ip}:{port}", door)
             except OSError as error:  # it has gone already, or the kernel has no room to watch it
                 log.debug("%s:%d: %s", ip, port, error)
                 sock.close()
-                self._forget(ip)
+                self.admission.leave(door.listener, ip)
             else:
                 self.connections.add(connection)
             if self._loop.time() >= until_s:
@@ -171,27 +223,83 @@ class Server:
         if self._accepted:
             self._loop.call_soon(self._welcome)
 
-    def _pause(self, reason: str) -> None:
+    def _connection(self, sock: socket.socket, peer: str, door: Door) -> Connection:
+        assert self._loop is not None
+        made: Connection
+        if door.context is None:
+            made = Connection(
+                self._loop,
+                sock,
+                peer,
+                shared=self.shared,
+                limits=self._limits,
+                on_frame=self._on_frame,
+                on_sent=self._sent,
+                on_closed=self._closed,
+            )
+        else:
+            sock.setblocking(False)
+            made = over_tls = TlsConnection(
+                self._loop,
+                TlsSocket(sock, door.context()),
+                peer,
+                shared=self.shared,
+                limits=self._limits,
+                on_frame=self._on_frame,
+                on_sent=self._sent,
+                on_closed=self._closed,
+            )
+            over_tls.on_shaken = door.on_shaken
+        made.listener = door.listener
+        if door.welcome is not None:
+            door.welcome(made)
+        return made
+
+    def _slows_down(self, listening: socket.socket) -> bool:
+        """Whether the listener must wait, since too many connections came lately; then it takes none until it may."""
+        assert self._loop is not None
+        listener = self._sockets[listening].listener
+        wait_s, setting = self.arrivals.wait_s(listener, self._loop.time())
+        if not wait_s:
+            return False
+        if self.arrivals.slow(listener, wait_s):  # once; then the metric says it
+            log.warning(
+                "listener %s takes connections as fast as %s allows, and no faster: others wait", listener, setting
+            )
+        self._loop.remove_reader(listening.fileno())
+        self._slowed[listening] = self._loop.call_later(wait_s, self._take_again, listening)
+        return True
+
+    def _take_again(self, listening: socket.socket) -> None:
+        del self._slowed[listening]
+        if self._loop is not None:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+
+    def _pause(self, listening: socket.socket, reason: str, *, is_own: bool = False) -> None:
         """Those who are connected are served on, new ones wait in the kernel's queue."""
         assert self._loop is not None
-        if not self._pause_is_known:  # once, not every second for as long as it lasts
-            self._pause_is_known = True
-            most = ", ".join(f"{ip} ({count})" for ip, count in self._per_ip.most_common(3))
+        listener, admission = self._sockets[listening].listener, self.admission
+        if listener not in self._full:  # once, not every second for as long as it lasts
+            self._full[listener] = is_own, admission.of_listener[listener] if is_own else admission.total
+            most = ", ".join(f"{ip} ({number})" for ip, number in admission.of_address.most_common(3))
             log.error(
-                "accepting pauses: %s; %d connections, most of them from %s",
-                reason,
-                len(self.connections),
-                most or "no address",
+                "accepting pauses at listener %s: %s; %d connections, most of them from %s",
+                *(listener, reason, self._full[listener][1], most or "no address"),
             )
-        self._is_paused = True
-        for listening in self._sockets:
-            self._loop.remove_reader(listening.fileno())
-        self._loop.call_later(PAUSE_S, self._resume)
+            if self._on_full is not None:
+                self._on_full(listener, reason, self._full[listener][1], most)
+        self._paused.add(listening)
+        self._loop.remove_reader(listening.fileno())
+        if self._resuming is None:
+            self._resuming = self._loop.call_later(PAUSE_S, self._resume)
 
     def _resume(self) -> None:
-        if self._is_paused and self._loop is not None:
-            self._is_paused = False
-            for listening in self._sockets:
+        if self._resuming is not None:
+            self._resuming.cancel()
+            self._resuming = None
+        paused, self._paused = self._paused, set()
+        for listening in paused:
+            if listening in self._sockets and self._loop is not None:
                 self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _sent(self, connection: Connection) -> None:
@@ -201,16 +309,19 @@ class Server:
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self._sent(connection)
-        self._forget(connection.address)
-        self._resume()
-        if self._pause_is_known and not self._is_paused and 10 * len(self.connections) < 9 * self._connections_max:
-            self._pause_is_known = False
-            log.info("accepting as before: %d connections", len(self.connections))
+        self.admission.leave(connection.listener, connection.address)
+        if self._paused:
+            self._resume()
+        for listener, (is_own, was) in list(self._full.items()):
+            count = self.admission.of_listener[listener] if is_own else self.admission.total
+            if count < NO_LONGER_FULL * was:
+                del self._full[listener]
+                log.info("accepting at listener %s as before: %d connections", listener, count)
 
-    def _forget(self, ip: str) -> None:
-        self._per_ip[ip] -= 1
-        if self._per_ip[ip] <= 0:
-            del self._per_ip[ip]
+    @property
+    def full_listeners(self) -> tuple[str, ...]:
+        """Those whose new connections wait, or did a moment ago. Any thread."""
+        return tuple(self._full)
 
     def _sweep(self) -> None:
         """Drop those who take nothing of what waits for them, who do not go on with what they send, who are idle."""
@@ -222,9 +333,12 @@ class Server:
             if overdue is not None:
                 connection.close(overdue)
                 continue
-            if silent_s > ABANDONED_S and connection.is_abandoned():
+            if now > connection.due_s:
+                connection.close("it has not shown in time who it is")
+            elif silent_s > ABANDONED_S and connection.is_abandoned():
                 connection.close("its peer has ended it, and no answer is in sight")
             elif connection.idle and silent_s > self._idle_max_s:
+                self.idle_closed += 1
                 connection.close(f"idle for {silent_s:.0f} s (connections.max.idle.ms)")
         for connection, reason in list(self._unsent.too_slow(self.connections, now)):
             connection.close(reason)
@@ -237,8 +351,9 @@ class Server:
                 self._loop.remove_reader(listening.fileno())
                 listening.close()
             self._sockets.clear()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        for timer in (self._sweeping, self._resuming, *self._slowed.values()):
+            if timer is not None:
+                timer.cancel()
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until what has been answered has been sent, within the time."""
@@ -257,8 +372,15 @@ class Server:
     def close(self) -> None:
         self.stop_accepting()
         while self._accepted:
-            sock, ip, _ = self._accepted.popleft()
+            sock, ip, _, door = self._accepted.popleft()
             sock.close()
-            self._forget(ip)
+            self.admission.leave(door.listener, ip)
+        for sock in list(self._held):
+            self._let_go(sock)
         for connection in list(self.connections):
             connection.close(None)
+
+
+def plain_address(address: str) -> str:
+    """An IPv4 address as such also where an IPv6 socket has taken its connection."""
+    return address.removeprefix("::ffff:") if "." in address else address

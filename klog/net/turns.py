@@ -3,7 +3,9 @@
 Strategy
     What is handled at once is measured. Once a turn has taken `TURN_S`, other connections with requests wait for the
     next one, in a queue. A connection whose last request took long (`DEAR_S`) waits in a second queue, of which one is
-    served a turn: between two requests that take long every other connection has a turn.
+    served a turn: between two requests that take long every other connection has a turn. Other brokers come first, and
+    what they ask takes nothing from the time of clients: a thousand clients with long requests must not delay a
+    leadership.
 
 Limits
     A single request is not divided; how long one may take is bounded by what it may ask for (`protocol.bounds`).
@@ -48,6 +50,7 @@ class Turns:
         self._spent_s = 0.0
         self._is_coming = False
         """The next turn has been asked for."""
+        self._brokers: deque[Guest] = deque()
         self._guests: deque[Guest] = deque()
         self._dear: deque[Guest] = deque()
         self._tasks: deque[asyncio.Future[None]] = deque()
@@ -63,9 +66,9 @@ class Turns:
             self._spent_s += seconds
             self._ask()
 
-    def wait(self, guest: Guest, *, is_dear: bool) -> None:
+    def wait(self, guest: Guest, *, is_dear: bool, is_broker: bool = False) -> None:
         """Have it told when it is its turn."""
-        (self._dear if is_dear else self._guests).append(guest)
+        (self._brokers if is_broker else self._dear if is_dear else self._guests).append(guest)
         self._ask()
 
     async def come(self) -> None:
@@ -84,6 +87,9 @@ class Turns:
     def _begin(self) -> None:
         """A turn begins: this is called before what has come in meanwhile is looked at."""
         self._is_coming = False
+        for _ in range(len(self._brokers)):
+            self._spent_s = 0.0
+            self._brokers.popleft().go_on()
         self._spent_s = 0.0
         for _ in range(min(len(self._tasks), WOKEN_MAX)):
             waiting = self._tasks.popleft()
@@ -98,7 +104,7 @@ class Turns:
             spent_s, self._spent_s = self._spent_s, 0.0
             self._dear.popleft().go_on()
             self._spent_s = spent_s  # it was one, and the others have their time all the same
-        if self._tasks or guests or self._dear:
+        if self._tasks or guests or self._dear or self._brokers:
             self._ask()
 
 

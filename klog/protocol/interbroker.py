@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from klog.protocol.apis import ApiKey
-from klog.protocol.schema import Request, Response, Structure
+from klog.protocol.schema import Request, Response, Structure, tagged
 
 # --- LeaderAndIsr ---------------------------------------------------------------------------------------------------
 
@@ -99,15 +99,9 @@ class StopReplicaRequest(Request, key=ApiKey.STOP_REPLICA):
     topics: tuple[StopReplicaTopic, ...]
 
 
-class StopOutcome(Structure):
-    topic: str
-    partition_index: i32
-    error_code: ErrorCode
-
-
 class StopReplicaResponse(Response, key=ApiKey.STOP_REPLICA):
     error_code: ErrorCode
-    failed: tuple[StopOutcome, ...]
+    failed: tuple[ReplicaOutcome, ...]
 
 
 # --- UpdateMetadata -------------------------------------------------------------------------------------------------
@@ -142,8 +136,16 @@ class MetadataTopic(Structure):
     partitions: tuple[MetadataPartition, ...]
 
 
+class MetadataEndpoint(Structure):
+    """Where clients of one listener reach a broker."""
+
+    listener: str
+    host: str
+    port: i32
+
+
 class MetadataBroker(Structure):
-    """A live broker: where clients reach it, and where brokers do."""
+    """A live broker: where clients reach it that know of one address, where brokers do, and all its endpoints."""
 
     broker_id: i32
     host: str
@@ -152,6 +154,7 @@ class MetadataBroker(Structure):
     incarnation: i64
     inter_host: str
     inter_port: i32
+    endpoints: tuple[MetadataEndpoint, ...] = tagged(0, ())
 
 
 class GroupSlot(Structure):
@@ -247,18 +250,13 @@ class ReportIsrResponse(Response, key=ApiKey.REPORT_ISR):
     error_code: ErrorCode
 
 
-class OfflineTopic(Structure):
-    name: str
-    partitions: tuple[i32, ...]
-
-
 class ReportOfflineRequest(Request, key=ApiKey.REPORT_OFFLINE):
     """``may_follow``: only leadership is given up (a flush is overdue, rule R4), the replica goes on."""
 
     broker_id: i32
     incarnation: i64
     may_follow: bool
-    topics: tuple[OfflineTopic, ...]
+    topics: tuple[ReportedTopic, ...]
 
 
 class ReportOfflineResponse(Response, key=ApiKey.REPORT_OFFLINE):

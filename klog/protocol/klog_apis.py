@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64, i32, i64
 
 from klog.protocol.apis import ApiKey
-from klog.protocol.schema import Request, Response, Structure
+from klog.protocol.schema import Request, Response, Structure, tagged
 
 SOFTWARE_NAME = "klog"
 """What klog's own tools call themselves in ApiVersions."""
@@ -152,8 +152,21 @@ class DescribeSelfRequest(Request, key=ApiKey.DESCRIBE_SELF):
     """Nothing is asked."""
 
 
+class SelfListener(Structure):
+    """A listener as it is advertised. ``ranges``: how ranges of files go out, ``sendfile`` or ``encrypted``."""
+
+    name: str
+    protocol: str
+    host: str
+    port: i32
+    ranges: str
+
+
 class DescribeSelfResponse(Response, key=ApiKey.DESCRIBE_SELF):
-    """``incarnation`` is the czxid of the broker's registration, -1 while it has none; ``now_ms`` is its clock."""
+    """``incarnation`` is the czxid of the broker's registration, -1 while it has none; ``now_ms`` is its clock.
+
+    ``listeners``: none while it has no registration, nor from a broker before 0.3.
+    """
 
     error_code: ErrorCode
     broker_id: i32
@@ -166,6 +179,7 @@ class DescribeSelfResponse(Response, key=ApiKey.DESCRIBE_SELF):
     version: str
     leaders: i32
     replicas: i32
+    listeners: tuple[SelfListener, ...] = tagged(0, ())
 
 
 # --- ChecksumRanges: what a replica, leading or following, has in ranges of addresses --------------------------------
@@ -430,6 +444,48 @@ class ReadHistoryResponse(Response, key=ApiKey.READ_HISTORY):
     every_ms: i32
     names: tuple[str, ...]
     points: tuple[HistoryPoint, ...]
+
+
+# --- ReadLagHistory: what the lag of groups is made of ---------------------------------------------------------------
+
+
+class ReadLagHistoryRequest(Request, key=ApiKey.READ_LAG_HISTORY):
+    """Nothing is asked."""
+
+
+class LevelCurve(Structure):
+    """``number``: what minutes call it. ``base``: the offset at the beginning, -1 where it is unknown. ``group`` is
+    empty where the offset is a log's end."""
+
+    number: i32
+    group: str
+    topic: str
+    partition_index: i32
+    base: i64
+
+
+class LevelMinute(Structure):
+    """Offsets that had changed by ``time_ms``, each at the place of its curve; -1: unknown from here on."""
+
+    time_ms: i64
+    curves: tuple[i32, ...]
+    offsets: tuple[i64, ...]
+
+
+class ReadLagHistoryResponse(Response, key=ApiKey.READ_LAG_HISTORY):
+    """``ends``: where the logs ended that this broker leads. ``commits``: what groups committed that it coordinates.
+    Both have when they begin. ``is_full``: there are more than it remembers. The last minute is not over yet."""
+
+    error_code: ErrorCode
+    broker_id: i32
+    now_ms: i64
+    is_full: bool
+    end_since_ms: i64
+    end_curves: tuple[LevelCurve, ...]
+    end_minutes: tuple[LevelMinute, ...]
+    commit_since_ms: i64
+    commit_curves: tuple[LevelCurve, ...]
+    commit_minutes: tuple[LevelMinute, ...]
 
 
 # --- ElectReplicas: in-sync replicas of one's choice become leaders ---------------------------------------------------

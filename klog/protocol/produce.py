@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from klog.errors import MalformedRequest
 from klog.protocol.bounds import RECORD_SETS_MAX, check_count
@@ -40,11 +40,14 @@ _ANSWER_5 = struct.Struct(">ihqqq")
 
 FLEXIBLE_FROM = 9
 
+Records: TypeAlias = memoryview
+"""A record set where it was received."""
+
 
 class ProducedPartition(NamedTuple):
     topic: str
     partition: int
-    records: memoryview
+    records: Records
     """The record set as received, writable, valid until the handler returns."""
 
 

@@ -10,7 +10,7 @@ the wire follow from the annotations, so a module that declares them evaluates i
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, dataclass_transform, get_args, get_origin
+from typing import Any, ClassVar, Final, NamedTuple, dataclass_transform, get_args, get_origin
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -38,6 +38,18 @@ _TYPES: Final[dict[Any, str]] = {
 }
 
 
+class Tagged(NamedTuple):
+    """A field that came later: readers that do not know it skip it, and writers that do not leave the default."""
+
+    tag: int
+    default: Any
+
+
+def tagged(tag: int, default: Any) -> Any:
+    """For a field's value in a declaration."""
+    return Tagged(tag, default)
+
+
 def _type_on_the_wire(annotation: Any) -> str | None:
     """kio's name of a field's type; None for a structure. Optional fields and arrays have that of what they hold."""
     if annotation in _TYPES:
@@ -57,8 +69,12 @@ class Structure:
     def __init_subclass__(cls) -> None:
         for name, annotation in vars(cls).get("__annotations__", {}).items():
             known = None if get_origin(annotation) is ClassVar else _type_on_the_wire(annotation)
-            if known is not None:
-                setattr(cls, name, field(metadata={"kafka_type": known}))
+            metadata: dict[str, Any] = {} if known is None else {"kafka_type": known}
+            given = vars(cls).get(name)
+            if isinstance(given, Tagged):
+                setattr(cls, name, field(metadata={**metadata, "tag": given.tag}, default=given.default))
+            elif metadata:
+                setattr(cls, name, field(metadata=metadata))
         dataclass(frozen=True, kw_only=True)(cls)
 
 

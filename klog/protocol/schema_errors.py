@@ -23,6 +23,11 @@ class SchemaError(RequestError):
     registry_code: int = 42201
 
 
+class SubjectAuthorizationFailed(SchemaError):
+    code = "SUBJECT_AUTHORIZATION_FAILED"
+    registry_code = 40301
+
+
 class SubjectNotFound(SchemaError):
     code = "SUBJECT_NOT_FOUND"
     registry_code = 40401

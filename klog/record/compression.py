@@ -104,6 +104,7 @@ def _decompress_growing(module: ModuleType, codec: Codec, data: memoryview, clai
             # cramjam has no class for "too small", so its text decides; a test checks that text.
             if "whole buffer" not in str(error) or "write" not in str(error):
                 raise _wrong(codec, error) from None
+        del out  # or both are there at once
         if size >= max_bytes:
             raise _too_large(max_bytes)
         size = min(size * GROWTH, max_bytes)

@@ -13,7 +13,7 @@ A record, all varints zigzag (KIP-98)::
         value length, value     varint  -1: null
 
 Limits: `each_record` builds Python objects for each record, some 300,000 a second. What reads topics in bulk decodes
-columns instead.
+columns instead. A record of more than `HEADERS_MAX` headers counts as one that cannot be read.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from klog.record.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
+HEADERS_MAX: Final = 1_000_000
+"""Of one record. A header takes two bytes at least, and a hundred as objects."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -237,6 +239,8 @@ def _decode_record(
     if header_count:
         if not 0 <= header_count <= (end - at) // 2:
             raise CorruptBatch(f"record {number} says it has {header_count} headers in {end - at} bytes")
+        if header_count > HEADERS_MAX:
+            raise CorruptBatch(f"record {number} has {header_count} headers; at most {HEADERS_MAX} are read")
         for _ in range(header_count):
             name, at = _read_blob(data, at, end)
             if name is None:

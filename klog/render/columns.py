@@ -1,7 +1,7 @@
 """The columns of a row dataclass: one field, one column, one JSON key.
 
 A field ``log_end_offset`` is the key ``log_end_offset`` in JSON and the head ``LOG-END-OFFSET`` in a table;
-``from_``, which Python forces upon us, is ``from``.
+``from_``, which Python forces upon us, is ``from``. ``field(metadata={"name": ...})`` is the name in both.
 ``field(metadata={"wide": True})`` keeps a column out of plain tables; the pair ``error`` and ``message`` is shown
 there only where a row has failed. Machine formats always carry every column, so that a script can rely on them.
 """
@@ -93,8 +93,8 @@ def _read_columns(row_type: type) -> tuple[Column, ...]:
     found = [
         Column(
             field.name,
-            field.name.rstrip("_"),
-            field.name.rstrip("_").upper().replace("_", "-"),
+            str(field.metadata.get("name", field.name.rstrip("_"))),
+            str(field.metadata.get("name", field.name.rstrip("_").upper().replace("_", "-"))),
             bool(field.metadata.get("wide", False)),
             _is_numeric(hints[field.name]),
         )

@@ -7,10 +7,11 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import Final, Literal
 
 from klog.render.values import rfc3339
-from klog.render.visible import for_stream
+from klog.render.visible import one_line, visible
 
 PEER_LINES_MAX: Final = 100
 PEER_LINES_EVERY_S: Final = 60.0
@@ -58,7 +59,8 @@ def _add(record: logging.LogRecord, what: str) -> None:
 class TextLine(logging.Formatter):
     """``2026-02-01T10:00:00.123Z WARNING storage: ...``; the name is without the ``klog.`` that all have.
 
-    Where several brokers write into one stream, ``broker 2: `` stands before the name.
+    Where several brokers write into one stream, ``broker 2: `` stands before the name. Peers choose parts of messages:
+    whatever is in one, it is one line, and does nothing to the terminal of who reads the file.
     """
 
     def __init__(self, broker: int | None = None) -> None:
@@ -66,9 +68,9 @@ class TextLine(logging.Formatter):
         self._whose = "" if broker is None else f"broker {broker}: "
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_moment(record)} {record.levelname:<7} {self._whose}{_origin(record)}: {record.getMessage()}"
-        text = f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-        return for_stream(text, sys.stderr)
+        line = f"{_moment(record)} {record.levelname:<7} {self._whose}{_origin(record)}: "
+        line += one_line(record.getMessage())
+        return f"{line}\n{indent(visible(self.formatException(record.exc_info)), '  ')}" if record.exc_info else line
 
 
 class JsonLine(logging.Formatter):

@@ -18,6 +18,9 @@ from klog.storage.filesystem import translated
 WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
 """(width, height, at most so many bars)."""
 
+NUMBER_MAX = 24
+"""Anything longer is text."""
+
 NO_PLOTS = "The page has no plots because matplotlib is not installed: pip install 'klog[plots]'"
 
 Kind = Literal["", "b", "code"]
@@ -41,10 +44,15 @@ class Section:
     said: str = ""
     legend: Sequence[str] = ()
     plots: Sequence[tuple[str, str]] = ()
-    """(wide or narrow, SVG)."""
+    """(wide or narrow, or scroll where phones show a part, SVG)."""
     heads: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-    """The first column is a name, the others are numbers or times."""
+    """The first column is a name; the others are numbers and times, or sentences."""
+
+    @property
+    def texts(self) -> set[int]:
+        """Columns with long names or sentences, which are set in lines, from the left."""
+        return {at for row in self.rows for at, cell in enumerate(row) if len(cell) > NUMBER_MAX}
 
 
 def render_page(
@@ -56,13 +64,24 @@ def render_page(
     findings: Sequence[str],
     sections: Sequence[Section],
     footer: str,
+    refresh_s: int | None = None,
 ) -> str:
-    """The page. ``title``: what kind of report it is; ``findings``: the problems, in a card of their own."""
+    """The page. ``title``: what kind of report it is; ``findings``: the problems, in a card of their own.
+
+    ``refresh_s``: how often a browser loads a page again that is served live.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(loader=PackageLoader("klog.render", ""), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("page.html").render(
-        name=name, title=title, about=about, tiles=tiles, findings=findings, sections=sections, footer=footer
+        name=name,
+        title=title,
+        about=about,
+        tiles=tiles,
+        findings=findings,
+        sections=sections,
+        footer=footer,
+        refresh_s=refresh_s,
     )
 
 

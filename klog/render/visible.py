@@ -2,7 +2,7 @@
 
 Messages, keys, headers, ids and names are anybody's. A terminal takes C0 and C1 controls and DEL for commands (they can
 rewrite the screen, its title, or what is typed), and shows text behind a change of direction in another order than it
-has. Tabs and line ends are left. Into pipes and files everything goes as it is.
+has. Tabs and line ends are left. Into pipes and files everything goes as it is, but for lines of a log (`one_line`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_IN_A_LINE = re.compile(f"[\n\t\u2028\u2029]|{_COMMANDS.pattern}")
 _PLAIN = re.compile(rb"[\t\n\x20-\x7e]*")
 
 
 def visible(text: str) -> str:
     """With ``\\x1b`` and ``\\u202e`` in place of such characters; what was an undecodable byte is ``\\x9b``, too."""
     return _COMMANDS.sub(lambda found: _escape(ord(found[0])), text)
+
+
+def one_line(text: str) -> str:
+    """As `visible`, and line ends and tabs escaped as well: who writes a text does not write the line after it."""
+    return text if text.isprintable() else _NOT_IN_A_LINE.sub(lambda found: _escape(ord(found[0])), text)
 
 
 def visible_json(text: str) -> str:

@@ -386,7 +386,7 @@ def _lost(state: PartitionState, situation: ElectionInput) -> str:
 
 def _gone(broker_id: int, situation: ElectionInput) -> str:
     """``broker 2 stopped answering at 03:00:12``."""
-    return f"broker {broker_id} {situation.departed.get(broker_id, 'is dead, or was')}"
+    return f"broker {broker_id} {situation.departed.get(broker_id, 'was lost before this controller was elected')}"
 
 
 def _names(broker_ids: Iterable[int]) -> str:

@@ -11,9 +11,9 @@ it to be written, and the outcome comes back by `isr_written` or `adopt`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from klog.config.topic import effective_min_isr
 from klog.errors import (
@@ -67,12 +67,46 @@ class _Waiting(NamedTuple):
     waiter: CommitWaiter
 
 
+_NO_READERS: Final[frozenset[DataWaiter]] = frozenset()
+_NO_OTHERS: Final[Mapping[int, int]] = MappingProxyType({})
+"""Shared by all partitions that have none: a broker may lead tens of thousands that nothing happens to."""
+
 ALONE = ReplicasAndIsr((-1,), (-1,))
 """Of a partition without followers: its leader, whichever broker that is."""
 
 
 class LedPartition:
     """The leader's side of one partition, in one epoch. Event loop only."""
+
+    __slots__ = (
+        "__weakref__",  # `server.handlers.produce_at` keeps what it knows of a partition for as long as that is there
+        "_counted",
+        "_incarnations",
+        "_marked_s",
+        "_marks",
+        "_others",
+        "_positions",
+        "_readers",
+        "_refusal",
+        "_replica_readers",
+        "_resigned",
+        "_settled_at",
+        "_unheard_since",
+        "_waiting",
+        "_want_flush",
+        "_want_isr",
+        "broker_id",
+        "change",
+        "epoch_start_address",
+        "high_watermark",
+        "incarnation",
+        "isr_size",
+        "leader_epoch",
+        "log",
+        "refused_until_s",
+        "replicas_and_isr",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -109,12 +143,15 @@ class LedPartition:
         self._positions: dict[int, ReplicaPosition] = {}
         self._marks = LagMarks()
         self._marked_s: float | None = None
-        """When the last mark was made."""
-        self._unheard_since: dict[int, float] = {}
-        """Follower -> the last mark before it was heard of last."""
-        self._waiting: deque[_Waiting] = deque()
-        self._readers: set[DataWaiter] = set()
-        self._replica_readers: set[DataWaiter] = set()
+        """When the last mark was made; None before the first, and while none are made (`settle`)."""
+        self._settled_at = -1
+        """The log's end when a look found that it has nothing to do until the end is another; see `settle`."""
+        self._unheard_since: dict[int, float | None] = {}
+        """Follower -> the last mark before it was heard of last; None until the next one if none was made shortly
+        before."""
+        self._waiting: list[_Waiting] = []  # not a deque: an empty one takes 760 bytes
+        self._readers: set[DataWaiter] | frozenset[DataWaiter] = _NO_READERS
+        self._replica_readers: set[DataWaiter] | frozenset[DataWaiter] = _NO_READERS
         self._refusal: KlogError | None = None
         self._resigned = False
         self._take(replicas_and_isr)
@@ -186,7 +223,7 @@ class LedPartition:
                     f"min.insync.replicas is {self.min_isr}"
                 )
             while waiting and waiting[0].address <= lowest.address:
-                waiting.popleft().waiter.committed(error)
+                waiting.pop(0).waiter.committed(error)
         if self._readers:
             for reader in list(self._readers):
                 reader.more(self)
@@ -194,7 +231,7 @@ class LedPartition:
     def failed(self, error: KlogError) -> None:
         """No waiting append will be committed: the disk has failed, or the epoch is over."""
         while self._waiting:
-            self._waiting.popleft().waiter.committed(error)
+            self._waiting.pop(0).waiter.committed(error)
 
     def finish(self) -> None:
         """Take no more appends; those who wait may still be committed by the last flush."""
@@ -270,7 +307,8 @@ class LedPartition:
         replaces that of the one before, even if it is lower (rule R3). ``now_s`` is any clock that never goes back.
         """
         self._positions[broker_id] = ReplicaPosition(incarnation, end_address, flushed)
-        if self._marked_s is not None:
+        self._settled_at = -1
+        if self._unheard_since:
             self._unheard_since[broker_id] = self._marked_s
         if broker_id in self._counted:
             self._advance(self.log.flushed_end)
@@ -280,15 +318,42 @@ class LedPartition:
     def _might_join(self, broker_id: int) -> bool:
         position = self._positions[broker_id]
         if broker_id in self.replicas_and_isr.isr:
-            return self._incarnations.get(broker_id, position.incarnation) not in (position.incarnation, -1)
+            return self._is_another(broker_id, position)
         return has_caught_up(position, self.high_watermark.address, self.epoch_start_address)
+
+    def _is_another(self, broker_id: int, position: ReplicaPosition) -> bool:
+        """Whether a member of the ISR has registered again since the state was written."""
+        return self._incarnations.get(broker_id, position.incarnation) not in (position.incarnation, -1)
 
     def mark(self, now_s: float, lag_s: float) -> None:
         """Note where the log ends now, for what is measured by it later. A few times in ``lag_s``."""
         self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
-        if self._marked_s is None:
+        if not self._unheard_since:
             self._unheard_since = dict.fromkeys(self.replicas_and_isr.replicas, now_s)
+        elif self._marked_s is None:
+            self._unheard_since = {one: now_s if at is None else at for one, at in self._unheard_since.items()}
         self._marked_s = now_s
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether a beat may have something to do here: `mark`, `propose_isr`, and the questions after it."""
+        return len(self.replicas_and_isr.replicas) > 1 and self._settled_at != self.log.end.address
+
+    def settle(self) -> None:
+        """After a look: need none until something is appended, a follower says something, or the ISR is another.
+
+        So it is where every replica is in sync and has flushed all that there is, we too. Then a look would only make
+        the same mark again: nothing is measured by it that the one before does not show.
+        """
+        end, known = self.log.end.address, self.replicas_and_isr
+        if self.change is not None or set(known.isr) != set(known.replicas) or self.log.flushed_end.address < end:
+            return
+        for broker_id in self._others:
+            position = self._positions.get(broker_id)
+            if position is None or position.flushed.address < end or self._is_another(broker_id, position):
+                return
+        self._settled_at = end
+        self._marked_s = None
 
     def propose_isr(
         self, now_s: float, alive: Mapping[int, int], lag_s: float, lag_messages: int | None = None
@@ -370,10 +435,11 @@ class LedPartition:
             return False
         since = [self.behind_since(one) for one in self._others]
         behind = [one for one in since if one is not None]
+        unheard = [self._unheard_since.get(one) for one in self._others]
         return (
             len(behind) == len(since)
             and now_s - min(behind) > lag_s + (due_after_s(self.log.config) or 0.0)
-            and all(now_s - self._unheard_since.get(one, now_s) > lag_s / 2 for one in self._others)
+            and all(one is not None and now_s - one > lag_s / 2 for one in unheard)
         )
 
     def isr_written(self, change: IsrChange, state_version: int) -> None:
@@ -408,14 +474,17 @@ class LedPartition:
         self.replicas_and_isr = replicas_and_isr
         self.change = change
         self.isr_size = len(replicas_and_isr.isr)
-        self._incarnations = dict(zip(replicas_and_isr.isr, replicas_and_isr.incarnations, strict=False))
         self._others = tuple(one for one in replicas_and_isr.isr if one not in (self.broker_id, -1))
+        self._incarnations: Mapping[int, int] = _NO_OTHERS
+        if self._others:
+            self._incarnations = dict(zip(replicas_and_isr.isr, replicas_and_isr.incarnations, strict=False))
         for broker_id in self._positions.keys() - set(replicas_and_isr.replicas):
             del self._positions[broker_id]
         self._count()
 
     def _count(self) -> None:
         """Whose flushed ends count: the other members, of the old and the proposed ISR (rule R2)."""
+        self._settled_at = -1
         proposed = () if self.change is None else self.change.isr
         self._counted = tuple(dict.fromkeys((*self._others, *(one for one in proposed if one != self.broker_id))))
 
@@ -440,14 +509,26 @@ class LedPartition:
 
     def watch(self, reader: DataWaiter) -> None:
         """Tell a consumer's reader when the high watermark moves."""
-        self._readers.add(reader)
+        self._readers = _with(self._readers, reader)
 
     def unwatch(self, reader: DataWaiter) -> None:
-        self._readers.discard(reader)
+        _remove(self._readers, reader)
 
     def watch_appends(self, reader: DataWaiter) -> None:
         """Tell a replica's reader when something is appended, or when we resign."""
-        self._replica_readers.add(reader)
+        self._replica_readers = _with(self._replica_readers, reader)
 
     def unwatch_appends(self, reader: DataWaiter) -> None:
-        self._replica_readers.discard(reader)
+        _remove(self._replica_readers, reader)
+
+
+def _with(readers: set[DataWaiter] | frozenset[DataWaiter], reader: DataWaiter) -> set[DataWaiter]:
+    if isinstance(readers, frozenset):
+        return {reader}
+    readers.add(reader)
+    return readers
+
+
+def _remove(readers: set[DataWaiter] | frozenset[DataWaiter], reader: DataWaiter) -> None:
+    if not isinstance(readers, frozenset):
+        readers.discard(reader)

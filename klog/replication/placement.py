@@ -35,8 +35,9 @@ def place(
     check_factor(factor, len(brokers))
     sites = counted(brokers)
     ring = list(_ring(sites))
+    racks_there = len({site.rack for site in sites.values()})
     return {
-        number: _replicas(ring, sites, factor, start, number)
+        number: _replicas(ring, sites, factor, start, number, racks_there)
         for number in range(first_partition, first_partition + partitions)
     }
 
@@ -82,17 +83,28 @@ def _in_turn(groups: Iterable[Sequence[int]]) -> Iterator[int]:
         yield from (one for one in round_ if one is not None)
 
 
-def _replicas(ring: Sequence[int], sites: Mapping[int, Site], factor: int, start: int, number: int) -> tuple[int, ...]:
+def _replicas(
+    ring: Sequence[int], sites: Mapping[int, Site], factor: int, start: int, number: int, racks_there: int
+) -> tuple[int, ...]:
     count = len(ring)
     at = (start + number) % count
     chosen = [ring[at]]
     if factor == 1:
         return tuple(chosen)
     shift = number // count
-    others = [ring[(at + 1 + (shift + step) % (count - 1)) % count] for step in range(count - 1)]
     while len(chosen) < factor:
         racks, hosts = {sites[one].rack for one in chosen}, {sites[one].host for one in chosen}
-        free = [one for one in others if one not in chosen]
-        # A new rack first, then a new host, then the first there is.
-        chosen.append(min(free, key=lambda one: (sites[one].rack in racks, sites[one].host in hosts)))
+        best, best_rank = None, (True, True)
+        for step in range(count - 1):
+            one = ring[(at + 1 + (shift + step) % (count - 1)) % count]
+            if one in chosen:
+                continue
+            # A new rack first, then a new host, then the first there is.
+            rank = (sites[one].rack in racks, sites[one].host in hosts)
+            if best is None or rank < best_rank:
+                best, best_rank = one, rank
+            if not rank[1] and (not rank[0] or len(racks) == racks_there):
+                break  # no later one is better
+        assert best is not None
+        chosen.append(best)
     return tuple(chosen)

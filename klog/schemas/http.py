@@ -105,7 +105,10 @@ class HttpRegistry:
             length = int(environ.get("CONTENT_LENGTH") or 0)
         except ValueError:
             length = -1
-        if 0 <= length <= BODY_BYTES_MAX:
+        coding = str(environ.get("HTTP_CONTENT_ENCODING") or "identity").lower()
+        if coding != "identity":
+            status, answer = _failed(415, f"Content-Encoding {coding[:20]!r} is not served: a body comes uncompressed")
+        elif 0 <= length <= BODY_BYTES_MAX:
             body = environ["wsgi.input"].read(length) if length else b""
             client = str(environ.get("HTTP_USER_AGENT") or "http")
             mine = HttpRegistry(self.registry.acting(Actor(client, str(environ.get("REMOTE_ADDR") or ""))))
@@ -193,6 +196,7 @@ _REASONS = {
     405: "Method Not Allowed",
     409: "Conflict",
     413: "Payload Too Large",
+    415: "Unsupported Media Type",
     422: "Unprocessable Entity",
     500: "Internal Server Error",
 }

@@ -102,7 +102,7 @@ class ZooKeeperRegistry:
         def admit(settings: Settings, there: Subject) -> None:
             found = self._held_against(parsed, there, there.live, settings)
             if found:
-                raise IncompatibleSchema(_refusal(there, settings, found), found=found)
+                raise incompatible(subject, there.level or settings.level, found)
 
         return self._kept.register(subject, kind, parsed.text, admit, self._actor)
 
@@ -141,7 +141,7 @@ class ZooKeeperRegistry:
         gone: list[Version] = []
 
         def decide(settings: Settings, there: Subject) -> Subject:
-            gone[:] = _to_delete(there, version, permanent=permanent)
+            gone[:] = versions_to_delete(there, version, permanent=permanent)
             if permanent:
                 left = tuple(one for one in there.versions if one not in gone)
                 return replace(there, versions=left, level=there.level if left else None)
@@ -185,7 +185,8 @@ def _parsed(kind: str, text: str) -> Parsed:
         return parse(text)
 
 
-def _to_delete(subject: Subject, version: int, *, permanent: bool) -> list[Version]:
+def versions_to_delete(subject: Subject, version: int, *, permanent: bool) -> list[Version]:
+    """The versions that `Registry.delete` deletes, or its error."""
     if not subject.versions:
         raise no_subject(subject.name)
     if version == ALL:
@@ -236,11 +237,12 @@ def no_subject(name: str, known: Iterable[str] = ()) -> SubjectNotFound:
     return SubjectNotFound(f"subject {name!r} does not exist", hint=hint)
 
 
-def _refusal(subject: Subject, settings: Settings, found: Sequence[Found]) -> str:
+def incompatible(name: str, level: str, found: Sequence[Found]) -> IncompatibleSchema:
+    """The error of a subject of this level, with what it found."""
     shown = "; ".join(describe(one) for one in found[:SHOWN_MAX])
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
-    level = subject.level or settings.level
-    return f"the schema is not compatible with those of subject {subject.name!r} ({level}): {shown}{more}"
+    message = f"the schema is not compatible with those of subject {name!r} ({level}): {shown}{more}"
+    return IncompatibleSchema(message, found=found)
 
 
 def describe(found: Found) -> str:

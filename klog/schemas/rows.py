@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from klog.coordination.schemas import AVRO, Subject, Version
-from klog.protocol.schema_errors import SchemaNotFound, SchemaVersionNotFound
-from klog.schemas.registry import ALL, LATEST, Registry, no_subject
+from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Subject, Version, check_subject_name
+from klog.protocol.schema_errors import SchemaNotFound, SchemaVersionNotFound, SubjectNotFound
+from klog.schemas.compatibility import parse_level
+from klog.schemas.registry import ALL, LATEST, Registry, incompatible, no_subject, versions_to_delete
 
 EVERY_SUBJECT = "*"
 """In the column SUBJECT: those that have no level of their own."""
@@ -112,6 +113,19 @@ def register(registry: Registry, subject: str, text: str) -> SchemaRow:
     return SchemaRow(made.schema_id, subject, made.number, AVRO)
 
 
+def preview_register(registry: Registry, subject: str, text: str) -> list[SchemaRow]:
+    """The version that has the schema already, or no row where a new one would get it; the errors of `register`."""
+    check_subject_name(subject)
+    try:
+        there = registry.find(subject, AVRO, text)
+    except (SchemaNotFound, SubjectNotFound):
+        found = registry.check(subject, AVRO, text)
+        if found:
+            raise incompatible(subject, levels(registry, subject)[0].level, found) from None
+        return []
+    return [SchemaRow(there.schema_id, subject, there.number, AVRO)]
+
+
 def check(registry: Registry, subject: str, text: str, version: int | None = None) -> list[IncompatibilityRow]:
     """What keeps a schema from being registered; against one version, or against those that the level names."""
     found = registry.check(subject, AVRO, text, ALL if version is None else version)
@@ -125,6 +139,24 @@ def delete(registry: Registry, subject: str, version: int | None, *, permanent: 
     """One version, or all of the subject."""
     gone = registry.delete(subject, ALL if version is None else version, permanent=permanent)
     return [DeletedRow(subject, number, permanent) for number in gone]
+
+
+def preview_delete(registry: Registry, subject: str, version: int | None, *, permanent: bool) -> list[DeletedRow]:
+    """The rows and the errors of `delete`; nothing is deleted."""
+    there = (registry.subjects([subject]) or [Subject(subject)])[0]
+    gone = versions_to_delete(there, ALL if version is None else version, permanent=permanent)
+    return [DeletedRow(subject, one.number, permanent) for one in gone]
+
+
+def preview_level(registry: Registry, subject: str | None, wanted: str | None) -> LevelRow:
+    """The level that a subject, or without one the registry, would have; None removes its own."""
+    if subject is not None:
+        check_subject_name(subject)
+    if wanted is not None:
+        wanted = parse_level(wanted).value
+    if subject is None:
+        return LevelRow(EVERY_SUBJECT, wanted or DEFAULT_LEVEL)
+    return LevelRow(subject, wanted or registry.level())
 
 
 def levels(registry: Registry, subject: str | None = None) -> list[LevelRow]:

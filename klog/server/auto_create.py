@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
 
-from klog.coordination.acts import Actor
+from klog.coordination.acts import AUTO_CREATE, Actor
 from klog.errors import KlogError, NotController, TopicAlreadyExists
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
-from klog.server.runtime import Runtime
+from klog.server.dispatch import forwarding_client
+from klog.server.runtime import CLIENT_ID_PREFIX, Runtime
 
 log = logging.getLogger(__name__)
-
-AUTO_CREATE: Final = Actor("auto.create.topics.enable", "")
-"""A topic that a broker creates because a producer or consumer has named it."""
 
 WITHIN_MS = 10_000
 BURST_S = 10
@@ -51,12 +48,16 @@ class AutoCreation:
         self._not_said = 0
         self._said_s = -SAID_EVERY_S
 
-    def begin(self, name: str) -> asyncio.Task[None] | None:
-        """Create a topic with the defaults, unless that is under way; log errors. None if the bucket is empty."""
+    def begin(self, name: str, actor: Actor) -> asyncio.Task[None] | None:
+        """Create a topic with the defaults for who names it, unless that is under way; log errors.
+
+        None if the bucket is empty.
+        """
         if name not in self._being_made:
             if not self._may_make(name):
                 return None
-            self._being_made[name] = self._runtime.spawn(self._make(name))
+            named = actor._replace(client=f"{AUTO_CREATE} for {actor.client}" if actor.client else AUTO_CREATE)
+            self._being_made[name] = self._runtime.spawn(self._make(name, named))
         return self._being_made[name]
 
     def is_making(self, name: str) -> bool:
@@ -87,14 +88,14 @@ class AutoCreation:
             self._not_said, self._said_s = 0, now_s
         return False
 
-    async def _make(self, name: str) -> None:
+    async def _make(self, name: str, actor: Actor) -> None:
         try:
             if self._controller.active:
                 await self._controller.topics.create(
-                    name, partitions=None, replication_factor=None, assignment=None, overrides={}, actor=AUTO_CREATE
+                    name, partitions=None, replication_factor=None, assignment=None, overrides={}, actor=actor
                 )
             else:
-                await self._ask(name)
+                await self._ask(name, actor)
             log.info("topic %s made for a producer that asked for it (auto.create.topics.enable)", name)
         except TopicAlreadyExists:
             pass
@@ -103,10 +104,11 @@ class AutoCreation:
         finally:
             self._being_made.pop(name, None)
 
-    async def _ask(self, name: str) -> None:
+    async def _ask(self, name: str, actor: Actor) -> None:
         asked = {"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
         request = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[asked], timeout_ms=WITHIN_MS, validate_only=False)
-        (answer,) = (await self._election.ask(request)).topics
+        client_id = forwarding_client(f"{CLIENT_ID_PREFIX}{self._runtime.broker_id}", actor)
+        (answer,) = (await self._election.ask(request, client_id=client_id)).topics
         code = int(answer.error_code)
         if code == TopicAlreadyExists.wire:
             raise TopicAlreadyExists(f"topic {name!r} already exists")

@@ -1,14 +1,18 @@
-"""Which cluster a broker belongs to: the cluster of its log dirs, even where ZooKeeper has lost its data.
+"""Which cluster a broker belongs to: where its ZooKeeper is, and the cluster of its log dirs, even where ZooKeeper has
+lost its data.
 
 Blocking; for threads.
 """
 
 from __future__ import annotations
 
+from klog.client.zookeeper_access import servers_of
 from klog.coordination import cluster
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import WrongCluster
 from klog.storage.log_dir import LogDirs
+
+__all__ = ["check_cluster", "found_cluster", "servers_of"]
 
 
 def found_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:

@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, Setting, text_of, topic_values
+from klog.config.broker import SECRETS
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request
 from klog.server.image import ClusterImage, TopicImage
+from klog.server.listening import UNFINISHED_BYTES_MAX, unfinished_bytes_max
 
 DELETE = 1
 """IncrementalAlterConfigs' operation that returns a topic to the broker's setting."""
@@ -89,11 +91,24 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[di
 
 
 def broker_entries(config: BrokerConfig) -> list[dict[str, Any]]:
-    """Every setting of a broker."""
-    return [
-        _entry(name, text_of(config[name]), setting, _broker_synonyms(config, name), is_read_only=True)
+    """Every setting of a broker, and behind them those that were given for single listeners."""
+    entries = [
+        _entry(name, _value_that_holds(config, name), setting, _broker_synonyms(config, name), is_read_only=True)
         for name, setting in BROKER_SETTINGS.items()
     ]
+    for name, of_all in sorted(config.of_single_listeners().items()):
+        text = config.given_text(name)
+        given = [] if text is None else [_synonym(name, text, Source.STATIC_BROKER_CONFIG)]
+        synonyms = [*given, *_broker_synonyms(config, of_all)]
+        entries.append(_entry(name, text, BROKER_SETTINGS[of_all], synonyms, is_read_only=True))
+    return entries
+
+
+def _value_that_holds(config: BrokerConfig, name: str) -> str | None:
+    """The value, also where the machine decides on it because none is given."""
+    if name == UNFINISHED_BYTES_MAX and config[name] is None:
+        return str(int(unfinished_bytes_max(config)))
+    return text_of(config[name])
 
 
 def _entry(
@@ -101,11 +116,11 @@ def _entry(
 ) -> dict[str, Any]:
     return {
         "name": name,
-        "value": value,
+        "value": None if setting.name in SECRETS else value,
         "read_only": is_read_only,
         "config_source": synonyms[0]["source"] if synonyms else Source.DEFAULT_CONFIG,
-        "is_sensitive": False,
-        "synonyms": synonyms,
+        "is_sensitive": setting.name in SECRETS,
+        "synonyms": [{**one, "value": None} for one in synonyms] if setting.name in SECRETS else synonyms,
         "config_type": _TYPES[setting.kind],
         "documentation": setting.doc,
     }

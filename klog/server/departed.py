@@ -4,6 +4,8 @@ librdkafka (2.16) drops a broker that an answer does not list, in that broker's 
 partitions that the broker still holds. If the same answer names the next leader, the thread may reset that one: the
 partitions then make no progress until a timer asks again after a second. A client that learns of the next leader first,
 and of the broker's end from a later answer, does not wait.
+
+It also keeps when each broker left: a broker that becomes the controller has the time of what it did not see itself.
 Event loop only.
 """
 
@@ -12,25 +14,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from klog.clock import SYSTEM_CLOCK
 from klog.server.image import BrokerImage
 
 LINGER_S: Final = 5.0
 """By then a client of the broker has noticed its end, and has asked for the new leaders."""
 
+KEPT_MAX: Final = 1_000
+
 
 class Departed:
-    """See the module. ``clock`` gives seconds."""
+    """See the module. ``clock`` gives seconds; ``now_ms`` the time of day."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms) -> None:
         self._clock = clock
+        self._now_ms = now_ms
         self._left: dict[int, tuple[BrokerImage, float]] = {}
+        self.left_ms: dict[int, int] = {}
+        """Broker id -> when an update of a controller no longer had it; the last `KEPT_MAX` that have not returned."""
 
     def note(self, before: Mapping[int, BrokerImage], now: Mapping[int, BrokerImage]) -> None:
         """Compare the live brokers before and after an update of the controller."""
         now_s = self._clock()
         self._left = {broker_id: one for broker_id, one in self._left.items() if now_s - one[1] < LINGER_S}
-        for broker_id in before.keys() - now.keys():
+        for broker_id in now:
+            self.left_ms.pop(broker_id, None)
+        for broker_id in sorted(before.keys() - now.keys()):
             self._left[broker_id] = before[broker_id], now_s
+            self.left_ms[broker_id] = self._now_ms()
+        while len(self.left_ms) > KEPT_MAX:
+            del self.left_ms[next(iter(self.left_ms))]
 
     def with_departed(self, alive: Mapping[int, BrokerImage]) -> dict[int, BrokerImage]:
         """The live brokers, and those that left a moment ago and have not returned."""

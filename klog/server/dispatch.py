@@ -28,6 +28,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, unquote
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
 from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
@@ -38,17 +39,19 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
 from klog.protocol.codec import RequestHead
+from klog.security.principal import ANONYMOUS
 from klog.server.executors import Executors, Purpose
 from klog.server.injection import Injector
-from klog.server.long_requests import LongRequests
+from klog.server.long_requests import ACTS_MAX, ACTS_OF_ADDRESS_MAX, LongRequests
+from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
 
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
 PIPELINED_BYTES_MAX = 4 * 1024
-"""While a larger request waits for its answer, no other of its connection is read, as in Kafka. Else one connection
-could have 500 of them in hand (rule P2)."""
+"""While a larger request waits for its answer, no other of its connection is read, as in Kafka; nor while one for the
+controller does. Else one connection could have 500 of them in hand (rule P2)."""
 FORWARDED_ELEMENTS_MAX = 20_000
 """A longer request is not forwarded: this broker would encode it, and the controller decode it, on their loops. The
 answer is NOT_CONTROLLER, after which clients ask the controller."""
@@ -72,9 +75,16 @@ class Request(NamedTuple):
         if self.connection is None:
             return Actor(client or "controller", "cluster")  # the topic of events, which no client asks for
         if self.connection.is_broker and FORWARDED in client:
-            asking, _, host = client.partition(FORWARDED)[2].rpartition("@")
-            return Actor(asking, host)
-        return Actor(client, self.connection.address)
+            return _forwarded(client.partition(FORWARDED)[2])
+        principal = "" if self.connection.principal is ANONYMOUS else str(self.connection.principal)
+        return Actor(client, self.connection.address, principal, self.head.correlation_id)
+
+    @property
+    def is_of_client(self) -> bool:
+        """Whether a client asks, by way of another broker too; not where a broker asks for itself."""
+        if self.connection is None:
+            return False
+        return not self.connection.is_broker or FORWARDED in (self.head.client_id or "")
 
     def share(self) -> Share:
         """For a handler with many items of work: it lets other requests run in between."""
@@ -88,11 +98,24 @@ FORWARDED = " for "
 
 
 def forwarding_client(own: str, actor: Actor) -> str:
-    """The client id under which a broker forwards a request: ``klog-broker-1 for CLIENT@HOST``.
+    """The client id under which a broker forwards a request: ``klog-broker-1 for CLIENT@User:alice@HOST#17``.
 
-    A client id on the wire has at most 32 KB, which the client's own may fill: of that it has the beginning.
+    17 is the correlation id of the client's request. The principal is percent-encoded, "" where the client has shown
+    none. A client id on the wire has at most 32 KB, which the client's own may fill: of that it has the beginning.
     """
-    return f"{own}{FORWARDED}{actor.client[:CLIENT_CHARS_MAX]}@{actor.host}"
+    principal = quote(actor.principal[:CLIENT_CHARS_MAX], safe=":=, ")
+    request = "" if actor.request is None else f"#{actor.request}"
+    return f"{own}{FORWARDED}{actor.client[:CLIENT_CHARS_MAX]}@{principal}@{actor.host}{request}"
+
+
+def _forwarded(text: str) -> Actor:
+    """The client for which another broker asks: what stands behind `FORWARDED`."""
+    rest, _, host = text.rpartition("@")
+    host, _, number = host.partition("#")
+    # An older broker names no request, and before that no principal.
+    request = int(number) if number.removeprefix("-").isdecimal() else None
+    client, at, principal = rest.rpartition("@")
+    return Actor(client, host, unquote(principal), request) if at else Actor(rest, host, "", request)
 
 
 Answer = dict[str, Any]
@@ -213,6 +236,13 @@ class Forwarding(Protocol):
         """The controller's answer to what ``actor`` asks; None where it cannot be reached."""
 
 
+class Permits(Protocol):
+    """Serves of a client's request what its principal may have (`klog.server.access`)."""
+
+    def answer(self, request: Request, serve: Callable[[Request], Any]) -> Any:
+        """The values of the answer, or what they can be awaited from; ``serve`` answers what is permitted."""
+
+
 class OpenRequests:
     """Work on requests that goes on after their handlers have returned. Event loop only."""
 
@@ -282,14 +312,19 @@ class Dispatcher:
         meters: dict[int, RequestMeter],
         open_requests: OpenRequests,
         forwarding: Forwarding,
+        permits: Permits | None = None,
     ) -> None:
-        """``routes``: bound. ``meters``: filled with one meter for each of them."""
+        """``routes``: bound. ``meters``: filled with one meter for each of them. ``permits`` None: all is permitted."""
         self._routes = dict(routes)
         self._executors = executors
         self._meters = meters
         self._open_requests = open_requests
         self._forwarding = forwarding
+        self._permits = permits
+        self.metering: Throttling | None = None
+        """Holds clients to their quotas; None while there are none."""
         self._long_requests = LongRequests()
+        self._acts = LongRequests(ACTS_MAX, ACTS_OF_ADDRESS_MAX)
         for key in self._routes:
             meters[key] = RequestMeter()
 
@@ -312,14 +347,24 @@ class Dispatcher:
         timed = None
         if meter.count >= meter.timed_from:
             reply = timed = TimedReply(connection, reply, meter)
+        metered = None
+        if self.metering is not None and not connection.is_broker:
+            reply = metered = self.metering.begin(head, len(frame), reply, connection)
         if route.handle_frame is not None:
             rest = route.handle_frame(head, frame, reply, connection)
             if rest is not None:
-                self._open_requests.follow(guarded(rest, head, connection))
+                self._follow(rest, head, reply, connection)
         else:
             self._hand_on(route, head, frame, reply, connection)
         if timed is not None:
             timed.handled()
+        if metered is not None:
+            metered.handled()
+
+    def _follow(self, rest: Coroutine[Any, Any, None], head: RequestHead, reply: Reply, connection: Connection) -> None:
+        if isinstance(reply, MeteredReply):
+            rest = reply.timed(rest)
+        self._open_requests.follow(guarded(rest, head, connection))
 
     def _hand_on(
         self, route: Route, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
@@ -347,9 +392,9 @@ class Dispatcher:
             values_or_awaitable = self._decode_aside(route, head, bytes(frame), connection)
         else:
             values_or_awaitable = self._values(route, Request(head, entity, connection))
+            is_long = len(frame) > PIPELINED_BYTES_MAX and head.key != ApiKey.PRODUCE_AT  # copiers send many of these
             is_paused = (
-                len(frame) > PIPELINED_BYTES_MAX
-                and head.key != ApiKey.PRODUCE_AT  # messages, which copiers send many at a time
+                (is_long or route.of_controller)
                 and not connection.is_broker
                 and not isinstance(values_or_awaitable, dict)
             )
@@ -360,16 +405,33 @@ class Dispatcher:
                 reply.send(_encode(head, values_or_awaitable))
                 return
             values_or_awaitable = _ready(values_or_awaitable)
-        self._open_requests.follow(
-            guarded(self._finish(head, values_or_awaitable, reply, connection, is_paused=is_paused), head, connection)
-        )
+        rest = self._finish(head, values_or_awaitable, reply, connection, is_paused=is_paused)
+        self._follow(rest, head, reply, connection)
 
     def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
         """The values of the answer, or what they can be awaited from."""
+        if self._permits is not None:
+            return self._permits.answer(
+                request, lambda permitted: self._serve(route, permitted, may_forward=may_forward)
+            )
+        return self._serve(route, request, may_forward=may_forward)
+
+    def _serve(self, route: Route, request: Request, *, may_forward: bool) -> Any:
+        if route.of_controller and request.connection is not None and not request.connection.is_broker:
+            return self._act(route, request, request.connection, may_forward=may_forward)
+        return self._carry_out(route, request, may_forward=may_forward)
+
+    def _carry_out(self, route: Route, request: Request, *, may_forward: bool) -> Any:
         assert route.handle is not None
         if may_forward and route.of_controller and self._forwarding.is_needed(request.head.client_id):
             return self._forward(request, route)
         return route.handle(request)
+
+    async def _act(self, route: Route, request: Request, connection: Connection, *, may_forward: bool) -> Any:
+        """The values of the answer to what a client asks of the controller."""
+        async with self._acts.in_hand(connection):
+            values = self._carry_out(route, request, may_forward=may_forward)
+            return values if isinstance(values, dict) else await values
 
     async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
         """The values of the answer to a long request."""
@@ -403,12 +465,14 @@ class Dispatcher:
     ) -> None:
         """``is_paused``: the connection's next request waits for this one's answer."""
         turns = connection.turns
-        await turns.come()
+        if not connection.is_broker:
+            await turns.come()
         answered = await values
         if _is_long(answered):
             answer = await self._executors.run_in_turn(connection.address, "", Purpose.ANSWERS, _encode, head, answered)
         else:
-            await turns.come()
+            if not connection.is_broker:
+                await turns.come()
             began_s = time.perf_counter()
             answer = _encode(head, answered)
             turns.spent(time.perf_counter() - began_s)

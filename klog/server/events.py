@@ -69,6 +69,11 @@ _MESSAGE_TOO_LARGE: Final = 10
 _PRODUCER_FORGOTTEN: Final = frozenset({45, 46, 47, 59})
 """OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID."""
 
+_JSON: Final = json.JSONEncoder(separators=(", ", ": "), default=str, ensure_ascii=False)
+"""`json.dumps` would make one for each event."""
+
+_SHORT: Final = frozenset({int, bool, float, type(None)})
+
 
 class StateChanges(Protocol):
     """The state-change log."""
@@ -322,12 +327,14 @@ class EventsTopic:
             where = image.brokers.get(leader)
             if where is None:
                 raise KlogError(f"the leader of {TOPIC} is not known")
+            way = self._runtime.identity.ways.to(where.endpoints, where.inter_address)
             self._channel = await Channel.connect(
-                where.inter_host or where.host,
-                where.inter_port if where.inter_host else where.port,
+                way.host,
+                way.port,
                 timeout_s=ANSWER_WITHIN_S,
                 client_id=f"klog-events-{self._runtime.broker_id}",
                 introduction=introduction(self._runtime.broker_id, self._secret, leader),
+                security=way.security,
             )
             self._leader = leader
         return self._channel
@@ -340,9 +347,11 @@ class EventsTopic:
 
 def _bounded(value: Any) -> Any:
     """The value with long texts, lists and dicts cut short."""
+    if type(value) in _SHORT:  # most facts, and a look at Mapping takes longer than all the rest
+        return value
     if isinstance(value, str):
         return value if len(value) <= TEXT_CHARS_MAX else value[:TEXT_CHARS_MAX] + "..."
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         return {_bounded(name): _bounded(one) for name, one in islice(value.items(), ITEMS_MAX)}
     if isinstance(value, list | tuple):
         return [_bounded(one) for one in islice(value, ITEMS_MAX)]
@@ -361,7 +370,7 @@ def _how_many_fit(records: list[Record]) -> int:
 
 def _record(event: dict[str, Any]) -> Record:
     moment = datetime.fromisoformat(event["ts"])
-    value = json.dumps(event, separators=(", ", ": "), default=str, ensure_ascii=False)
+    value = _JSON.encode(event)
     return Record(0, round(moment.timestamp() * 1000), str(event["kind"]).encode(), value.encode(), ())
 
 

@@ -19,6 +19,7 @@ Limits
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -51,8 +52,12 @@ class Purpose(Enum):
     """Decompression of batches: CPU work."""
     ANSWERS = "answers"
     """Encoding of answers with many elements: CPU work."""
+    AUTHENTICATION = "authentication"
+    """Stretching clients' passwords: CPU work."""
     UPKEEP = "upkeep"
     """Retention, checkpoints, rebuilding of counts. One pool per log dir."""
+    ACLS = "acls"
+    """Clients' changes of ACLs and quotas in ZooKeeper."""
     OTHER = "other"
     """Starting, stopping, producer ids."""
 
@@ -66,10 +71,18 @@ THREADS: Final = {
     Purpose.LOOK_UPS: 2,
     Purpose.UNPACKING: 2,
     Purpose.ANSWERS: 2,
+    Purpose.AUTHENTICATION: 2,
     Purpose.UPKEEP: 4,
+    Purpose.ACLS: 1,
     Purpose.OTHER: 4,
 }
-WAITING_MAX: Final = {Purpose.LOOK_UPS: 1000, Purpose.UNPACKING: 10_000, Purpose.ANSWERS: 1000}
+WAITING_MAX: Final = {
+    Purpose.LOOK_UPS: 1000,
+    Purpose.UNPACKING: 10_000,
+    Purpose.ANSWERS: 1000,
+    Purpose.AUTHENTICATION: 1000,
+    Purpose.ACLS: 1000,
+}
 """The limit of waiting work, for purposes that serve clients."""
 
 
@@ -177,3 +190,13 @@ def _perform(future: Future[Any], work: Callable[[], Any]) -> None:
         del future  # else the error's own frame would hold what holds the error
     else:
         future.set_result(result)
+
+
+def share_the_interpreter() -> None:
+    """Shorten the interpreter's switch interval for the flusher's thread.
+
+    A thread that returns from fdatasync waits until the loop releases the interpreter, by default for 5 ms: longer than
+    the flush. With half a millisecond, throughput at one message per request rose by a third, and the p99 latency from
+    producer to consumer fell.
+    """
+    sys.setswitchinterval(0.0005)

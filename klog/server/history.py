@@ -4,8 +4,11 @@ Strategy
     Each minute a thread reads the counters and keeps their rates since the point before. `klog report cluster` asks for
     them (ReadHistory). They begin with the broker, and are gone with it.
 
+    So do the ends of the logs that it leads, and the offsets that its groups commit (`klog.server.levels`,
+    ReadLagHistory): of topics only that a client has read, since no other has a group.
+
 Bound
-    `POINTS_MAX` points of ten numbers: some 200 KB.
+    `POINTS_MAX` points of ten numbers: some 200 KB. `levels` has its own.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from klog.clock import SYSTEM_CLOCK, Clock
+from klog.names import TopicPartition
 from klog.server.executors import Purpose
+from klog.server.groups.commits import GroupPartition
+from klog.server.levels import UNKNOWN, Levels, Snapshot
 from klog.server.metrics_table import Measured, max_lag, resident_bytes, under_replicated
 
 EVERY_S: Final = 60.0
@@ -102,6 +108,7 @@ class HistoryKeeper:
 
     def __init__(self, measured: Callable[[], Measured]) -> None:
         self._measured = measured
+        self._ends = Levels[TopicPartition](keeps_idle=True)
         self._history: History | None = None
 
     async def run(self) -> None:
@@ -110,6 +117,26 @@ class HistoryKeeper:
         while True:
             await asyncio.sleep(EVERY_S)
             self._history.add(await self._read())
+            for levels in self._levels():
+                levels.end_minute()
+
+    def lag(self) -> tuple[Snapshot[TopicPartition], Snapshot[GroupPartition]]:
+        """The ends of the logs that this broker leads, and what the groups have committed that it coordinates."""
+        ends, committed = self._levels()
+        return ends.snapshot(), committed.snapshot()
+
+    def _levels(self) -> tuple[Levels[TopicPartition], Levels[GroupPartition]]:
+        """With what is so now."""
+        measured, ends = self._measured(), self._ends
+        led = measured.replicas.partitions
+        read = {name for name, numbers in measured.runtime.measures.traffic.topics.items() if numbers.bytes_out}
+        for name, partition in led.items():
+            if name.topic in read:
+                ends.note(name, partition.high_watermark.offset)
+        for name in [one for one in ends.known if one not in led]:
+            ends.note(name, UNKNOWN)
+        measured.groups.note_lost_slots()
+        return ends, measured.groups.committed
 
     def points(self, since_ms: int, now: Reading) -> list[Point]:
         """As `History.points`; none before the broker serves."""

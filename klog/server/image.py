@@ -9,6 +9,7 @@ about its own partition.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,22 @@ class BrokerImage:
     inter_host: str = ""
     inter_port: int = -1
     """Where brokers reach it."""
+    endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Listener -> where its clients reach the broker."""
+
+    @property
+    def inter_address(self) -> tuple[str, int]:
+        """Where brokers reach it, as it says itself."""
+        return (self.inter_host, self.inter_port) if self.inter_port > 0 else (self.host, self.port)
+
+    def address_of(self, listener: str) -> tuple[str, int] | None:
+        """Where a client of that listener reaches it: an address of the same listener, and None where it has none.
+
+        "" is for who came by no listener. A broker that names no endpoints is older than they are, and has one address.
+        """
+        if not listener or not self.endpoints:
+            return self.host, self.port
+        return self.endpoints.get(listener)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +111,14 @@ def apply(image: ClusterImage, update: Any) -> set[str]:
     image.controller_id = update.controller_id
     image.brokers = {
         one.broker_id: BrokerImage(
-            one.broker_id, one.host, one.port, one.rack, one.incarnation, one.inter_host, one.inter_port
+            one.broker_id,
+            one.host,
+            one.port,
+            one.rack,
+            one.incarnation,
+            one.inter_host,
+            one.inter_port,
+            {each.listener: (each.host, each.port) for each in one.endpoints},
         )
         for one in update.brokers
     }

@@ -20,6 +20,8 @@ from typing import Final
 
 from klog.server.image import BrokerImage
 from klog.server.peer_probe import knock
+from klog.server.runtime import Identity
+from klog.server.ways import Ways
 
 FRESH_S: Final = 0.01
 """How long a result is shared. A client asks some milliseconds after its broker has died, at the earliest."""
@@ -49,7 +51,8 @@ class _Knocked:
 class Knocks:
     """See the module. ``lies_after_s``: the time-out of brokers' sessions."""
 
-    def __init__(self, own_id: int, lies_after_s: float) -> None:
+    def __init__(self, own_id: int, lies_after_s: float, identity: Identity | None = None) -> None:
+        self._identity = identity
         self._own_id = own_id
         self._lies_after_s = lies_after_s
         self._doors: dict[_Door, _Knocked] = {}
@@ -111,7 +114,9 @@ class Knocks:
 
     async def _go(self, one: BrokerImage, knocked: _Knocked) -> None:
         try:
-            knocked.opened = await knock(*_door(one)[:2])
+            ways = Ways() if self._identity is None else self._identity.ways
+            way = ways.to(one.endpoints, one.inter_address)
+            knocked.opened = await knock(way.host, way.port, way.security)
         finally:
             now_s = asyncio.get_running_loop().time()
             knocked.task = None
@@ -125,5 +130,4 @@ class Knocks:
 
 def _door(one: BrokerImage) -> _Door:
     """The address that brokers use."""
-    where = (one.inter_host, one.inter_port) if one.inter_port > 0 else (one.host, one.port)
-    return *where, one.incarnation
+    return *one.inter_address, one.incarnation

@@ -1,24 +1,44 @@
-"""The addresses where a broker listens, and those it advertises: for clients, and for brokers if theirs differ."""
+"""The addresses where a broker listens, and those it advertises."""
 
 from __future__ import annotations
 
 import logging
 import math
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from klog.config import BrokerConfig
+from klog.config.listeners import Listener
+from klog.config.setting import INT_MAX
+from klog.coordination.brokers import Endpoint
 from klog.errors import InvalidConfig
-from klog.net.connection import Limits, OnFrame
-from klog.net.server import Server
-from klog.server.descriptors import Descriptors
+from klog.host.descriptors import Descriptors
+from klog.host.memory import machine_memory_bytes
+from klog.net.admission import ConnectionLimits
+from klog.net.arrivals import SETTING as CREATION_RATE
+from klog.net.arrivals import ArrivalLimits
+from klog.net.connection import OnFrame
+from klog.net.server import Door, Server, plain_address
+from klog.net.shared import Limits
+from klog.security.rates import Windows
+from klog.server.seldom import Seldom
 
 log = logging.getLogger(__name__)
+
+UNFINISHED_BYTES_MAX: Final = "queued.max.request.bytes"
+MEMORY_SHARE: Final = 32
+UNFINISHED_BYTES: Final = (64 << 20, 1 << 30)
+"""At least and at most, of the memory for requests that have come in part and for answers that wait, each."""
+FULL_EVENTS_A_MINUTE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """``address`` is advertised to clients, ``inter_broker`` (``host:port``, "" for the same) to brokers.
+    """``endpoints`` are advertised to clients, each to those that came by its listener; ``address`` is the one for
+    clients and tools that know of a single one. ``inter_broker`` (``host:port``, "" for that one) is where brokers go.
 
     ``bind`` (``host:port``) is where brokers' probes go: the socket itself, also behind a load balancer (rule R6).
     """
@@ -26,34 +46,35 @@ class Listening:
     address: tuple[str, int]
     bind: str
     inter_broker: str
+    endpoints: tuple[Endpoint, ...]
 
     @classmethod
-    def begin(cls, config: BrokerConfig, server: Server) -> Listening:
+    def begin(cls, config: BrokerConfig, server: Server, door: Callable[[Listener], Door]) -> Listening:
         """Open the ports. PortInUse where one is taken."""
-        host, port = config.listener
-        bound = server.listen(host, port)
-        _warn_if_wide(host, bound)
-        bind = f"{host or '0.0.0.0'}:{bound}"
-        told_host, told_port = config.advertised
-        told, between = config.inter_advertised, config.inter_listener
-        if between is not None:
-            own_host, own_port = between
-            own_bound = server.listen(own_host, own_port)
-            _warn_if_wide(own_host, own_bound)
-            bind = f"{own_host or '0.0.0.0'}:{own_bound}"
-            told = told or (_reachable(own_host), own_bound)
-        return cls(
-            (told_host or _reachable(host), told_port or bound),
-            bind,
-            "" if told is None else f"{told[0]}:{told[1]}",
-        )
+        listeners = config.listeners
+        told: dict[str, Endpoint] = {}
+        bind = ""
+        for one in listeners.all:
+            bound = server.listen(one.host, one.port, door(one))
+            _warn_if_wide(one, bound)
+            told[one.name] = Endpoint(
+                one.name, one.protocol, one.told_host or _reachable(one.host), one.told_port or bound
+            )
+            if one is listeners.brokers:
+                bind = f"{one.host or '0.0.0.0'}:{bound}"
+        clients, brokers = told[listeners.clients.name], told[listeners.brokers.name]
+        between = "" if brokers is clients else f"{brokers.host}:{brokers.port}"
+        return cls((clients.host, clients.port), bind, between, tuple(told.values()))
 
 
-def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors) -> Server:
-    """A server with the limits that the settings and the machine give."""
+def server_of(
+    config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors, tell: Callable[..., None] | None = None
+) -> Server:
+    """A server with the limits that the settings and the machine give. ``tell`` records an event. Raises InvalidConfig.
+
+    Blocks where max.connections.per.ip.overrides has names of hosts.
+    """
     idle_max_ms = config.integer("connections.max.idle.ms")
-    unfinished_max = config.integer("queued.max.request.bytes")
-    told_max, possible_max = config.integer("max.connections"), descriptors.connections
     return Server(
         on_frame,
         limits=Limits(
@@ -63,15 +84,81 @@ def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors)
             receive_buffer_bytes=_if_given(config, "socket.receive.buffer.bytes"),
         ),
         idle_max_s=idle_max_ms / 1000 if idle_max_ms >= 0 else math.inf,
-        connections_per_ip_max=config.integer("max.connections.per.ip"),
-        connections_per_ip_overrides=_overrides(config["max.connections.per.ip.overrides"]),
+        connection_limits=connection_limits(config, descriptors),
+        arrival_limits=arrival_limits(config),
+        on_full=None if tell is None else FullListeners(tell).note,
         backlog=config.integer("socket.listen.backlog.size"),
-        unfinished_bytes_max=unfinished_max if unfinished_max >= 0 else math.inf,
-        connections_max=min(told_max, possible_max),
-        connections_max_from="max.connections"
-        if told_max < possible_max
-        else f"`ulimit -n` is {descriptors.limit}, and the logs need theirs",
+        unfinished_bytes_max=unfinished_bytes_max(config),
     )
+
+
+def http_host(config: BrokerConfig) -> str:
+    """Where the endpoints over HTTP listen."""
+    host = config["klog.http.host"]
+    return host if isinstance(host, str) else config.listener[0]
+
+
+def unfinished_bytes_max(config: BrokerConfig) -> float:
+    """``queued.max.request.bytes``; by the machine's memory unless given."""
+    given = config[UNFINISHED_BYTES_MAX]
+    if isinstance(given, int):
+        return given if given >= 0 else math.inf
+    least, most = UNFINISHED_BYTES
+    return min(max(machine_memory_bytes() // MEMORY_SHARE, least), most)
+
+
+def connection_limits(config: BrokerConfig, descriptors: Descriptors) -> ConnectionLimits:
+    """Raises InvalidConfig."""
+    told_max = config.integer("max.connections")
+    return ConnectionLimits(
+        min(told_max, descriptors.connections),
+        "max.connections"
+        if told_max < descriptors.connections
+        else f"`ulimit -n` is {descriptors.limit}, and the logs need theirs",
+        config.integer("max.connections.per.ip"),
+        _overrides(config["max.connections.per.ip.overrides"]),
+        _of_listeners(config, "max.connections"),
+        _listener_of_brokers(config),
+    )
+
+
+def arrival_limits(config: BrokerConfig) -> ArrivalLimits:
+    """By Kafka's settings."""
+    rate = config.integer(CREATION_RATE)
+    return ArrivalLimits(
+        Windows(config.integer("quota.window.num"), config.integer("quota.window.size.seconds")),
+        rate if rate < INT_MAX else None,
+        _of_listeners(config, CREATION_RATE),
+        _listener_of_brokers(config),
+    )
+
+
+def _of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
+    """What single listeners are given."""
+    return {
+        one.name: config.of_listener(one.name).integer(setting)
+        for one in config.listeners.all
+        if config.given_text(f"listener.name.{one.name.lower()}.{setting}") is not None
+    }
+
+
+def _listener_of_brokers(config: BrokerConfig) -> str | None:
+    """None where clients use it, too."""
+    listeners = config.listeners
+    return listeners.brokers.name if len(listeners.all) > 1 else None
+
+
+class FullListeners:
+    """Tells, as an event, which listener takes no more connections; not as often as clients can cause it."""
+
+    def __init__(self, tell: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._seldom = Seldom(FULL_EVENTS_A_MINUTE)
+
+    def note(self, listener: str, reason: str, connections: int, most_of: str) -> None:
+        if self._seldom.may(self._clock()):
+            self._tell("connections-full", listener=listener, reason=reason, connections=connections, most_of=most_of)
 
 
 def _if_given(config: BrokerConfig, name: str) -> int | None:
@@ -81,13 +168,22 @@ def _if_given(config: BrokerConfig, name: str) -> int | None:
 
 
 def _overrides(items: object) -> dict[str, int]:
-    """``127.0.0.1:200,10.0.0.1:5`` as a dict; InvalidConfig for anything else."""
-    found = {}
+    """``127.0.0.1:200,host:5`` by address; InvalidConfig for anything else, and for a host that is not known."""
+    found: dict[str, int] = {}
     for item in items if isinstance(items, tuple) else ():
         host, _, limit = item.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
         if not host or not limit.isdecimal():
             raise InvalidConfig(f"max.connections.per.ip.overrides: {item!r}; expected ADDRESS:NUMBER,...")
-        found[host] = int(limit)
+        try:
+            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise InvalidConfig(
+                f"max.connections.per.ip.overrides: {host!r} is neither an address nor a host that is known here:"
+                f" {error.strerror}"
+            ) from None
+        for *_, address in addresses:
+            found[plain_address(str(address[0]))] = int(limit)
     return found
 
 
@@ -96,10 +192,10 @@ def _reachable(host: str) -> str:
     return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
 
 
-def _warn_if_wide(host: str, port: int) -> None:
-    if host not in ("127.0.0.1", "localhost", "::1"):
+def _warn_if_wide(listener: Listener, port: int) -> None:
+    if not listener.has_sasl and not listener.has_tls and listener.host not in ("127.0.0.1", "localhost", "::1"):
         log.warning(
             "listening on %s:%d, not on this machine alone: every host that reaches it can read and write",
-            host or "0.0.0.0",
+            listener.host or "0.0.0.0",
             port,
         )

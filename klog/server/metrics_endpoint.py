@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from klog.metrics import Metric, readings
 from klog.net.http_server import HttpServer
 from klog.server.executors import Purpose
+from klog.server.listening import http_host
 from klog.server.metrics_table import METRICS, Measured
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ class MetricsEndpoint:
 
     @classmethod
     async def serve(cls, measured: Measured) -> MetricsEndpoint:
-        """Listen on the host of the broker's own listener, at ``metrics.port``."""
+        """Listen on the host for HTTP, at ``metrics.port``."""
         config = measured.runtime.config
-        host, port = config.listener[0], config.integer("metrics.port")
+        host, port = http_host(config), config.integer("metrics.port")
         endpoint = await measured.runtime.executors.run(Purpose.OTHER, cls.open, measured, host, port)
         log.info("metrics at http://%s/metrics", endpoint.address)
         return endpoint

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from klog.coordination.group_slots import SLOTS
 from klog.coordination.session import SessionState
-from klog.metrics import Metric, RequestMeter, Sample, one, times_of
+from klog.groups.phases import Phase
+from klog.metrics import Metric, RequestMeter, Sample, Throttled, one, times_of
 from klog.protocol.apis import api_name
-from klog.server.groups.phases import Phase
+from klog.server.connection_metrics import OF_SERVER
 
 if TYPE_CHECKING:
     import psutil
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from klog.net.server import Server
     from klog.replication.led_partition import LedPartition
     from klog.server.controller.controller import Controller
+    from klog.server.doors import Doors
     from klog.server.events import Events
     from klog.server.groups.coordinator import Coordinator
     from klog.server.image import ClusterImage, PartitionImage
@@ -62,11 +65,18 @@ class Measured:
     flusher: Flusher
     purgatory: Purgatory
     server: Server
+    doors: Doors
 
 
 Read = Callable[["Measured"], Iterable[Sample]]
 
 # --- What is read -----------------------------------------------------------------------------------------------------
+
+
+def _throttled(value: Callable[[Throttled], float]) -> Read:
+    return lambda measured: [
+        ((quota,), value(numbers)) for quota, numbers in measured.runtime.measures.throttled.items()
+    ]
 
 
 def _led(measured: Measured) -> list[LedPartition]:
@@ -196,6 +206,10 @@ def _summary(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric
     return Metric(name, "summary", labels, doc, read)
 
 
+def _of_server(metric: Metric[Server]) -> Metric[Measured]:
+    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda measured: metric.read(measured.server))
+
+
 def _traffic(name: str, field: str, doc: str) -> Metric[Measured]:
     """Kafka's two MBeans of one name: of all topics, without a label, and of each topic that was used."""
     return _counter(
@@ -237,6 +251,36 @@ def _table() -> tuple[Metric[Measured], ...]:
             one(lambda measured: measured.runtime.measures.replication_bytes_out),
         ),
         # --- requests
+        _counter(
+            "klog_requests_denied_total",
+            (),
+            "Requests, or parts of them, that were denied for lack of a permission.",
+            one(lambda measured: measured.runtime.measures.denied),
+        ),
+        _counter(
+            "klog_throttled_answers_total",
+            ("quota",),
+            "Answers that told a client to wait, and connections closed, beyond a quota; by the kind of quota.",
+            _throttled(attrgetter("answers")),
+        ),
+        _counter(
+            "klog_throttled_seconds_total",
+            ("quota",),
+            "Throttle time of all those together.",
+            _throttled(attrgetter("seconds")),
+        ),
+        _gauge(
+            "klog_quota_meters",
+            ("quota",),
+            "Users, client ids and addresses with a quota that this broker has seen lately.",
+            _throttled(lambda one: len(one.meters)),
+        ),
+        _counter(
+            "klog_quota_meters_dropped_total",
+            ("quota",),
+            "Users, client ids and addresses forgotten before their time, since too many came: they can take more.",
+            _throttled(lambda one: one.meters.cut_short),
+        ),
         _counter(
             "kafka_network_requestmetrics_requests_total",
             _REQUEST,
@@ -280,12 +324,7 @@ def _table() -> tuple[Metric[Measured], ...]:
             "Requests that wait: Produce with acks=all to be committed, Fetch for more bytes.",
             lambda measured: [(("Produce",), measured.purgatory.produces), (("Fetch",), measured.purgatory.fetches)],
         ),
-        _gauge(
-            "kafka_server_socketservermetrics_connection_count",
-            (),
-            "Connections of clients and of other brokers.",
-            one(lambda measured: len(measured.server.connections)),
-        ),
+        *map(_of_server, OF_SERVER),
         _counter(
             "klog_event_loop_cpu_seconds_total",
             (),
@@ -500,6 +539,19 @@ def _table() -> tuple[Metric[Measured], ...]:
             ("dir",),
             "1 while a log dir refuses appends because it is full.",
             _dirs(lambda where: int(where.is_full)),
+        ),
+        # --- who is there
+        _gauge(
+            "klog_certificate_days_left",
+            ("listener",),
+            "Days until the first of a listener's own certificates expires; negative once it has.",
+            lambda measured: [((name,), days) for name, days in measured.doors.days_left().items()],
+        ),
+        _counter(
+            "klog_connections_turned_away_total",
+            (),
+            "Connections closed for another protocol than the listener's, a failed handshake or login, or too many.",
+            one(lambda measured: measured.server.shared.strangers.count),
         ),
         # --- the broker
         _gauge(

@@ -1,4 +1,4 @@
-"""The operations a client may perform on a topic, a group and the cluster (KIP-430): all, as klog has no access lists.
+"""The operations a client may perform on a topic, a group and the cluster (KIP-430), where permissions are not checked.
 
 The number has the bits of all operations of the resource, as from a Kafka broker without an authorizer. It is in the
 answer only where the request asks for it; otherwise the answer has `NOT_ASKED`.

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from klog.config import BrokerConfig
+from klog.replication.batch_order import BatchOrder
 from klog.secret import Secret
+from klog.server.access import Access
+from klog.server.acl_keeper import AclKeeper
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
-from klog.server.batch_order import BatchOrder
 from klog.server.controller.controller import Controller
+from klog.server.credentials import UserCredentials
 from klog.server.departed import Departed
 from klog.server.dispatch import OpenRequests
 from klog.server.groups.coordinator import Coordinator
@@ -23,6 +26,7 @@ from klog.server.look_ups import LookUps
 from klog.server.metrics_table import Measured
 from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
+from klog.server.quota_keeper import QuotaKeeper
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.local_replicas import LocalReplicas
@@ -42,6 +46,7 @@ class Parts:
     identity: Identity
     lifecycle: Lifecycle
     secret: Secret
+    credentials: UserCredentials
     image: ClusterImage
     log_dirs: LogDirs
     partitions: LedPartitions
@@ -50,6 +55,10 @@ class Parts:
     deletions: Deletions
     look_ups: LookUps
     authority: Authority
+    access: Access | None
+    """None where everybody may do everything (authorizer.class.name)."""
+    acl_keeper: AclKeeper | None
+    quota_keeper: QuotaKeeper
     controller: Controller
     groups: Coordinator
     registry: BrokerRegistry

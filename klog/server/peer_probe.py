@@ -13,9 +13,12 @@ import struct
 from klog.coordination.brokers import Broker
 from klog.errors import CannotConnect
 from klog.net.channel import Channel
+from klog.net.secure_streams import open_streams
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES, Introduction
 from klog.secret import Secret
+from klog.security.client_security import OPEN, ClientSecurity
+from klog.security.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
 from klog.server.runtime import Identity
 
 CONNECT_WITHIN_S = 1.0
@@ -35,37 +38,48 @@ async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s:
 
     CannotConnect, which is a refusal only where its own address refuses; ClusterAuthorizationFailed.
     """
+    way = identity.ways.to_broker(there)
     try:
         return await Channel.connect(
-            *there.inter_address,
+            way.host,
+            way.port,
             connect_timeout_s=CONNECT_WITHIN_S,
             timeout_s=timeout_s,
             client_id=identity.client_id,
             introduction=introduction(identity.broker_id, secret, there.broker_id),
+            security=way.security,
         )
+    except (SaslAuthenticationFailed, UnsupportedSaslMechanism) as error:
+        raise CannotConnect(error.message) from None  # it is alive, and does not let this broker in
     except CannotConnect as error:
-        if there.probe_address == there.inter_address:
+        if there.probe_address == (way.host, way.port):
             raise
-        await probe(there, timeout_s=timeout_s, client_id=identity.client_id)
+        await probe(there, identity, timeout_s=timeout_s)
         raise CannotConnect(error.message) from None  # it is alive, but not reachable at its address for brokers
 
 
-async def probe(there: Broker, *, timeout_s: float, client_id: str) -> None:
+async def probe(there: Broker, identity: Identity, *, timeout_s: float) -> None:
     """Return when a process answers where the broker listens. CannotConnect."""
     channel = await Channel.connect(
-        *there.probe_address, connect_timeout_s=CONNECT_WITHIN_S, timeout_s=timeout_s, client_id=client_id
+        *there.probe_address,
+        connect_timeout_s=CONNECT_WITHIN_S,
+        timeout_s=timeout_s,
+        client_id=identity.client_id,
+        security=identity.ways.to_socket(there),
+        server_name=there.inter_address[0],
     )
     await channel.close()
 
 
-async def knock(host: str, port: int) -> bool | None:
+async def knock(host: str, port: int, security: ClientSecurity = OPEN, *, name: str | None = None) -> bool | None:
     """Whether a process answers there: the host of one that ended refuses at once. None (unknown) for one that hangs.
 
+    ``security``: of the listener there; a login is not needed. ``name``: the host in its certificate, if not ``host``.
     A process that is ending accepts connections for a moment and answers none: the probe repeats until it is refused.
     """
     try:
         async with asyncio.timeout(KNOCK_WITHIN_S):
-            while not await _answers(host, port):  # noqa: ASYNC110  (no event would be set)
+            while not await _answers(host, port, security, name):  # noqa: ASYNC110  (no event would be set)
                 await asyncio.sleep(AGAIN_S)
             return True
     except ConnectionRefusedError:
@@ -74,9 +88,12 @@ async def knock(host: str, port: int) -> bool | None:
         return None
 
 
-async def _answers(host: str, port: int) -> bool:
+async def _answers(host: str, port: int, security: ClientSecurity, name: str | None) -> bool:
     """Whether ApiVersions is answered; False where the connection ends instead. ConnectionRefusedError."""
-    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        reader, writer = await open_streams(host, port, security, server_name=name, logs_in=False)
+    except ConnectionResetError:
+        return False
     try:
         writer.write(_API_VERSIONS)
         return bool(await reader.read(1))

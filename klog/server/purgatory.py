@@ -24,8 +24,8 @@ from klog.net.connection import Connection, Reply
 from klog.protocol import produce
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer
+from klog.replication.batch_order import BatchId, BatchOrder
 from klog.replication.led_partition import LedPartition
-from klog.server.batch_order import BatchId, BatchOrder
 
 SWEEP_EVERY_S = 0.1
 

@@ -93,6 +93,8 @@ class Entry:
                 timeout_s=ANSWER_WITHIN_S,
                 client_id=identity.client_id,
                 introduction=introduction(identity.broker_id, self._secret, identity.broker_id),
+                security=identity.ways.to_socket(held.broker),
+                server_name=held.broker.inter_address[0],
             )
         except ClusterAuthorizationFailed:
             return True  # another broker listens there now, or one of another cluster

@@ -19,6 +19,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.metrics import Measures
 from klog.server.executors import Executors
+from klog.server.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class Identity:
         self.broker_id = broker_id
         self.client_id = f"{CLIENT_ID_PREFIX}{broker_id}"
         """The client id under which the broker sends requests to other brokers."""
+        self.ways = Ways()
+        """How it connects to other brokers."""
         self.started_at_ms = time.time_ns() // 1_000_000
         self.registration: Registration | None = None
         self.fenced: KlogError | None = None

@@ -10,6 +10,7 @@ import logging
 from klog.net.http_server import HttpServer
 from klog.schemas.http import HttpRegistry
 from klog.server.executors import Purpose
+from klog.server.listening import http_host
 from klog.server.runtime import Runtime
 from klog.server.schema_registry import BrokerRegistry
 
@@ -24,8 +25,8 @@ class SchemaEndpoint:
 
     @classmethod
     async def serve(cls, runtime: Runtime, registry: BrokerRegistry) -> SchemaEndpoint:
-        """Listen on the host of the broker's own listener. Raises PortInUse, HostError."""
-        host, port = runtime.config.listener[0], runtime.config.integer("schema.registry.port")
+        """Listen on the host for HTTP. Raises PortInUse, HostError."""
+        host, port = http_host(runtime.config), runtime.config.integer("schema.registry.port")
         application = HttpRegistry(registry.verbs)
 
         def listen() -> HttpServer:

@@ -7,7 +7,8 @@ Python objects: an Arrow array is laid over the run so that its elements are, in
 every second one copies the values together.
 
 Limits: CRCs are checked, a run of batches that lies raises CorruptBatch, and what is decompressed is cut into Arrow
-batches of about ``batch_bytes``, so that one run costs at most that and one batch of the log.
+batches of about ``batch_bytes``, and of `ROWS_AT_ONCE` records, so that one run costs at most that and one batch of
+the log.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from klog.client.raw_fetch import Range
 from klog.errors import CorruptBatch
+from klog.export.message_columns import SCHEMA
 from klog.record.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -33,23 +35,11 @@ from klog.record.batch import (
     walk,
 )
 from klog.record.codec import CODEC_MASK
-from klog.record.records import VARINT_BYTES_MAX, VARLONG_BYTES_MAX, read_varint, records_bytes
+from klog.record.records import HEADERS_MAX, VARINT_BYTES_MAX, VARLONG_BYTES_MAX, read_varint, records_bytes
 from klog.spark.options import BATCH_BYTES
 
-SCHEMA: Final = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
-"""As Spark wants it, to the letter: it compares names, order and types with the source's schema."""
-
+ROWS_AT_ONCE: Final = 250_000
+"""Each takes some 300 bytes while its fields are read. A batch of a few KB may hold tens of millions."""
 SCALAR_BELOW: Final = 8
 """So few records are read one by one: less than this and a round of numpy calls costs more."""
 ALIKE_MIN: Final = 16
@@ -141,14 +131,38 @@ def decode(
             part = view[position + HEADER_BYTES : position + length + LENGTH_PREFIX_BYTES]
         if not part and not header.count:
             continue  # what Kafka's compaction leaves of a batch without records
-        if headers and size + len(part) > batch_bytes:
+        if headers and (size + len(part) > batch_bytes or header.count > ROWS_AT_ONCE):
             yield from _decode(parts, headers, wanted, columns)
             parts, headers, size = [], [], 0
+        if header.count > ROWS_AT_ONCE:
+            for piece in _pieces(part, header):
+                yield from _decode([piece.data], [piece.header], wanted, columns)
+            continue
         parts.append(part)
         headers.append(header)
         size += len(part)
     if headers:
         yield from _decode(parts, headers, wanted, columns)
+
+
+class _Piece(NamedTuple):
+    """Some of a batch's records, as if they were all of it."""
+
+    data: Bytes
+    header: BatchHeader
+
+
+def _pieces(part: Bytes, header: BatchHeader) -> Iterator[_Piece]:
+    """A batch's records, so many at a time. `_decode` finds their errors."""
+    data, at, left = bytes(part), 0, header.count
+    while left > ROWS_AT_ONCE:
+        try:
+            end = _one_by_one(data, at, ROWS_AT_ONCE, lambda _: None)
+        except IndexError:
+            raise CorruptBatch(f"the batch at {header.base_offset} ends before its last records") from None
+        yield _Piece(data[at:end], header._replace(count=ROWS_AT_ONCE))
+        at, left = end, left - ROWS_AT_ONCE
+    yield _Piece(data[at:], header._replace(count=left))
 
 
 def _decode(
@@ -200,6 +214,8 @@ def _fields(data: bytes, parts: Sequence[Bytes], headers: Sequence[BatchHeader])
         np.where(header_counts == 0, at == ends, (header_counts > 0) & (2 * header_counts <= ends - at)),
         "the number of a record's headers",
     )
+    if (most := int(header_counts.max(initial=0))) > HEADERS_MAX:
+        raise CorruptBatch(f"a record has {most} headers; at most {HEADERS_MAX} are read")
 
     def each(of_batches: Ints) -> Ints:
         return np.repeat(of_batches, counts)

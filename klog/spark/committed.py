@@ -6,6 +6,7 @@ manifests (object stores), what runs have written and never committed lies in ``
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from klog.errors import NoSuchThing
@@ -30,22 +31,49 @@ def read_export(spark: Any, root: str | Store) -> Any:
 
     place = ExportRoot(root)
     format_ = place.existing_identity().format
-    files = []
+    files: list[str] = []
+    decode, has_grown = None, False
     for batch in place.batches():
         manifest, _ = place.manifest(batch)
+        has_grown |= bool(files) and manifest.decode != decode
+        decode = manifest.decode
         for file in manifest.files:
             if not any(part.startswith("_") for part in file.path.split("/")):
                 files.append(place.store.location(place.file_path(manifest, file.path)))
     if not files:
         raise NoSuchThing(f"{place}: nothing was committed here yet")
     reader = spark.read.option("basePath", place.store.location("data"))
+    if decode is not None and (decode.get("flat") or has_grown):
+        reader = _as_last_written(reader, format_, decode)
     if format_ == "avro":
         frame = _avro(reader, files)
     else:
         frame = reader.format(format_).load(files)
-    # batch=0000000042-<run> is a text to Spark; the number is what both ways of committing have.
-    number = sql.regexp_extract(sql.col("batch").cast("string"), r"^(\d+)", 1).cast("bigint")
+    # batch=0000000042-<run> is a text to Spark; the number is what all ways of committing have.
+    source = (
+        sql.col("_metadata.file_path")
+        if place.table
+        else sql.concat(sql.lit("/data/"), sql.col("batch").cast("string"))
+    )
+    number = sql.regexp_extract(source, r".*/data/(\d+)", 1).cast("bigint")
     return frame.withColumn("batch", number)
+
+
+def _as_last_written(reader: Any, format_: str, decode: dict[str, Any]) -> Any:
+    """With the columns of the last batch, which has those of all before: Spark would take whichever file it opens."""
+    from klog.export.message_columns import SCHEMA
+    from klog.schemas.decoding.decoder import Decoding
+
+    columns = Decoding.from_json(decode).typed_schema(SCHEMA)
+    if format_ == "avro":
+        from klog.export.files.avro_encoding import avro_schema
+
+        return reader.option("avroSchema", json.dumps(avro_schema(columns)))
+    if format_ == "json":
+        return reader  # Spark looks at all lines
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return reader.schema(from_arrow_schema(columns))
 
 
 def _avro(reader: Any, files: list[str]) -> Any:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from klog import errors
 from klog.client.raw_fetch import RawCluster
-from klog.errors import KlogError, StorageError, UsageError
+from klog.errors import StorageError, UsageError
 from klog.export import run as export_run
 from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 from klog.export.root import STAGING_TTL_S
 from klog.export.rows import ExportedRange
 from klog.export.stores.opening import open_store
+from klog.export.stores.store import Store
 from klog.spark.running import hadoop, jvm
-from klog.spark.running.session import SparkTarget
+from klog.spark.running.target import SparkTarget
+from klog.spark.short_errors import klog_errors, translated
 
 JVM_ENDS_S = 2.0
-"""How long a JVM that does not answer any more may take to be gone."""
-
-_PYTHON_ERROR = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
-_KLOG_ERROR = re.compile(r"klog\.errors\.(\w+): (.*)")
+"""How long a JVM that no longer answers may take to be gone."""
 
 hadoop.register_stores()
 
@@ -36,10 +33,12 @@ class Decode(NamedTuple):
     reader: str | None = None
     keep: bool = False
 
-    def plan(self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None) -> dict[str, Any]:
+    def plan(
+        self, cluster: RawCluster, topics: Sequence[str], known: dict[str, Any] | None, flat: bool = False
+    ) -> dict[str, Any]:
         from klog.spark.decoding import plan_decoding
 
-        return plan_decoding(cluster, topics, self.asked, reader=self.reader, keep=self.keep, known=known)
+        return plan_decoding(cluster, topics, self.asked, reader=self.reader, keep=self.keep, known=known, flat=flat)
 
 
 def run_export(
@@ -51,6 +50,7 @@ def run_export(
     format: str | None = None,
     partition_by: str | None = None,
     decode: Decode | None = None,
+    table: export_run.TableChoice | None = None,
     max_file_bytes: int | None = None,
     checksum: bool = False,
     max_messages: int | None = None,
@@ -76,19 +76,22 @@ def run_export(
     jvm.forget_dead()  # a store may live in it too
     hadoop.use_settings(where.settings)
     store = open_store(root, unsafe_single_writer=unsafe_single_writer)
-    if writer is None:
-        writer = "direct" if store.opens_anywhere else "spark"
-    elif writer == "direct" and not store.opens_anywhere:
-        raise UsageError(f"--writer direct: tasks cannot write to {root} themselves", hint="leave it out")
+    name = _writer_for(store, writer)
+    if name == "spark":
+        from klog.spark.frames import check_division
+
+        check_division(partition_by)
+    chosen = WRITERS[name](where)
     return export_run.run(
         bootstrap,
         topics,
         store,
-        WRITERS[writer](where) if on_progress is None else _watched(WRITERS[writer](where), on_progress),
+        chosen if on_progress is None else _watched(chosen, on_progress),
         from_range=from_range,
         format=format,
         partition_by=partition_by,
         decode=None if decode is None else decode.plan,
+        table=table,
         max_file_bytes=max_file_bytes,
         checksum=checksum,
         max_messages=max_messages,
@@ -100,19 +103,35 @@ def run_export(
     )
 
 
+def warm_up(root: str, where: SparkTarget, writer: str | None = None, *, unsafe_single_writer: bool = False) -> None:
+    """Start what `run_export` with these arguments would start at its first message. Blocks."""
+    store = open_store(root, unsafe_single_writer=unsafe_single_writer)
+    WRITERS[_writer_for(store, writer)](where).ready(None)
+
+
+def _writer_for(store: Store, asked: str | None) -> str:
+    """Its name among WRITERS. UsageError if the one that was asked for cannot write there."""
+    if asked is None:
+        return "direct" if store.opens_anywhere else "spark"
+    if asked == "direct" and not store.opens_anywhere:
+        raise UsageError(f"--writer direct: tasks cannot write to {store.url} themselves", hint="leave it out")
+    return asked
+
+
 def _watched(writer: BatchWriter, show: Callable[[str], None]) -> BatchWriter:
     from klog.export.progress import WatchedWriter
     from klog.spark.running.tracking import fraction_done
 
-    return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "_session", None)), show)
+    return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "spark", None)), show)
 
 
 class DirectWriter:
-    """A Spark job whose tasks write the files. The session is started at the first write and left running."""
+    """A Spark job whose tasks write the files. Spark is started at the first write and left running."""
 
     def __init__(self, where: SparkTarget | None = None) -> None:
         self._where = where or SparkTarget()
-        self._session: Any = None
+        self.spark: Any = None
+        """The context, or the session on a Connect server, once it is there."""
 
     @property
     def engine(self) -> str:
@@ -122,21 +141,18 @@ class DirectWriter:
         return f"spark {pyspark.__version__}, pyarrow {pyarrow.__version__}"
 
     def ready(self, decode: dict[str, Any] | None) -> None:
-        """Start the session. Errors of `SparkTarget.session`."""
-        with _translating():
-            self._session = self._session or self._where.session()
+        """Start Spark. Errors of `SparkTarget.context` and `SparkTarget.session`."""
+        with translating():
+            self.spark = self.spark or (self._where.context() if self._where.has_context else self._where.session())
 
     def write(self, job: WriteJob) -> WriteResult:
         """Raises what a task raised, in klog's words, or StorageError with Spark's."""
-        from klog.spark.files import KlogFiles, combine_results, options_of
+        from klog.spark.files import combine_results
 
         target = replace(job, folder=job.attempts) if job.attempts else job
         try:
             self.ready(job.decode)
-            with _translating():
-                self._session.dataSource.register(KlogFiles)
-                reader = self._session.read.format(KlogFiles.name()).options(**options_of(target))
-                rows = reader.load().collect()
+            done = self._by_tasks(target) if self._where.has_context else self._by_query(target)
             if job.attempts:
                 # From here on an attempt that another was quicker than writes to a folder that has another name.
                 job.store.remove(job.folder)
@@ -145,11 +161,29 @@ class DirectWriter:
         finally:
             if job.attempts:
                 job.store.remove(job.attempts)
-        files, written = combine_results([json.loads(row.done) for row in rows])
+        files, written = combine_results([json.loads(one) for one in done])
         for stored in job.store.walk(job.folder):
             if stored.path.removeprefix(f"{job.folder}/") not in files:
                 job.store.remove(stored.path)
         return written
+
+    def _by_tasks(self, job: WriteJob) -> list[str]:
+        from klog.spark.files import file_tasks
+
+        tasks = file_tasks(job)
+        partitions = tasks.partitions()
+        if not partitions:
+            return []
+        with translating():
+            return list(self.spark.parallelize(partitions, len(partitions)).map(tasks.write).collect())
+
+    def _by_query(self, job: WriteJob) -> list[str]:
+        from klog.spark.files import KlogFiles, options_of
+
+        with translating():
+            self.spark.dataSource.register(KlogFiles)
+            rows = self.spark.read.format(KlogFiles.name()).options(**options_of(job)).load().collect()
+            return [row.done for row in rows]
 
 
 class SparkWriter:
@@ -157,7 +191,8 @@ class SparkWriter:
 
     def __init__(self, where: SparkTarget | None = None) -> None:
         self._where = where or SparkTarget()
-        self._session: Any = None
+        self.spark: Any = None
+        """The session, once it is there."""
 
     @property
     def engine(self) -> str:
@@ -169,8 +204,8 @@ class SparkWriter:
         """As `DirectWriter.ready`; UsageError where it is to decode."""
         if decode is not None:
             raise UsageError("Spark's own writers cannot decode", hint="--writer direct")
-        with _translating():
-            self._session = self._session or self._where.session()
+        with translating():
+            self.spark = self.spark or self._where.session()
 
     def write(self, job: WriteJob) -> WriteResult:
         """As `DirectWriter.write`."""
@@ -178,8 +213,8 @@ class SparkWriter:
         from klog.spark.frames import write_frame
 
         self.ready(job.decode)
-        with _translating():
-            frame = self._session.read.format("klog").options(**source_options(job)).load()
+        with translating():
+            frame = self.spark.read.format("klog").options(**source_options(job)).load()
             write_frame(frame, job)
         for stored in job.store.walk(job.folder):
             if stored.path.rpartition("/")[2].startswith(("_", ".")):
@@ -192,29 +227,17 @@ WRITERS: dict[str, Callable[[SparkTarget | None], BatchWriter]] = {"direct": Dir
 
 
 @contextmanager
-def _translating() -> Iterator[None]:
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException
+def translating() -> Iterator[None]:
+    """As `klog_errors`, and says what has ended a JVM that no longer answers."""
+    from py4j.protocol import Py4JError
 
     try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise _translated(str(error)) from error
+        with klog_errors():
+            yield
     except (Py4JError, OSError, EOFError) as error:  # no answer
         ended = jvm.ending(JVM_ENDS_S)
         if ended is not None:
             raise StorageError(f"Spark's JVM {ended}") from error
         if not isinstance(error, Py4JError):
             raise
-        raise _translated(str(error)) from error
-
-
-def _translated(text: str) -> KlogError:
-    """The error of klog's that a task's traceback ends with; else another's of Python, or Spark's first line."""
-    found = _KLOG_ERROR.findall(text)
-    for name, message in reversed(found):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, KlogError):
-            return kind(message)
-    said = _PYTHON_ERROR.findall(text.partition("Traceback (most recent call last)")[2].partition("\tat ")[0])
-    return StorageError(f"Spark failed: {said[-1] if said else text.strip().splitlines()[0]}")
+        raise translated(str(error)) from error

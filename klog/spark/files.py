@@ -5,6 +5,9 @@ every row into its own form first), so only the scheduling and the retries are S
 files with names of its own, and what it says about them is its only row; Spark returns the rows of the attempts that
 counted. Every other file is what an attempt left that failed, or that another was quicker than.
 
+There are two ways to the tasks. Where there is a Spark context, this process plans and the context runs the tasks, and
+no query is planned: `FileTasks.write`. A Connect server takes queries alone, so there the same is a data source.
+
 Limits: the tasks reach the store as the driver does. Other stores want Spark's own writers.
 """
 
@@ -19,10 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
+from klog.client.servers import properties_of
 from klog.export.batch_writer import UNDECODABLE, FileLayout, WriteJob, WriteResult
 from klog.export.stores.store import Store
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
+from klog.spark.short_errors import short_errors
 from klog.spark.source import KlogReader, TaskPartition
 from klog.spark.tasks import TaskReader
 
@@ -46,13 +51,20 @@ class KlogFiles(DataSource):  # type: ignore[misc]  # pyspark is not typed here
 
 def source_options(job: WriteJob) -> dict[str, str]:
     """What ``format("klog")`` reads for this job."""
-    return {"bootstrap.servers": job.bootstrap, "ranges": json.dumps(job.ranges), "includeHeaders": "true"}
+    connecting = {f"kafka.{name}": value for name, value in properties_of(job.bootstrap).items()}
+    return {**connecting, "ranges": json.dumps(job.ranges), "includeHeaders": "true"}
 
 
 def options_of(job: WriteJob) -> dict[str, str]:
     """What a job is for Spark, whose options are texts."""
     packed = pickle.dumps((job.store, job.folder, job.layout, job.decode, job.checksum))
     return {**source_options(job), "job": base64.b64encode(packed).decode()}
+
+
+def file_tasks(job: WriteJob) -> FileTasks:
+    """The tasks of a job, to be planned here and run elsewhere."""
+    options = options_of(job)
+    return FileTasks(SourceOptions.parse(source_options(job)), options["job"])
 
 
 class FileTasks(KlogReader):
@@ -65,21 +77,23 @@ class FileTasks(KlogReader):
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        if not isinstance(partition, TaskPartition):
-            return
+        if isinstance(partition, TaskPartition):
+            yield pa.RecordBatch.from_pydict({"done": [self.write(partition)]})
+
+    @short_errors()
+    def write(self, partition: TaskPartition) -> str:
+        """Write the files of one task; what it has done, as JSON for `combine_results`."""
         store, folder, layout, decode, checksum = pickle.loads(base64.b64decode(self.job))
         name = f"part-{partition.number:05d}-{uuid.uuid4()}"
         batches = TaskReader(self.options).read(partition)  # as they lie in the log: without headers an empty list
-        done = write(batches, store, folder, layout, name, self._decoder(decode), checksum=checksum)
-        yield pa.RecordBatch.from_pydict({"done": [json.dumps(done)]})
+        return json.dumps(write(batches, store, folder, layout, name, self._decoder(decode), checksum=checksum))
 
     def _decoder(self, decode: dict[str, Any] | None) -> Any:
         if decode is None:
             return None
-        from klog.schemas.decoding.decoder import Decoder, Decoding
-        from klog.spark.decoding import schemas_at
+        from klog.spark.decoding import decoder_of
 
-        return Decoder(Decoding.from_json(decode), schemas_at(self.options.bootstrap))
+        return decoder_of(decode, self.options.bootstrap)
 
 
 def write(
@@ -120,8 +134,14 @@ def write(
         "files": files,
         "checksums": [[*one, value] for one, value in sums.items()] if checksum else None,
         "schema_ids": [*schema_ids],
-        "left_out": [] if decoder is None else [[id_, decoder.left_out.get(id_, [])] for id_ in schema_ids],
+        "met": [] if decoder is None else [*decoder.met],
+        "left_out": [] if decoder is None else _left_out(decoder, schema_ids),
     }
+
+
+def _left_out(decoder: Any, schema_ids: set[int]) -> list[tuple[int, list[str]]]:
+    """Of the messages that have rows; those of JSON have no schema's id."""
+    return [(id_, paths) for id_, paths in decoder.left_out.items() if paths and (id_ < 0 or id_ in schema_ids)]
 
 
 def combine_results(done: list[dict[str, Any]]) -> tuple[set[str], WriteResult]:
@@ -133,5 +153,8 @@ def combine_results(done: list[dict[str, Any]]) -> tuple[set[str], WriteResult]:
         if one["checksums"] is not None:
             add(sums, {TopicPartition(topic, partition): value for topic, partition, value in one["checksums"]})
     files = {path for one in done for path, _ in one["files"]}
-    left_out = {id_: tuple(paths) for one in done for id_, paths in one["left_out"] if paths}
-    return files, WriteResult(sums or None, frozenset(id_ for one in done for id_ in one["schema_ids"]), left_out)
+    left_out: dict[int, dict[str, None]] = {}
+    for id_, paths in (pair for one in done for pair in one["left_out"]):
+        left_out.setdefault(id_, {}).update(dict.fromkeys(paths))
+    ids, met = (frozenset(id_ for one in done for id_ in one[name]) for name in ("schema_ids", "met"))
+    return files, WriteResult(sums or None, ids, {id_: tuple(paths) for id_, paths in left_out.items()}, met)

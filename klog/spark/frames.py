@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from klog.errors import UsageError
 from klog.export.batch_writer import FileLayout, WriteJob
 from klog.export.files.json_values import DAY_MAX, DAY_MIN
 from klog.export.files.orc import TIMESTAMP_US_MAX
+from klog.export.partitioning import TIMES
 
 AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 """The name needs a package that Spark's wheel does not have; the class is in Spark all the same."""
@@ -39,7 +41,7 @@ def write_frame(frame: Any, job: WriteJob) -> None:
     if records is not None:
         writer = writer.option("maxRecordsPerFile", str(records))
     location = job.store.location(job.folder)
-    with _settings(frame.sparkSession):
+    with readable_times(frame.sparkSession):
         _save(writer, layout, location)
 
 
@@ -64,7 +66,7 @@ def _save(writer: Any, layout: FileLayout, location: str) -> None:
 
 
 @contextmanager
-def _settings(session: Any) -> Iterator[None]:
+def readable_times(session: Any) -> Iterator[None]:
     """Times in Parquet as everybody reads them, also where a session was started for older readers."""
     name = "spark.sql.parquet.outputTimestampType"
     before = session.conf.get(name)
@@ -83,10 +85,17 @@ def _records_a_file(job: WriteJob) -> int | None:
     return max(1, job.layout.max_file_bytes * job.messages // log_bytes)
 
 
+def check_division(partition_by: str | None) -> None:
+    """UsageError where Spark's own writers cannot divide rows like that."""
+    if partition_by not in (None, *TIMES):
+        raise UsageError("Spark's own writers divide by time alone", hint="--writer direct")
+
+
 def _with_folders(frame: Any, layout: FileLayout) -> tuple[Any, list[str]]:
     """With the columns that become folders. By arithmetic: a session's time zone must not matter."""
     from pyspark.sql import functions as sql
 
+    check_division(layout.partition_by)
     if layout.partition_by is None:
         return frame, []
     micros = sql.unix_micros("timestamp")

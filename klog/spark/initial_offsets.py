@@ -46,7 +46,10 @@ class InitialOffsets:
 
     @cached_property
     def _store(self) -> Store:
-        return _opened(self._location)
+        try:
+            return open_folder(self._location)
+        except KlogError as error:
+            raise UsageError(f'option "stateLocation": {error.message}', hint=error.hint) from None
 
     def read_or_create(self, cluster_id: str | None, resolve: Callable[[], StreamOffsets]) -> StreamOffsets:
         """What is kept; where nothing is, what ``resolve`` says, durably kept before this returns.
@@ -97,14 +100,12 @@ class InitialOffsets:
         return StreamOffsets.from_json(value, self._file)
 
 
-def _opened(location: str) -> Store:
+def open_folder(location: str) -> Store:
+    """A folder of a query's: a path of this machine, or a URL. Errors of `open_store`."""
     match = SCHEME.fullmatch(location)
     if match is None:
         return LocalStore(Path(location).expanduser().absolute())
     if match[1].lower() == "file":
         folder = unquote(re.sub(r"^//[^/]*", "", match[2]) if match[2].startswith("//") else match[2])
         return LocalStore(Path(folder).absolute())
-    try:
-        return open_store(location)
-    except KlogError as error:
-        raise UsageError(f'option "stateLocation": {error.message}', hint=error.hint) from None
+    return open_store(location)

@@ -1,8 +1,10 @@
 """Regular expressions as Java writes them, which ``subscribePattern`` is in Spark's connector, for Python's `re`.
 
 Most of both languages is the same. What Python lacks is rewritten: properties (``\\p{Lower}``), classes within classes
-and their intersections (``[a-z&&[^aeiou]]``), quotations (``\\Q...\\E``), Java's way of naming groups. All names of
-topics are made of 65 characters, so a property or a class is written out as those of the 65 that it has.
+and their intersections (``[a-z&&[^aeiou]]``), quotations (``\\Q...\\E``), Java's way of naming groups, flags in the
+middle (``a(?i)b``). All names of topics are made of 65 characters, so a property or a class is written out as those of
+the 65 that it has. The few things that Java takes and this does not (a repeated ``^``, a group named before it is
+there, classes of classes with ``^`` under ``(?i)``, comments) are errors: a pattern never means something else here.
 """
 
 from __future__ import annotations
@@ -62,16 +64,40 @@ _SHORT: Final = {
     "v": frozenset[str](),
 }
 """``\\d`` and its like, within classes."""
-_OF_JAVA: Final = re.compile(r"\[|&&|\\[pPQhHvVx]")
+_OF_JAVA: Final = re.compile(r"\[|&&|\\[pPQhHvVxce]|\\[dDwWsS]-[^\]]")
 """What makes a class one that Python has no words for, or other ones."""
 _PROPERTY: Final = re.compile(r"\{([^{}]*)\}|([A-Z])")
 _CODE: Final = re.compile(r"x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|0([0-7]{1,3})")
+_FLAGS_OF_GROUP: Final = re.compile(r"(?P<on>[a-zA-Z]*)(?:-(?P<off>[a-zA-Z]*))?:")
+_FLAGS: Final = re.compile(r"\(\?(?P<on>[idmsuxU]*)(?:-(?P<off>[idmsuxU]*))?\)")
+_HEAD: Final = re.compile(r"<(?P<name>[A-Za-z][A-Za-z0-9]*)>|<[=!]|[=!>]|[idmsuxU]*(?:-[idmsuxU]*)?:")
+_TIMES: Final = re.compile(r"\{\d+(?:,\d*)?\}")
+_ANY_CASE: Final = re.compile(r"\(\?[a-zA-Z]*i")
+_COMMENTS: Final = re.compile(r"\(\?[a-zA-Z]*x")
+_OF_PYTHON: Final = "imsx"
+"""Flags that mean something for names of topics: lines end in none of them, and all their characters are ASCII."""
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _NEVER: Final = r"[^\s\S]"
+_ANY: Final = r"[\s\S]"
+_ESCAPES: Final = {
+    "h": _NEVER,
+    "H": _ANY,
+    "v": _NEVER,
+    "V": _ANY,
+    "R": _NEVER,
+    "X": _ANY,
+    "e": _NEVER,
+    "G": r"\A",
+    "z": r"\Z",
+    "Z": r"\Z",
+}
+"""Of Java alone, or other ones in Python, as they are for names of topics."""
 
 
 def compiled(text: str) -> re.Pattern[str]:
     """The pattern, to be matched with whole names of topics. `re.error` for what neither language knows."""
+    if "#" in text and _COMMENTS.search(text):
+        raise re.error("a pattern with (?x) and # in it is not read here", text, text.index("#"))
     return re.compile(_Translation(text).all())
 
 
@@ -83,10 +109,29 @@ class _Translation:
         self._at = 0
 
     def all(self) -> str:
-        found = []
-        while self._at < len(self._text):
-            found.append(self._next())
-        return "".join(found)
+        found = self._body()
+        while self._takes(")"):  # one too many, which `re` says best
+            found += ")" + self._body()
+        return found
+
+    def _body(self) -> str:
+        """What a group holds, or the whole text. A flag counts from where it stands to the end of its group.
+
+        Python has flags in a group's head alone: a group of its own begins there, and ends and begins again at each
+        ``|``, which would otherwise divide less than it does.
+        """
+        found: list[str] = []
+        heads: list[str] = []
+        while self._at < len(self._text) and self._peek() != ")":
+            if self._takes("|"):
+                found.append(")" * len(heads) + "|" + "".join(heads))
+            elif match := _FLAGS.match(self._text, self._at):
+                self._at = match.end()
+                heads.append(_head(match))
+                found.append(heads[-1])
+            else:
+                found.append(self._next())
+        return "".join(found) + ")" * len(heads)
 
     def _next(self) -> str:
         if self._takes("\\"):
@@ -96,11 +141,38 @@ class _Translation:
             chars = self._class()
             written = self._text[began : self._at]
             # As it stands where Python reads it alike: what (?i) means for a class depends on how it is written.
-            return _written(chars) if _OF_JAVA.search(written, 1) else written
-        if self._text.startswith("(?<", self._at) and self._text[self._at + 3 : self._at + 4] not in ("=", "!"):
-            self._at += 3
-            return "(?P<"
+            if not _OF_JAVA.search(written, 1):
+                return written
+            if "^" in written and _ANY_CASE.search(self._text):
+                raise re.error("(?i) and a class of classes with ^ do not go together here", self._text, began)
+            return _written(chars)
+        if self._takes("("):
+            return self._group()
+        if self._peek() == "{":
+            match = _TIMES.match(self._text, self._at)
+            if match is None:
+                raise re.error("not a number of repetitions; a brace itself is \\{", self._text, self._at)
+            self._at = match.end()
+            return match[0]
         return self._one()
+
+    def _group(self) -> str:
+        """A group, behind its first parenthesis, and the walk behind its last."""
+        began = self._at - 1
+        head = "("
+        if self._takes("?"):
+            match = _HEAD.match(self._text, self._at)
+            if match is None:
+                raise re.error("unknown group", self._text, began)
+            self._at = match.end()
+            flags = _FLAGS_OF_GROUP.fullmatch(match[0])
+            head = _head(flags) if flags else "(?" + match[0]
+            if match["name"]:
+                head = f"(?P<{match['name']}>"
+        body = self._body()
+        if not self._takes(")"):
+            raise re.error("missing ), unterminated group", self._text, began)
+        return head + body + ")"
 
     def _escaped(self) -> str:
         """What follows a backslash, outside of a class."""
@@ -108,15 +180,16 @@ class _Translation:
             return re.escape(self._quoted())
         if self._peek() in ("p", "P"):
             return _written(self._property())
-        if self._takes("h"):
-            return "[ \\t]"
-        if self._takes("z") or self._takes("Z"):
-            return "\\Z"
+        for letter, meant in _ESCAPES.items():
+            if self._takes(letter):
+                return meant
         if self._takes("k<"):
             name, _, _ = self._text[self._at :].partition(">")
             self._at += len(name) + 1
             return f"(?P={name})"
-        if self._text.startswith("x{", self._at):
+        if self._takes("c"):
+            return re.escape(chr(ord(self._one()) ^ 64))
+        if self._text.startswith("x{", self._at) or self._peek() == "0":
             return re.escape(self._code())
         return "\\" + self._one()
 
@@ -127,6 +200,8 @@ class _Translation:
         both = TOPIC_CHARS
         found: frozenset[str] = frozenset()
         first = True
+        while self._takes("&&"):  # with nothing before it, it means nothing
+            pass
         while first or not self._takes("]"):
             if self._at >= len(self._text):
                 raise re.error("unterminated character set", self._text, began)
@@ -171,6 +246,8 @@ class _Translation:
             digits = next(filter(None, match.groups()))
             return self._char(digits, 8 if match[4] else 16)
         one = self._one()
+        if one == "c":
+            return chr(ord(self._one()) ^ 64)
         if one in _CONTROLS:
             return _CONTROLS[one]
         if one.isascii() and one.isalpha():
@@ -224,6 +301,13 @@ def _having(name: str) -> frozenset[str] | None:
     small = name.lower()
     small = _OTHER_NAMES.get(small) or _OTHER_NAMES.get(f"is{small}") or _OTHER_NAMES.get(f"in{small}") or small
     return frozenset(_POSIX[small]) if small in _POSIX else None
+
+
+def _head(flags: re.Match[str]) -> str:
+    """The beginning of a group with these flags: a letter that is set and unset is unset, as in Java."""
+    off = "".join(one for one in _OF_PYTHON if one in (flags["off"] or ""))
+    on = "".join(one for one in _OF_PYTHON if one in flags["on"] and one not in off)
+    return f"(?{on}{'-' if off else ''}{off}:"
 
 
 def _written(chars: frozenset[str]) -> str:

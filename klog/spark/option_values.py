@@ -49,13 +49,13 @@ def flag(given: Mapping[str, str], name: str, default: bool) -> bool:
     return choice(given, name, str(default).lower(), ("true", "false")) == "true"
 
 
-def number(given: Mapping[str, str], name: str) -> int | None:
-    """A whole number above 0; None where the option is not given."""
+def number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    """A whole number, ``least`` or more; None where the option is not given."""
     text = given.get(name.lower())
     if text is None:
         return None
-    if not (text.strip().isascii() and text.strip().isdigit()) or int(text) == 0:
-        raise UsageError(f'option "{name}": {text!r} is not a number above 0')
+    if not (text.strip().isascii() and text.strip().isdigit()) or int(text) < least:
+        raise UsageError(f'option "{name}": {text!r} is not a whole number, {least} or more')
     return int(text)
 
 

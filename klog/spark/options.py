@@ -1,21 +1,22 @@
 """The options of ``format("klog")``: the names and meanings of Spark's Kafka connector, read once, refused early.
 
-Option names are case-insensitive. Names that a reader of klog has no use for (the consumer's polling and retry
-settings) are accepted, since programs that move from Kafka have them. Unknown names are refused: a misspelt option
-would otherwise count as not given, and the query would read another range.
+The names themselves are in `klog.spark.option_table`. Unknown ones are refused: a misspelt option would otherwise count
+as not given, and the query would read another range.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from klog.client.raw_fetch import Range
+from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
+from klog.client.security_files import read_security
+from klog.client.servers import Servers
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import UsageError
 from klog.names import TopicPartition
+from klog.spark import option_table
 from klog.spark import option_values as values
 
 SPLIT_BYTES = 64 * 1024 * 1024
@@ -31,57 +32,6 @@ TIMEOUT_S = 10.0
 """How long a broker may take, and how long a leader is looked for (``kafka.request.timeout.ms``)."""
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-
-BATCH_NAMES = (
-    "kafka.bootstrap.servers",
-    "bootstrap.servers",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "ranges",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "splitBytes",
-    "batchBytes",
-    "includeHeaders",
-    "columns",
-)
-"""What a batch query reads."""
-
-STREAM_NAMES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "stateLocation")
-"""What a streaming query reads besides."""
-
-NO_USE_NAMES = (
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "minBatchesToRetain",
-    "topic",
-)
-"""The connector's that change nothing here; the writer's, since a view or table is read and written by one set."""
-
-_OF_SPARK = ("path", "checkpointlocation", "queryname")
-"""What Spark adds by itself."""
-
-_ENDINGS = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "ranges")
-
-_REJECTED = {
-    "auto.offset.reset": "positions come from startingOffsets and the like",
-    "enable.auto.commit": "offsets are kept by Spark's checkpoint, never in a group",
-    "interceptor.classes": "there is nothing that could run them",
-    "key.deserializer": "keys and values are bytes; cast the columns",
-    "value.deserializer": "keys and values are bytes; cast the columns",
-}
-"""Of ``kafka.*``, as the connector does."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +67,11 @@ class SourceOptions:
     columns: tuple[str, ...]
     batch_bytes: int = BATCH_BYTES
     timeout_s: float = TIMEOUT_S
+    task_timeout_s: float = TIMEOUT_S
+    offset_retries: int | None = None
+    """How often the driver asks again; None where the option does not say."""
+    offset_pause_s: float = RETRY_PAUSE_S
+    client_id: str = "klog"
     max_per_trigger: int | None = None
     """Of messages, as are the next ones; streaming alone."""
     min_per_trigger: int | None = None
@@ -126,11 +81,8 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
         """UsageError, naming the option, the value and what it may be, where one is wrong."""
+        option_table.check_reading(options, streaming=streaming)
         given = values.lowered(options)
-        if streaming:
-            _refuse(given, _ENDINGS, "a stream has no end")
-        else:
-            _refuse(given, [name.lower() for name in STREAM_NAMES], "this is for streaming queries (readStream)")
         ranges = values.ranges("ranges", given["ranges"]) if "ranges" in given else None
         chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in given]
         if ranges is None and len(chosen) != 1:
@@ -142,6 +94,7 @@ class SourceOptions:
         if least is not None and most is not None and least > most:
             raise UsageError(f'option "minOffsetsPerTrigger": {least} is more than "maxOffsetsPerTrigger", {most}')
         pattern = given.get("subscribepattern")
+        timeout_s = _milliseconds(given, "kafka.request.timeout.ms", TIMEOUT_S)
         return cls(
             bootstrap=bootstrap_of(given),
             subscribe=values.names("subscribe", given["subscribe"]) if "subscribe" in given else (),
@@ -160,11 +113,32 @@ class SourceOptions:
             split_bytes=values.number(given, "splitBytes") or SPLIT_BYTES,
             columns=_columns(given),
             batch_bytes=values.number(given, "batchBytes") or BATCH_BYTES,
-            timeout_s=_timeout_s(given),
+            timeout_s=timeout_s,
+            task_timeout_s=_milliseconds(given, "kafkaConsumer.pollTimeoutMs", timeout_s),
+            offset_retries=values.number(given, "fetchOffset.numRetries", least=0),
+            offset_pause_s=_milliseconds(given, "fetchOffset.retryIntervalMs", RETRY_PAUSE_S),
+            client_id=given.get("kafka.client.id", "klog"),
             max_per_trigger=most,
             min_per_trigger=least,
             max_trigger_delay_ms=values.duration_ms(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
             state_location=given.get("statelocation"),
+        )
+
+    @property
+    def reads(self) -> str:
+        """What is read, and where, for people."""
+        if self.subscribe_pattern is not None:
+            what = f"topics like {self.subscribe_pattern.pattern}"
+        elif self.assign:
+            what = ", ".join(map(str, self.assign))
+        else:
+            what = f"topic{'s' if len(self.subscribe) > 1 else ''} {', '.join(self.subscribe)}"
+        return f"{what} at {self.bootstrap}"
+
+    def connect(self, *, in_task: bool = False) -> RawCluster:
+        """The cluster; CannotConnect if no broker answers."""
+        return RawCluster(
+            self.bootstrap, timeout_s=self.task_timeout_s if in_task else self.timeout_s, client_id=self.client_id
         )
 
 
@@ -174,45 +148,14 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def bootstrap_of(given: Mapping[str, str]) -> str:
-    """The bootstrap servers, and a word on what of ``kafka.*`` cannot be. ``given`` has names in small letters."""
+    """The bootstrap servers, and how to connect to them. ``given`` has names in small letters."""
     bootstrap = given.get("kafka.bootstrap.servers") or given.get("bootstrap.servers")
     if not bootstrap:
         raise UsageError(
             'option "kafka.bootstrap.servers" is missing', hint='write .option("bootstrap.servers", "host:9092")'
         )
-    for name, why in _REJECTED.items():
-        if f"kafka.{name}" in given:
-            raise UsageError(f'option "kafka.{name}" has no place here: {why}')
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise UsageError(f'option "kafka.security.protocol": {protocol} is not there, klog speaks PLAINTEXT alone')
-    return bootstrap
-
-
-def check_names(options: Mapping[str, str], known: Collection[str]) -> None:
-    """UsageError for the first name that is neither in ``known`` nor in ``kafka.*``, with the nearest one that is."""
-    if "provider" in options:
-        raise UsageError(
-            "a table of Spark's catalog cannot be of this format: Spark does not hand its options to the planner",
-            hint="CREATE TEMPORARY VIEW ... USING klog OPTIONS (...)",
-        )
-    by_small = {name.lower(): name for name in known}
-    for name in options:
-        small = name.lower()
-        if small in by_small or small in _OF_SPARK or small.startswith("kafka."):
-            continue
-        near = difflib.get_close_matches(small, by_small, 1)
-        raise UsageError(f'option "{name}" is not known' + (f', is "{by_small[near[0]]}" meant?' if near else ""))
-
-
-def _refuse(given: Mapping[str, str], names: Collection[str], why: str) -> None:
-    for name in names:
-        if name in given:
-            raise UsageError(f'option "{_spelt(name)}" has no place here: {why}')
-
-
-def _spelt(small: str) -> str:
-    return next((name for name in (*BATCH_NAMES, *STREAM_NAMES) if name.lower() == small), small)
+    kafka = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    return Servers(bootstrap, read_security(kafka, "kafka.* options"))
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -226,9 +169,10 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
     return COLUMNS if values.flag(given, "includeHeaders", False) else COLUMNS[:-1]
 
 
-def _timeout_s(given: Mapping[str, str]) -> float:
-    asked_ms = values.number(given, "kafka.request.timeout.ms")
-    return TIMEOUT_S if asked_ms is None else asked_ms / 1000
+def _milliseconds(given: Mapping[str, str], name: str, default_s: float) -> float:
+    """In seconds."""
+    asked_ms = values.number(given, name)
+    return default_s if asked_ms is None else asked_ms / 1000
 
 
 def _starting(given: Mapping[str, str], streaming: bool) -> Bound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,10 +10,22 @@ from typing import NamedTuple
 
 from klog.client.raw_fetch import Range, RawCluster, TopicFacts
 from klog.client.special_offsets import EARLIEST, LATEST
-from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition, UsageError
+from klog.errors import (
+    CannotConnect,
+    KlogError,
+    LeaderNotAvailable,
+    NotLeader,
+    OffsetOutOfRange,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from klog.names import TopicPartition
 from klog.spark.options import Bound, SourceOptions
 from klog.spark.splits import cut_and_pack, cut_at, cut_evenly
+
+UNANSWERED = (CannotConnect, TimedOut, LeaderNotAvailable, NotLeader)
+"""A broker is away, or has just lost a partition: the same question may be answered later."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +55,17 @@ def plan(options: SourceOptions) -> list[Task]:
 
     Raises UnknownTopicOrPartition, OffsetOutOfRange (with failOnDataLoss), UsageError (a partition that is not there).
     """
-    with RawCluster(options.bootstrap, timeout_s=options.timeout_s) as cluster:
-        ranges = list(options.ranges) if options.ranges is not None else _resolve(cluster, options)
-        return plan_ranges(cluster, options, ranges)
+    left = options.offset_retries or 0
+    while True:
+        try:
+            with options.connect() as cluster:
+                ranges = list(options.ranges) if options.ranges is not None else resolve(cluster, options)
+                return plan_ranges(cluster, options, ranges)
+        except UNANSWERED:
+            if not left:
+                raise
+        left -= 1
+        time.sleep(options.offset_pause_s)
 
 
 def plan_ranges(cluster: RawCluster, options: SourceOptions, ranges: Sequence[Range]) -> list[Task]:
@@ -108,8 +129,8 @@ def _by_messages(cluster: RawCluster, one: Range, messages: int) -> list[Range]:
         cuts.append(at)
 
 
-def _resolve(cluster: RawCluster, options: SourceOptions) -> list[Range]:
-    """The offsets to read of every partition chosen."""
+def resolve(cluster: RawCluster, options: SourceOptions) -> list[Range]:
+    """The offsets to read of every partition chosen. Errors of `plan`."""
     ends = read_ends(cluster, options)
     starts = starting_offsets(cluster, options, ends)
     stops = _at(cluster, options.ending, ends)

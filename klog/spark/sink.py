@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from klog.client.send_errors import error_from, refused_settings
 from klog.errors import KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
+from klog.spark.short_errors import short_errors
 from klog.spark.sink_options import SinkOptions
 from klog.spark.tasks import Versions, check_worker
 
@@ -55,10 +56,12 @@ class KlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.options = options
         self.versions = Versions.here()
 
+    @short_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         check_worker(self.versions)
         return send(self.options, iterator)
 
+    @short_errors()
     def commit(self, messages: Sequence[SentMessages | None]) -> None:
         _settle(messages, "the query")
 
@@ -74,10 +77,12 @@ class KlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self.options = options
         self.versions = Versions.here()
 
+    @short_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         check_worker(self.versions)
         return send(self.options, iterator)
 
+    @short_errors()
     def commit(self, messages: Sequence[SentMessages | None], batchId: int) -> None:
         _settle(messages, f"batch {batchId}")
 

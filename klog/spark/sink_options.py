@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from klog.client.producer_settings import read_settings
+from klog.client.servers import properties_of
 from klog.errors import InvalidTopic, UsageError
 from klog.names import check_topic_name
+from klog.security.client_security import SETTINGS
 from klog.spark import option_values as values
 from klog.spark.options import bootstrap_of
 
@@ -49,7 +51,7 @@ class SinkOptions:
         """``schema`` is Spark's StructType. UsageError for columns, InvalidConfig for settings, that cannot be."""
         given = values.lowered(options)
         bootstrap = bootstrap_of(given)
-        columns = _columns(schema)
+        columns = check_columns(schema, _TYPES)
         topic = given.get("topic")
         if topic is None and "topic" not in columns:
             raise UsageError('neither the option "topic" nor a column "topic" says where the messages go')
@@ -61,25 +63,26 @@ class SinkOptions:
         settings = {
             name[len("kafka.") :]: value
             for name, value in given.items()
-            if name.startswith("kafka.") and name not in ("kafka.bootstrap.servers", "kafka.security.protocol")
+            if name.startswith("kafka.") and name.removeprefix("kafka.") not in ("bootstrap.servers", *SETTINGS)
         }
         producer = read_settings(
-            {"bootstrap.servers": bootstrap, **_DEFAULTS, **settings}, is_async=True, audit=False, partitioner=None
+            {**properties_of(bootstrap), **_DEFAULTS, **settings}, is_async=True, audit=False, partitioner=None
         )
         return cls(bootstrap, topic, columns, producer.librdkafka)
 
 
-def _columns(schema: Any) -> tuple[str, ...]:
+def check_columns(schema: Any, types: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Those of ``types`` that rows of Spark's StructType have. UsageError without a value, or for another type."""
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in found:
         raise UsageError(
             f'the rows have no column "value" (they have {", ".join(found) or "none"})',
             hint="for example: SELECT CAST(id AS STRING) AS key, to_json(struct(*)) AS value",
         )
-    for name, allowed in _TYPES.items():
+    for name, allowed in types.items():
         if name in found and found[name] not in allowed:
             raise UsageError(
                 f'the column "{name}" is {found[name]}, and may be {" or ".join(allowed)}',
                 hint="cast it before writing",
             )
-    return tuple(name for name in _TYPES if name in found)
+    return tuple(name for name in types if name in found)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from klog.client.raw_fetch import RawCluster
-from klog.errors import KlogError
-from klog.spark import options as source_options
+from klog.errors import KlogError, UsageError
+from klog.spark.option_table import check_names, warn_of, without_effect
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import plan
+from klog.spark.short_errors import short_errors
 from klog.spark.sink import KlogStreamWriter, KlogWriter
-from klog.spark.sink_options import SINK_NAMES, SinkOptions
+from klog.spark.sink_options import SinkOptions
 from klog.spark.stream import KlogStreamReader
-from klog.spark.tasks import TaskPartition, TaskReader, as_rows, check_pyarrow, until_left
+from klog.spark.tasks import TaskPartition, TaskReader, as_rows, check_pyarrow, shortened, until_left
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +39,6 @@ _DDL = {
     "headers": "headers array<struct<key: string, value: binary>>",
 }
 
-_NAMES = (
-    *source_options.BATCH_NAMES,
-    *source_options.STREAM_NAMES,
-    *source_options.NO_USE_NAMES,
-    *SINK_NAMES,
-)
-
 
 class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed here
     """The entry point that Spark finds by name."""
@@ -53,20 +47,23 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
     def name(cls) -> str:
         return "klog"
 
+    @short_errors()
     def schema(self) -> str:
         check_pyarrow()
-        source_options.check_names(self.options, _NAMES)
+        check_names(self.options)
         return ", ".join(_DDL[column] for column in columns_of(self.options))
 
+    @short_errors()
     def reader(self, schema: Any) -> KlogReader:
-        return KlogReader(SourceOptions.parse(self.options))
+        return KlogReader(self._source(schema, streaming=False), without_effect(self.options))
 
     def streamReader(self, schema: Any) -> KlogStreamReader | RefusedStream:
         try:
-            return KlogStreamReader(SourceOptions.parse(self.options, streaming=True))
+            return KlogStreamReader(self._source(schema, streaming=True), without_effect(self.options))
         except KlogError as error:  # raised here, it is lost: Spark's runner then fails over a reader that it has not
             return RefusedStream(error)
 
+    @short_errors()
     def writer(self, schema: Any, overwrite: bool) -> KlogWriter:
         found = KlogWriter(self._sink(schema), overwrite)
         with RawCluster(
@@ -74,12 +71,25 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
         ):  # each try of a task would wait minutes for brokers that are not there
             return found
 
+    @short_errors()
     def streamWriter(self, schema: Any, overwrite: bool) -> KlogStreamWriter:
         return KlogStreamWriter(self._sink(schema))
 
+    def _source(self, schema: Any, *, streaming: bool) -> SourceOptions:
+        """Checked here too: Spark does not ask for a schema where the query has named one."""
+        check_pyarrow()
+        check_names(self.options)
+        options = SourceOptions.parse(self.options, streaming=streaming)
+        if [field.name for field in schema.fields] != list(options.columns):
+            raise UsageError(
+                f'format("klog") has the columns {", ".join(options.columns)}, and takes no other schema',
+                hint='leave out .schema(...); the option "columns" chooses some of them, includeHeaders adds headers',
+            )
+        return options
+
     def _sink(self, schema: Any) -> SinkOptions:
         check_pyarrow()
-        source_options.check_names(self.options, _NAMES)
+        check_names(self.options)
         return SinkOptions.parse(self.options, schema)
 
 
@@ -89,15 +99,19 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, error: KlogError) -> None:
         self._error = error
 
+    @short_errors()
     def initialOffset(self) -> dict[str, Any]:
         raise self._error
 
+    @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         raise self._error
 
+    @short_errors()
     def getDefaultReadLimit(self) -> Any:
         raise self._error
 
+    @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]:
         raise self._error
 
@@ -108,11 +122,14 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
 class KlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans on the driver, reads in the tasks."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, without_effect: Sequence[str] = ()) -> None:
         self.options = options
+        self._without_effect = without_effect
 
+    @short_errors()
     def partitions(self) -> Sequence[TaskPartition]:
+        warn_of(self._without_effect)
         return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return until_left(as_rows(TaskReader(self.options).read(partition)))
+        return shortened(until_left(as_rows(TaskReader(self.options).read(partition))))

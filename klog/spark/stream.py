@@ -27,24 +27,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
-from klog.errors import (
-    CannotConnect,
-    LeaderNotAvailable,
-    NotLeader,
-    OffsetOutOfRange,
-    Refused,
-    TimedOut,
-    UnknownTopicOrPartition,
-    UsageError,
-)
+from klog.client.raw_fetch import Range, RawCluster
+from klog.errors import OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.spark.initial_offsets import InitialOffsets
+from klog.spark.option_table import warn_of
 from klog.spark.options import SourceOptions
-from klog.spark.planning import Ends, Task, plan_ranges, read_ends, starting_offsets
+from klog.spark.planning import UNANSWERED, Ends, Task, plan_ranges, read_ends, starting_offsets
 from klog.spark.shares import shares
+from klog.spark.short_errors import short_errors
 from klog.spark.stream_offsets import StreamOffsets, is_recreated
-from klog.spark.tasks import TaskPartition, TaskReader, as_rows, until_left
+from klog.spark.tasks import TaskPartition, TaskReader, as_rows, shortened, until_left
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,17 +53,18 @@ _LENIENT = "set failOnDataLoss to false to continue with the messages that exist
 class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Decides where batches end, plans them, and reads in the tasks."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, without_effect: Sequence[str] = ()) -> None:
         if options.ranges is not None:
             raise UsageError('option "ranges" has no place here: a stream has no end')
         self.options = options
+        self._without_effect = without_effect
         self._kept = None if options.state_location is None else InitialOffsets(options.state_location)
         self._initial: StreamOffsets | None = None
         self._cluster: RawCluster | None = None
         self._was_connected = False
         self._target: Ends | None = None
         """With Trigger.AvailableNow: the ends of the logs when the query started."""
-        self._reported: StreamOffsets | None = None
+        self._reported: dict[str, Any] | None = None
         self._triggered_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,6 +72,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     # --- Where batches end ---
 
+    @short_errors()
     def initialOffset(self) -> dict[str, Any]:
         """The start of the query: the same at each call in this process. `latestOffset` makes it permanent."""
         if self._initial is None:
@@ -102,12 +97,15 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             return ReadMinRows(self.options.min_per_trigger)
         return ReadAllAvailable()
 
+    @short_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._patiently(lambda cluster, is_gone: read_ends(cluster, self.options))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return None if self._reported is None else self._reported.to_json()
+        """The newest offsets, with what `klog.spark.progress` reads: Spark shows them, and keeps them nowhere."""
+        return self._reported
 
+    @short_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to read yet."""
         return self._patiently(lambda cluster, is_gone: self._latest(cluster, start, limit, is_gone))
@@ -119,11 +117,13 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         latest = self._until(began, ends)
         ids = {one.topic: ends.topic_ids[one.topic] for one in latest if one.topic in ends.topic_ids}
         added = {one: ends.earliest[one] for one in latest if began.is_new(one, ids)}
-        self._reported = StreamOffsets(latest, ids)
         pending = [
             Range(one.topic, one.partition, self._from(one, began, added, ends), end) for one, end in latest.items()
         ]
         stops = self._limited(cluster, pending, limit)
+        behind = [one._replace(from_offset=stops[one]) for one in pending if stops[one] < one.to_offset]
+        lag = _lag(cluster, behind)
+        self._reported = {**StreamOffsets(latest, ids).to_json(), "reads": self.options.reads, "lag": lag}
         offsets = {TopicPartition(one.topic, one.partition): stops[one] for one in pending}
         if began.initial:
             added = {TopicPartition(one.topic, one.partition): one.from_offset for one in pending}
@@ -203,6 +203,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     # --- A batch ---
 
+    @short_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskPartition]:
         if start == end:
             return []
@@ -232,7 +233,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return plan_ranges(cluster, self.options, ranges)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return until_left(as_rows(TaskReader(self.options).read(partition)))
+        return shortened(until_left(as_rows(TaskReader(self.options).read(partition))))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: Spark's checkpoint has the progress, and Spark calls this only with the next batch."""
@@ -246,18 +247,22 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """Call ``ask`` with the cluster and `is_gone`, again and again while brokers restart.
 
         A broker that has just started answers before it knows the topics. So a missing topic counts as gone only after
-        it has been missing for a while. The first call fails immediately if no broker answers. Offsets that retention
-        removes in between are an error only with failOnDataLoss.
+        it has been missing for a while. The first call fails immediately if no broker answers, unless
+        fetchOffset.numRetries says how often to ask. Offsets that retention removes in between are an error only with
+        failOnDataLoss.
         """
         began_at = time.monotonic()
         is_gone = False
+        failed = 0
         while True:
             waited_s = time.monotonic() - began_at
             try:
                 return ask(self._connected(), is_gone)
-            except (CannotConnect, TimedOut, LeaderNotAvailable, NotLeader):
+            except UNANSWERED:
                 self.stop()
-                if not self._was_connected or waited_s > PATIENCE_S:
+                failed += 1
+                is_over = not self._was_connected or waited_s > PATIENCE_S
+                if is_over if self.options.offset_retries is None else failed > self.options.offset_retries:
                     raise
             except OffsetOutOfRange:
                 if self.options.fail_on_data_loss or waited_s > PATIENCE_S:
@@ -267,13 +272,27 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                     if self.options.fail_on_data_loss or is_gone:
                         raise
                     is_gone = True
-            time.sleep(RETRY_PAUSE_S)
+            time.sleep(self.options.offset_pause_s)
 
     def _connected(self) -> RawCluster:
         if self._cluster is None:
-            self._cluster = RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s)
+            self._cluster = self.options.connect()
+            if not self._was_connected:
+                warn_of(self._without_effect)
             self._was_connected = True
         return self._cluster
+
+
+def _lag(cluster: RawCluster, behind: Sequence[Range]) -> dict[str, int | None]:
+    """What waits behind a batch; None where a broker cannot count, or has deleted some of it meanwhile."""
+    try:
+        counts = list(cluster.counts(behind).values())
+    except OffsetOutOfRange:
+        counts = [None]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return {"messages": None, "bytes": None}
+    return {"messages": sum(known), "bytes": sum(one.to_offset - one.from_offset for one in behind)}
 
 
 def _messages(cluster: RawCluster, ranges: Sequence[Range]) -> dict[Range, int]:

@@ -23,6 +23,7 @@ from klog.errors import CannotConnect, CorruptLog, HostError, OffsetOutOfRange, 
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task
+from klog.spark.short_errors import short_errors
 from klog.spark.stream_offsets import is_recreated
 
 if TYPE_CHECKING:
@@ -122,6 +123,12 @@ def until_left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise
 
 
+def shortened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; errors of klog's on the way show no frames."""
+    with short_errors():
+        yield from batches
+
+
 @dataclass(frozen=True)
 class TaskReader:
     """Pickled into every task."""
@@ -142,10 +149,10 @@ class TaskReader:
 
     def _connected(self) -> RawCluster:
         """Brokers that restart are waited for: Spark would run the task again at once, and three more times."""
-        deadline = time.monotonic() + self.options.timeout_s
+        deadline = time.monotonic() + self.options.task_timeout_s
         while True:
             try:
-                return RawCluster(self.options.bootstrap, timeout_s=self.options.timeout_s)
+                return self.options.connect(in_task=True)
             except CannotConnect:
                 if time.monotonic() > deadline:
                     raise

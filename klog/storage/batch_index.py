@@ -58,6 +58,12 @@ class Anchors(NamedTuple):
     offsets_before: array[int]
 
 
+_NO_BATCHES: Final = Dense(array("q"), array("q", (0,)))
+_FROM_THE_START: Final = Anchors(array("q", (0,)), array("q", (0,)), array("q", (-1,)), array("q", (0,)))
+"""Of a segment without batches, and of one at address 0 without further anchors: shared, and never changed. A broker
+may have tens of thousands of them."""
+
+
 class IndexBudget:
     """How many anchors all indexes of a broker may have. Thread-safe."""
 
@@ -95,18 +101,22 @@ class BatchIndex:
         self._budget = budget
         self._interval = INTERVAL_BYTES
         self._next_anchor = base_address + INTERVAL_BYTES
-        self.anchors = Anchors(
-            array("q", (base_address,)), array("q", (0,)), array("q", (-1,)), array("q", (base_address,))
-        )
-        self.dense = Dense(array("q"), array("q", (0,)))
+        self.anchors = _FROM_THE_START
+        if base_address:
+            first = array("q", (base_address,))
+            self.anchors = _FROM_THE_START._replace(addresses=first, offsets_before=first)
+        self.dense = _NO_BATCHES
 
     def start_dense(self, count_before: int) -> None:
         """The next ``add`` follows ``count_before`` records; what was dense before it is dropped."""
-        self.dense = Dense(array("q"), array("q", (count_before,)))
+        self.dense = Dense(array("q"), array("q", (count_before,))) if count_before else _NO_BATCHES
 
     def add(self, start: int, count_after: int, max_timestamp_before_ms: int) -> None:
         """A batch was appended at ``start``, and ``count_after`` records of the segment lie up to its end."""
-        starts, counts_before = self.dense
+        dense = self.dense
+        if dense is _NO_BATCHES:
+            dense = self.dense = Dense(array("q"), array("q", (0,)))
+        starts, counts_before = dense
         if start >= self._next_anchor:
             before = starts[-1] + counts_before[-1] - counts_before[-2] if starts else start
             self.remember(Anchor(start, counts_before[-1], max_timestamp_before_ms, before))
@@ -160,7 +170,7 @@ class BatchIndex:
         with self._lock:
             while len(self.anchors.addresses) > ANCHORS_CLOSED_MAX:
                 self._thin()
-        self.dense = Dense(array("q"), array("q", (0,)))
+        self.dense = _NO_BATCHES
 
     def thin(self) -> None:
         """Give up every second anchor, but not the first."""

@@ -126,22 +126,40 @@ def render_summaries(lines: list[str]) -> bytes:
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
-def parse_summaries(data: bytes) -> tuple[dict[TopicPartition, LogSummary], int]:
-    """The summaries that check, and how many lines did not."""
-    summaries: dict[TopicPartition, LogSummary] = {}
-    rejected = 0
+def parse_summary(line: str) -> tuple[TopicPartition, LogSummary]:
+    """What a line of ``log-summary-checkpoint`` says. Raises CorruptLog if it does not check."""
+    try:
+        topic, partition, crc, text = line.split(" ", 3)
+        if int(crc, 16) != crc32c.crc32c(text.encode()):
+            raise CorruptLog(f"{SUMMARIES}: a line whose CRC is wrong")
+        return TopicPartition(topic, int(partition)), LogSummary.from_json(text)
+    except ValueError as error:
+        raise CorruptLog(f"{SUMMARIES}: a line that is not a summary: {error}") from error
+
+
+class Summaries(NamedTuple):
+    """A whole ``log-summary-checkpoint``: what it says, the lines that say it, and how many do not check."""
+
+    known: dict[TopicPartition, LogSummary]
+    lines: dict[TopicPartition, str]
+    rejected: int
+
+
+def parse_summaries(data: bytes) -> Summaries:
+    """All the lines that check."""
+    found = Summaries({}, {}, 0)
     lines = data.decode("utf-8", "replace").splitlines()
     if not lines or lines[0] != _VERSION:
-        return {}, 1
+        return found._replace(rejected=1)
+    rejected = 0
     for line in lines[2:]:
         try:
-            topic, partition, crc, text = line.split(" ", 3)
-            if int(crc, 16) != crc32c.crc32c(text.encode()):
-                raise CorruptLog(f"{SUMMARIES}: a line whose CRC is wrong")
-            summaries[TopicPartition(topic, int(partition))] = LogSummary.from_json(text)
-        except (ValueError, CorruptLog):
+            name, summary = parse_summary(line)
+        except CorruptLog:
             rejected += 1
-    return summaries, rejected
+        else:
+            found.known[name], found.lines[name] = summary, line
+    return found._replace(rejected=rejected)
 
 
 def read_offsets(file_system: FileSystem, path: str) -> dict[TopicPartition, int]:

@@ -33,8 +33,8 @@ class Checkpoints:
         self._lock = threading.RLock()
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
-        self._summaries: dict[TopicPartition, checkpoint.LogSummary] = {}
         self._lines: dict[TopicPartition, str] = {}
+        """The summaries as they are written: rendered once, and a fourth of the size of what they say."""
         self._brought: dict[TopicPartition, int] = {}
         """High watermarks that logs have brought from the trash: in the file, whatever its writer knows already."""
         self._changed: set[CheckpointedLog] = set()
@@ -58,20 +58,17 @@ class Checkpoints:
         data = self._health.file_system.read(self._path(checkpoint.SUMMARIES))
         if data is None:
             return {}
-        summaries, rejected = checkpoint.parse_summaries(data)
-        if rejected:
-            _log.warning("%s: %d lines do not check", self._path(checkpoint.SUMMARIES), rejected)
-        for name, summary in summaries.items():
-            self._keep(name, summary)
-        return summaries
+        found = checkpoint.parse_summaries(data)
+        if found.rejected:
+            _log.warning("%s: %d lines do not check", self._path(checkpoint.SUMMARIES), found.rejected)
+        self._lines = found.lines
+        return found.known
 
     def _keep(self, name: TopicPartition, summary: checkpoint.LogSummary | None) -> None:
         if summary is None:
-            self._summaries.pop(name, None)
             self._lines.pop(name, None)
         else:
-            self._summaries[name] = summary
-            self._lines[name] = checkpoint.render_summary(name, summary)  # once: others' lines are written again as is
+            self._lines[name] = checkpoint.render_summary(name, summary)
 
     def recovery_point(self, name: TopicPartition) -> int:
         return self._points.get(name, 0)
@@ -99,7 +96,8 @@ class Checkpoints:
         with self._lock:
             with self._noting:
                 self._noted = {log: one for log, one in self._noted.items() if log.topic_partition != name}
-            known = self._summaries.get(name)
+            line = self._lines.get(name)
+            known = None if line is None else checkpoint.parse_summary(line)[1]
             if (known is None or known.recovery_point <= address) and self._points.get(name, 0) <= address:
                 return
             kept = known.below(address) if known else None

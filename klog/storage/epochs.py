@@ -24,6 +24,8 @@ class EpochStart(NamedTuple):
 class Epochs:
     """The epochs in a log, oldest first."""
 
+    __slots__ = ("_starts",)
+
     def __init__(self, starts: tuple[EpochStart, ...] = ()) -> None:
         self._starts = starts
 

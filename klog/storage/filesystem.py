@@ -18,11 +18,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import io
 import os
 import shutil
-import stat
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from klog.errors import DiskFull, LogDirLocked, NoDescriptors, StorageError
@@ -93,6 +92,8 @@ class Lock(Protocol):
 
 
 class FileStatus(Protocol):
+    """``size`` and ``modified_ms`` may ask the disk, and raise StorageError, as `FileSystem.scan` does."""
+
     @property
     def name(self) -> str: ...
     @property
@@ -163,15 +164,32 @@ class FileSystem(Protocol):
 
 
 class OsFileStatus:
-    """One entry of a folder."""
+    """One entry of a folder. The disk is asked about it where more than its name and kind is wanted.
 
-    __slots__ = ("is_folder", "modified_ms", "name", "size")
+    A start lists a folder for each partition, and wants to know more of the segments alone.
+    """
 
-    def __init__(self, name: str, status: os.stat_result) -> None:
-        self.name = name
-        self.is_folder = stat.S_ISDIR(status.st_mode)
-        self.size = status.st_size
-        self.modified_ms = status.st_mtime_ns // 1_000_000
+    __slots__ = ("_entry", "is_folder", "name")
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self._entry = entry
+        self.name = entry.name
+        self.is_folder = entry.is_dir()
+
+    @property
+    def size(self) -> int:
+        return self._status.st_size
+
+    @property
+    def modified_ms(self) -> int:
+        return self._status.st_mtime_ns // 1_000_000
+
+    @property
+    def _status(self) -> os.stat_result:
+        try:
+            return self._entry.stat()
+        except OSError as error:
+            raise translated(error, "look at", self._entry.path) from error
 
 
 class OsLogFile:
@@ -315,7 +333,7 @@ class OsFileSystem:
     def scan(self, folder: str) -> list[FileStatus]:
         try:
             with os.scandir(folder) as entries:
-                return [OsFileStatus(entry.name, entry.stat()) for entry in entries]
+                return [OsFileStatus(entry) for entry in entries]
         except OSError as error:
             raise translated(error, "list", folder) from error
 
@@ -324,7 +342,8 @@ class OsFileSystem:
 
     def read(self, path: str) -> bytes | None:
         try:
-            return Path(path).read_bytes()
+            with io.FileIO(path) as file:  # not by way of a Path: a start reads a file for each partition, and more
+                return file.readall()
         except FileNotFoundError:
             return None
         except OSError as error:

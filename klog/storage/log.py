@@ -161,6 +161,11 @@ class Log:
         """The largest epoch at or below the asked one, and where it ended; see Epochs.end for the edges."""
         return self._state.epochs.end(leader_epoch, self.start_offset, self.end)
 
+    def knows_epoch(self, leader_epoch: int) -> bool:
+        """Whether `epoch_end` has the last word: segments that no checkpoint knew may have older epochs (`rebuild`)."""
+        starts = self.epoch_starts
+        return bool(starts and starts[0].epoch <= leader_epoch) or not self.needs_rebuild
+
     @property
     def segments(self) -> tuple[Segment, ...]:
         return self._state.segments

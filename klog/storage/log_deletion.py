@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 class LogDeletion:
     """See the module. One for each log."""
 
+    __slots__ = ("_state",)
+
     def __init__(self, state: LogState) -> None:
         self._state = state
 

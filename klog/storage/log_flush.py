@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 class LogFlush:
     """See the module. One for each log."""
 
+    __slots__ = ("_flush_lock", "_flushed_messages", "_state")
+
     def __init__(self, state: LogState) -> None:
         self._state = state
         self._flush_lock = threading.Lock()

@@ -23,6 +23,8 @@ _Answer = TypeVar("_Answer")
 class LogReader:
     """See the module. One for each log."""
 
+    __slots__ = ("_state",)
+
     def __init__(self, state: LogState) -> None:
         self._state = state
 
@@ -179,6 +181,15 @@ class LogReader:
         return self._ask(
             lookup.offset_for_time, state.segments, state.start_offset, timestamp_ms, state.unpacked_bytes_max, budget
         )
+
+    def may_have_time(self, timestamp_ms: int) -> bool:
+        """Whether `offset_for_time` may find a record, by what is known of the segments: nothing is read.
+
+        Raises StorageError where the log is closed or its dir offline.
+        """
+        state = self._state
+        state.check_open()
+        return any(one.count is None or one.max_timestamp_ms >= timestamp_ms for one in state.segments)
 
     def time_of(self, offset: int, budget: LookupBudget = UNLIMITED) -> int | None:
         """The timestamp of the first record at or after ``offset``; None without one, -1 where it carries none."""

@@ -46,6 +46,8 @@ def last_sequence(first_sequence: int, count: int) -> int:
 class Producers:
     """Every producer id known to one partition."""
 
+    __slots__ = ("_known",)
+
     def __init__(self, known: dict[int, Producer] | None = None) -> None:
         self._known: dict[int, Producer] = known or {}
 

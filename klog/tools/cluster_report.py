@@ -1,8 +1,8 @@
 """`klog report cluster`: a cluster as one page of HTML, for a ticket or a morning.
 
-State, findings of `klog check`, the rates that brokers remember (ReadHistory), groups by lag, acts and events of the
-last day. What cannot be read is left out, and the page says so. `klog.render.page` makes the page, which needs no
-script and shows every name as text.
+State, findings of `klog check` with their first causes, the rates that brokers remember (ReadHistory), groups by lag
+and its curve (`klog.tools.group_curves`), acts and events of the last day. What cannot be read is left out, and the
+page says so. `klog.render.page` makes the page, which needs no script and shows every name as text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog import __version__
-from klog.admin import acts
-from klog.admin.check import check
+from klog.admin import acts, check_facts
+from klog.admin.check import SUBJECTS, judge
 from klog.admin.findings import Finding
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -27,14 +27,21 @@ from klog.render.plots import Plot
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
+from klog.tools.group_curves import PARTITIONS_MAX, Curve, LagHistory, curves, moments, read_lag_history
 from klog.tools.top.facts import TopTick
 from klog.tools.top.gathering import Gatherer
 from klog.tools.why.addresses import last_addresses
+from klog.tools.why.finding_causes import first_causes
+from klog.tools.why.gathering import group_facts, known_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from klog.admin.acts import ActRow
+    from klog.admin.group_lag import LagRow
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
+    from klog.tools.why.group_causes import GroupFacts
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -74,7 +81,12 @@ class Facts:
     cluster_id: str
     tick: TopTick
     findings: Sequence[Finding] = ()
+    causes: Mapping[str, str] = field(default_factory=dict)
+    """WHAT of a finding -> its first cause, as `klog why` finds it."""
     history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
+    curves: Sequence[Curve] = ()
+    """The lag of groups at the moments of ``curve_times``."""
+    curve_times: Sequence[int] = ()
     acts: Sequence[ActRow] = ()
     events: Sequence[Event] = ()
     missing: list[str] = field(default_factory=list)
@@ -94,6 +106,7 @@ async def gather(
     *,
     bootstrap: str | None,
     zookeeper_address: str | None,
+    home: Path,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Facts:
     """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
@@ -107,14 +120,17 @@ async def gather(
     facts = Facts(cluster.bootstrap, await cluster.cluster_id() or "unknown", tick, now_ms=clock.now_ms())
     if gatherer.groups_trouble is not None:
         facts.missing.append(f"the lag of groups: {gatherer.groups_trouble}")
-    facts.findings = await check(bootstrap, zookeeper_address, timeout_s=cluster.timeout_s, locate=last_addresses)
+    await _gather_findings(facts, cluster, zookeeper, (bootstrap, zookeeper_address), home)
+    live = [one.broker for one in tick.brokers if one.state in ("up", "controller")]
     histories = {}
-    for broker in [one.broker for one in tick.brokers if one.state in ("up", "controller")]:
+    for broker in live:
         try:
             histories[broker] = await read_history(cluster, broker, facts.now_ms - DAY_MS)
         except KlogError as error:
             facts.missing.append(f"the history of broker {broker}: {error.message}")
     facts.history = histories
+    if tick.groups:
+        await _gather_curves(facts, cluster, live, gatherer.lag)
     try:
         session = await zookeeper()
         facts.acts = await asyncio.to_thread(lambda: acts.list_acts(session, since_ms=facts.now_ms - DAY_MS))
@@ -125,6 +141,45 @@ async def gather(
     except KlogError as error:
         facts.missing.append(f"the events: {error.message}")
     return facts
+
+
+async def _gather_findings(
+    facts: Facts,
+    cluster: Cluster,
+    zookeeper: Callable[[], Awaitable[ZooKeeper]],
+    addresses: tuple[str | None, str | None],
+    home: Path,
+) -> None:
+    """What `klog check` finds, and the causes behind it."""
+    checked = await check_facts.gather(
+        *addresses, SUBJECTS, timeout_s=cluster.timeout_s, locate=last_addresses, home=home
+    )
+    facts.findings = judge(checked, SUBJECTS)
+
+    async def of_group(name: str) -> GroupFacts:
+        return await group_facts(cluster, await zookeeper(), name, checked.silent)
+
+    if facts.findings and checked.metadata is not None:
+        known = await known_of(cluster, zookeeper, checked, checked.metadata, parse_position("@-7d"), EVENTS_S)
+        facts.causes = await first_causes(known, facts.findings[:FINDINGS_SHOWN], of_group)
+
+
+async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int], rows: Sequence[LagRow]) -> None:
+    history = LagHistory()
+    for broker in brokers:
+        try:
+            await read_lag_history(cluster, broker, facts.now_ms - DAY_MS, history)
+        except KlogError as error:
+            facts.missing.append(f"the lag of groups that broker {broker} remembers: {error.message}")
+    for broker in history.full:
+        what = f"broker {broker} has more partitions than it remembers"
+        facts.missing.append(f"the lag of some groups in the past: {what}")
+    if len(rows) > PARTITIONS_MAX:
+        what = f"{PARTITIONS_MAX:,} of {len(rows):,} partitions of groups are in its plot"
+        facts.missing.append(f"the lag of all groups in the past: {what}")
+    history.sort()
+    facts.curve_times = moments(facts.now_ms if history.begin_ms is None else history.begin_ms, facts.now_ms)
+    facts.curves = await asyncio.to_thread(curves, history, rows, facts.curve_times)
 
 
 async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Point]:
@@ -181,21 +236,20 @@ def render(facts: Facts) -> str:
         _plot(facts, "Bytes in", "bytes_in", lambda value: f"{size_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes out", "bytes_out", lambda value: f"{size_text(value)}/s", "Sent to consumers"),
         _plot(facts, "Lag of replicas", "replica_lag_bytes", size_text, "Of each broker's slowest replica"),
-        _plot(
-            facts, "Processor", "cpu", lambda value: f"{value * 100:.0f}%", "Of the event loops, as shares of a core"
-        ),
+        _plot(facts, "Processor", "cpu", lambda value: f"{value:.0f}%", "Of the event loops, as shares of a core"),
         _plot(facts, "Memory", "memory_bytes", size_text, "Resident"),
         _findings(facts),
         _brokers(tick),
         _in_trouble(tick),
         _topics(tick),
         _groups(tick),
+        _lag_plot(facts),
         _acts(facts),
         _events_section(facts),
     ]
     first = facts.now_ms - int(facts.hours * 3_600_000)
     return render_page(
-        name=facts.cluster,
+        name=facts.cluster.replace(",", ", "),  # lines break behind addresses
         title="klog cluster",
         about=(("", "Cluster "), ("code", facts.cluster_id), ("", f" at {moment_text(facts.now_ms)} UTC")),
         tiles=_tiles(facts),
@@ -238,29 +292,66 @@ def _tiles(facts: Facts) -> list[Tile]:
 
 
 def _plot(facts: Facts, title: str, name: str, unit: Callable[[float], str], said: str) -> Section | None:
-    """A value over the last day, one colour per broker; a bar is the mean of its minutes."""
-    points = {broker: some for broker, some in facts.history.items() if any(name in one.values for one in some)}
-    times = [one.time_ms for some in points.values() for one in some]
-    if not times:
+    """A value over the last day, one colour per broker."""
+    series = {
+        f"broker {broker}": [(one.time_ms, one.values.get(name, 0.0)) for one in some]
+        for broker, some in sorted(facts.history.items())
+        if any(name in one.values for one in some)
+    }
+    if not series:
         return None
-    means = {broker: sum(one.values.get(name, 0.0) for one in some) / len(some) for broker, some in points.items()}
-    largest = sorted(points, key=lambda broker: -means[broker])[: plots.SERIES_MAX - (len(points) > plots.SERIES_MAX)]
-    names = {broker: f"broker {broker}" if broker in largest else _OTHERS for broker in points}
-    legend = [names[broker] for broker in sorted(largest)] + [_OTHERS] * (len(largest) < len(points))
+    mean = sum(map(_mean, series.values()))
+    return _stacked(title, f"{said}, stacked by broker; on average {unit(mean)} in all.", series, unit)
+
+
+def _lag_plot(facts: Facts) -> Section | None:
+    """The lag of groups over the last day, one colour per group."""
+    there = [one for one in facts.curves if any(value is not None for value in one.values[:-1])]
+    series = {
+        _text(one.group): [
+            (time_ms, value) for time_ms, value in zip(facts.curve_times, one.values, strict=True) if value is not None
+        ]
+        for one in there
+    }
+    unknown = len(facts.curves) - len(there)
+    parts = sum(one.missing for one in there)
+    said = ["Bytes of the log between what a group has committed and the log's end, stacked by group."]
+    if unknown:
+        said.append(f"{counted(unknown, 'group')} without a past that brokers remember (0.8's have no coordinator).")
+    if parts:
+        said.append(f"{counted(parts, 'partition')} of the others: the same.")
+    if not series:
+        return Section("Lag of groups", " ".join(said)) if unknown else None
+    return _stacked("Lag of groups", " ".join(said), series, size_text)
+
+
+def _mean(points: Sequence[tuple[int, float]]) -> float:
+    return sum(value for _, value in points) / len(points)
+
+
+def _stacked(
+    title: str, said: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: Callable[[float], str]
+) -> Section:
+    """(time, value) by name; a bar is the mean of what is known in its time. The smallest become one."""
+    times = [time_ms for some in series.values() for time_ms, _ in some]
+    count = plots.SERIES_MAX - (len(series) > plots.SERIES_MAX)
+    largest = set(sorted(series, key=lambda name: -_mean(series[name]))[:count])
+    names = {name: name if name in largest else _OTHERS for name in series}
+    legend = [name for name in series if name in largest] + [_OTHERS] * (len(largest) < len(series))
 
     def plot(count_max: int) -> Plot:
         bins = plots.bins_for(min(times), max(times), count_max, MINUTE_MS)
         values = {one: [0.0] * bins.count for one in legend}
-        for broker, some in points.items():
+        for name, some in series.items():
             sums: dict[int, list[float]] = {}
-            for one in some:
-                if (at := bins.holding(one.time_ms)) is not None:
-                    sums.setdefault(at, []).append(one.values.get(name, 0.0))
+            for time_ms, value in some:
+                if (at := bins.holding(time_ms)) is not None:
+                    sums.setdefault(at, []).append(value)
             for at, found in sums.items():
-                values[names[broker]][at] += sum(found) / len(found)
+                values[names[name]][at] += sum(found) / len(found)
         return plots.Bars(bins, [plots.Series(*one) for one in values.items()], unit)
 
-    return plotted(title, f"{said}, stacked by broker; on average {unit(sum(means.values()))} in all.", plot, legend)
+    return plotted(title, said, plot, legend)
 
 
 def _missing(facts: Facts) -> Section | None:
@@ -271,13 +362,20 @@ def _missing(facts: Facts) -> Section | None:
 
 def _findings(facts: Facts) -> Section | None:
     rows = [
-        (_text(one.what), one.severity, _text(one.found), _text(one.expected), _text(one.do))
+        (
+            _text(one.what),
+            one.severity,
+            _text(one.found),
+            _text(facts.causes.get(one.what, "")),
+            _text(one.expected),
+            _text(one.do),
+        )
         for one in facts.findings[:FINDINGS_SHOWN]
     ]
     if not rows:
         return None
     said = _shown(len(rows), len(facts.findings))
-    return Section("Findings", said, heads=("What", "Severity", "Found", "Expected", "Do"), rows=rows)
+    return Section("Findings", said, heads=("What", "Severity", "Found", "Why", "Expected", "Do"), rows=rows)
 
 
 def _brokers(tick: TopTick) -> Section:
@@ -288,7 +386,7 @@ def _brokers(tick: TopTick) -> Section:
             _known(one.leaders),
             _known(one.replicas),
             _size(one.lag_bytes),
-            f"{_size(one.disk_free)} of {_size(one.disk_total)}",
+            "–" if one.disk_total is None else f"{_size(one.disk_free)} of {_size(one.disk_total)}",
             _size(one.memory),
         )
         for one in tick.brokers

@@ -1,6 +1,7 @@
 """The cluster's events, read from ``klog.events`` and told in sentences.
 
 ``klog.server.events`` writes them and has the kinds. What a newer broker writes, or a stranger, is shown as it is.
+An act whose event is there twice, because a controller died in between, is shown once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from klog.client.positions import Position, Range
 from klog.errors import NoSuchThing, UnknownTopicOrPartition
 from klog.names import EVENTS_TOPIC
 from klog.render.counts import counted
+from klog.security.quotas import QuotaKey, told_value
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 
 NO_LEADER: Final = -1
+ACTS_REMEMBERED: Final = 5_000
+"""As many as ZooKeeper keeps: the next controller sends no older act again."""
+_SENDER: Final = frozenset({"ts", "broker"})
 _HEAD: Final = frozenset({"ts", "broker", "kind", "topic", "partition", "group", "id", "reason"})
 """What the other columns have."""
 
@@ -76,7 +81,13 @@ async def read_events(
     ``show`` is called on the event loop. NoSuchThing where the cluster keeps no events.
     """
     loop = asyncio.get_running_loop()
-    sink = _Lines(lambda event: _discard(loop.call_soon_threadsafe(_show_chosen, chosen, show, event)))
+    once = Once()
+
+    def take(event: Event) -> None:
+        if chosen.takes(event) and once.is_new(event):
+            show(event)
+
+    sink = _Lines(lambda event: _discard(loop.call_soon_threadsafe(take, event)))
     options = TailOptions(offset=Range(since, None), until_end=not follow)
     try:
         await tail(cluster, [EVENTS_TOPIC], options, sink, note=note)  # type: ignore[arg-type]
@@ -88,9 +99,28 @@ async def read_events(
     await asyncio.sleep(0)  # what the reader has handed over last is shown
 
 
-def _show_chosen(chosen: EventFilter, show: Callable[[Event], None], event: Event) -> None:
-    if chosen.takes(event):
-        show(event)
+class Once:
+    """Tells an act's second event from its first: a controller that died had sent it, and the next one sent it again.
+
+    They differ in the broker that sends them and its clock. Whatever else differs is another event: any client can
+    write one with the id of an act.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        """An act's id -> the hash of its event; the last `ACTS_REMEMBERED`."""
+
+    def is_new(self, event: Event) -> bool:
+        act = event.get("act")
+        if event.get("kind") != "act" or not isinstance(act, str):
+            return True
+        same = hash(json.dumps({name: value for name, value in event.items() if name not in _SENDER}, sort_keys=True))
+        if self._seen.get(act) == same:
+            return False
+        self._seen.setdefault(act, same)
+        if len(self._seen) > ACTS_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return True
 
 
 class _Lines(io.RawIOBase):
@@ -205,17 +235,27 @@ def _up(event: Event) -> str:
 
 
 _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
-    "act": lambda event: f"{event['what']} by {event['client']}@{event['host']}, act {event['act']}",
+    "act": lambda event: (
+        f"{event['what']} by {event.get('principal') or event['client'] + '@' + event['host']}, act {event['act']}"
+    ),
     "broker-down": lambda event: "down",
     "broker-up": _up,
     "commit-refused": lambda event: (
         f"commit of {event['member'] or event['client']} at {event['host']} refused: {event['error']}"
+    ),
+    "connections-full": lambda event: (
+        f"listener {event['listener']} takes no further connections: there are {event['connections']}, most of them "
+        f"from {event['most_of'] or 'no address'}"
     ),
     "controller-elected": lambda event: (
         f"broker {event['controller']} is the controller, epoch {event['controller_epoch']}"
     ),
     "damage-found": lambda event: (
         f"damaged bytes from {event['first_address']} to {event['end_address']}, found by the {event['found_by']}"
+    ),
+    "denied": lambda event: (
+        f"{event['principal']} at {event['host']} was denied {event['operation']} {event['resource']} "
+        f"({event['request']}): {event['rule']}"
     ),
     "events-dropped": lambda event: f"{counted(event['events'], 'event')} could not be sent in time",
     "group-empty": lambda event: f"no members, generation {event['generation']}",
@@ -239,6 +279,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "settings-changed": lambda event: (
         "settings: " + (", ".join(f"{name}={value}" for name, value in event["settings"].items()) or "none of its own")
     ),
+    "throttled": lambda event: (
+        f"{_taker(event)} to wait "
+        f"{event['throttle_ms']} ms for {event['quota']} {told_value(QuotaKey(event['quota']), event['limit'])}"
+    ),
     "topic-created": lambda event: (
         f"created: {counted(event['partitions'], 'partition')}, replication factor {event['replication_factor']}"
     ),
@@ -247,6 +291,13 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "topic-restored": lambda event: f"back from the trash: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
 }
+
+
+def _taker(event: Event) -> str:
+    """Who takes more than a quota, and has."""
+    if QuotaKey(event["quota"]).is_of_addresses:
+        return f"connections from {event['host']} have"
+    return f"client {event['client']!r} of user {event['user']!r} at {event['host']} has"
 
 
 def _discard(handle: object) -> None:

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -217,7 +218,7 @@ class GroupReader(Reader):
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             return GroupIsHeld(
                 f"group {group} is in use by members of another protocol, or with another assignment strategy",
-                hint=f"`klog group describe {group}` shows its members",
+                hint=f"`klog group describe {shlex.quote(group or '')}` shows its members",
             )
         return KlogError(f"group {group}: {error.str()}")
 

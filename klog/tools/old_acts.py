@@ -16,7 +16,7 @@ from klog.tools.events import Event, EventFilter, read_events
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
 
-_TEXTS: Final = ("topic", "group", "schema", "path", "undoes")
+_TEXTS: Final = ("topic", "group", "schema", "path", "undoes", "principal", "acl", "quota", "user")
 
 
 async def read_old_acts(cluster: Cluster, since: Position, note: Callable[[str], None]) -> list[Act]:
@@ -44,15 +44,16 @@ def act_of(event: Event) -> Act | None:
         or not all(isinstance(word, str) for word in words)
         or not all(isinstance(event.get(name), str | None) for name in _TEXTS)
         or not isinstance(broker, int | None)
+        or not isinstance(event.get("request"), int | None)
     ):
         return None
     kind, client, host = map(str, words)
-    topic, group, schema, path, undoes = (event.get(name) for name in _TEXTS)
+    topic, group, schema, path, undoes, principal, acl, quota, user = (event.get(name) for name in _TEXTS)
     return Act(
         act_id,
         time_ms,
         kind,
-        Actor(client, host),
+        Actor(client, host, principal or "", event.get("request")),
         topic,
         group,
         event.get("before"),
@@ -61,4 +62,7 @@ def act_of(event: Event) -> Act | None:
         schema,
         broker,
         path,
+        acl,
+        quota,
+        user,
     )

@@ -130,6 +130,8 @@ async def produce(
             f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
             f" no partition {options.partition}"
         )
+    if options.audit is None and await _is_audited(cluster, topic):
+        options = replace(options, audit=True)
     sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s, rejects=rejects)
     chosen = list(node.partitions) if options.partition is None else [options.partition]
     began = time.monotonic()
@@ -151,11 +153,37 @@ async def produce(
         await asyncio.gather(telling, return_exceptions=True)
     flushed_by = await _flushed_by(cluster, topic, options) if sender.acknowledged else {}
     receipt = _receipt(sender, topic, began, False, flushed_by)
+    if sender.too_large and (bound := await _size_bound(cluster, topic)):
+        receipt = replace(receipt, first_error=f"{receipt.first_error}; {bound}")
     if not sender.timed_out:
         return receipt
     partitions = sender.timed_out if None not in sender.timed_out else chosen
     why = await _why_timed_out(cluster, topic, [one for one in partitions if one is not None], options)
     return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
+
+
+async def _is_audited(cluster: Cluster, topic: str) -> bool:
+    """The topic's ``klog.audit.enable``; False where the cluster does not tell."""
+    return await _setting(cluster, topic, "klog.audit.enable") == "true"
+
+
+async def _size_bound(cluster: Cluster, topic: str) -> str | None:
+    """The limit of a batch, and who sets it; None where the cluster does not tell."""
+    name = "max.message.bytes"
+    limit = await _setting(cluster, topic, name)
+    if limit is None or not limit.isdigit():
+        return None
+    return f"the topic takes {int(limit):,} with its batch (`klog topic config {shlex.quote(topic)} {name}=N` sets it)"
+
+
+async def _setting(cluster: Cluster, topic: str, name: str) -> str | None:
+    from klog.admin.settings import describe_settings
+
+    try:
+        found = (await describe_settings(cluster, [topic], names=[name]))[topic]
+    except KlogError:
+        return None
+    return next((one.value for one in found if one.name == name), None)
 
 
 async def _why_timed_out(
@@ -218,14 +246,9 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
 
 async def _flushed_by(cluster: Cluster, topic: str, options: ProduceOptions) -> dict[int, tuple[int, ...]]:
     """The brokers that must have flushed what was acknowledged, by partition; empty where no rule says so."""
-    from klog.admin.settings import describe_settings
-
-    if options.acks != "all" or not cluster.is_klog:
+    if options.acks != "all" or not cluster.is_klog or await _setting(cluster, topic, "flush.messages") != "1":
         return {}
     try:
-        settings = {one.name: one.value for one in (await describe_settings(cluster, [topic]))[topic]}
-        if settings.get("flush.messages") != "1":
-            return {}
         node = await cluster.topic(topic, fresh=True)
     except KlogError:
         return {}  # everything is acknowledged, whichever broker is down now

@@ -16,7 +16,7 @@ class ProduceOptions:
     all; ``empty_is_null`` is -Z; ``format`` (-f) is the form of each line, as `klog.tools.line_format` reads it.
     ``keep_partitions``: each message goes to the partition that its line names.
     ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
-    `klog audit`.
+    `klog audit`; None: where the topic's ``klog.audit.enable`` says so.
     ``give_up_after_s``: so long after it was read an unacknowledged message is given up; None: never.
     ``librdkafka`` are further settings of the client by its own names (-X).
     """
@@ -36,5 +36,5 @@ class ProduceOptions:
     rate: Rate | None = None
     create: bool = False
     give_up_after_s: float | None = None
-    audit: bool = False
+    audit: bool | None = None
     librdkafka: dict[str, str] = field(default_factory=dict)

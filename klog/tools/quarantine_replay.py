@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 from klog.errors import KlogError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from klog.record.records import Record
 
 READ_BYTES: Final = 1 << 20
+SHOWN_AT_ONCE: Final = 10_000
+"""Messages: a batch of a few KB may hold millions of them."""
 GIVE_UP_AFTER_S: Final = 60.0
 """What is sent again is still there if it cannot be."""
 
@@ -61,8 +64,9 @@ async def show(
                 if isinstance(found, int):
                     useless += found
                     continue
-                sink.write(shower.show([_Shown(row, one) for one in found]))
-                messages += len(found)
+                while some := [_Shown(row, one) for one in islice(found, SHOWN_AT_ONCE)]:
+                    sink.write(shower.show(some))
+                    messages += len(some)
     sink.flush()
     return messages, useless
 
@@ -155,9 +159,9 @@ class _Spooled:
         return self._file.read(size)
 
 
-def _records(row: LostRow, spool: IO[bytes]) -> Iterator[list[Record] | int]:
-    """The records of each batch that checks, and how many other bytes lie between."""
-    from klog.record.records import decode_batch
+def _records(row: LostRow, spool: IO[bytes]) -> Iterator[Iterator[Record] | int]:
+    """The records of each batch that checks, one at a time, and how many other bytes lie between."""
+    from klog.record.records import each_record
     from klog.storage.checking import Found, check_batches
 
     assert row.from_ is not None
@@ -170,9 +174,12 @@ def _records(row: LostRow, spool: IO[bytes]) -> Iterator[list[Record] | int]:
             continue
         batch = file.read_at(event.address - first, event.header.size_bytes)
         try:
-            yield list(decode_batch(batch))
+            for _ in each_record(batch):  # all of them, or none
+                pass
         except KlogError:
             yield event.header.size_bytes
+        else:
+            yield each_record(batch)
 
 
 class _Shown:

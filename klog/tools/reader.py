@@ -18,9 +18,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.headers import headers_from
-from klog.errors import CorruptBatch, KlogError, TimedOut, UnknownTopicOrPartition, UsageError
-from klog.names import TopicPartition
+from klog.client.servers import librdkafka_servers
+from klog.errors import (
+    CorruptBatch,
+    KlogError,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+from klog.names import TAIL_GROUP, TopicPartition
 from klog.render.jsonl import timestamp_of
+from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_trouble import ConnectionTrouble
 from klog.tools.message_formatter import Message, MessageFormatter
 from klog.tools.sender import silent_logger
@@ -98,9 +106,9 @@ class Reader:
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
         return {
-            "bootstrap.servers": bootstrap,
+            **librdkafka_servers(bootstrap),
             "client.id": "klog-tail",
-            "group.id": "klog-tail",  # asked for, and never used: partitions are assigned, nothing is committed
+            "group.id": TAIL_GROUP,  # asked for, and never used: partitions are assigned, nothing is committed
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",  # report a jump over what retention removed
@@ -341,6 +349,10 @@ class Reader:
             self._gone = f"{key[0]}-{key[1]}: {error.str()}"
         elif code == KafkaError._BAD_MSG:
             raise CorruptBatch(f"{TopicPartition(*key)}: {error.str()}", hint=self.around_damage)
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return  # librdkafka looks for the coordinator of a group that is not used
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationFailed(f"{key[0]}-{key[1]}: {error.str()}")
         elif not error.retriable():
             raise KlogError(f"{key[0]}-{key[1]}: {error.str()}")
 

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from klog.errors import LogDirLocked, NoSuchThing, Refused, UsageError
 from klog.names import TopicPartition
+from klog.render.counts import Count
 from klog.storage import meta_properties, partition_folder
 from klog.storage.epochs import NO_EPOCH
 from klog.storage.filesystem import OsFileSystem
@@ -58,14 +59,6 @@ class DirFacts:
     replicas: dict[TopicPartition, ReplicaFacts] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     """Folders with a partition's name and no topic id."""
-
-
-class Count:
-    """How far a long reading or writing is: set by its thread, read by others."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.total: int | None = None
 
 
 @contextmanager

@@ -28,9 +28,9 @@ from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused
 from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.render.counts import Count, counted
 from klog.storage.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
-from klog.tools.registry_facts import Count, DirFacts, Reach, ReplicaFacts
+from klog.tools.registry_facts import DirFacts, Reach, ReplicaFacts
 
 EPOCHS_UNSEEN: Final = 100
 """More elections than there can have been since the copies were written. Clients do not go back to a lower epoch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Message
@@ -20,11 +21,13 @@ from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptBatch, KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.record.batch import check_crc, walk
-from klog.record.records import Record, decode_batch
+from klog.record.records import Record, each_record
 from klog.tools.time_merge import Place
 
 ANSWER_BYTES = 4 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
+READY_MAX = 100_000
+"""Messages that are given out before more are fetched: a batch of a few KB may hold millions of them."""
 
 
 class ReplicaConsumer:
@@ -130,11 +133,14 @@ class ReplicaConsumer:
                 self._next[place] = offset
                 self._say(place, KafkaError._BAD_MSG, f"of broker {self._broker_id}: {error.message}")
                 return
-            self._ready.extend(
-                _message(place, record, header.leader_epoch)
-                for record in decode_batch(records, at)
-                if record.offset >= offset
-            )
+            room = READY_MAX - len(self._ready)
+            unread = (record for record in each_record(records, at) if record.offset >= offset)
+            found = [_message(place, record, header.leader_epoch) for record in islice(unread, max(room, 0))]
+            left = next(unread, None)
+            self._ready.extend(found)
+            if left is not None:
+                offset = left.offset
+                break
             offset = max(offset, header.last_offset + 1)
         if records:
             del self._next[place]

@@ -20,6 +20,7 @@ from klog.client.audit_publisher import AuditPublisher
 from klog.client.headers import check_header_name
 from klog.client.producer_settings import audit_settings
 from klog.client.send_errors import error_from, may_be_in_the_log
+from klog.client.servers import librdkafka_servers
 from klog.errors import KlogError, UsageError
 from klog.render.jsonl import Content, from_line
 from klog.tools.fates import Fates, Line, LineRange, Message, plain, ranges
@@ -97,6 +98,8 @@ class Sender:
         self.first_error: str | None = None
         self.timed_out: set[int | None] = set()
         """Partitions that took messages neither at once nor later; None: before one was chosen."""
+        self.too_large = False
+        """A broker rejected messages for their size."""
         self.stopped_at: Line | None = None
         """The first line that was read and not handed over, where it was stopped."""
         self.fates = Fates(self._settled, self._given_up)
@@ -106,7 +109,7 @@ class Sender:
         self._has_keys = self._read is not None or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
         settings = self._settings(bootstrap, timeout_s)
-        audit = audit_settings(settings, options.audit)
+        audit = audit_settings(settings, bool(options.audit))
         try:
             self._producer = Producer(settings)
         except KafkaException as error:
@@ -142,7 +145,7 @@ class Sender:
         options = self._options
         give_up_ms = 0 if options.give_up_after_s is None else max(1, round(options.give_up_after_s * 1000))
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
+            **librdkafka_servers(bootstrap),
             "client.id": "klog-produce",
             "enable.idempotence": options.acks == "all",
             "acks": options.acks,
@@ -187,6 +190,12 @@ class Sender:
         except (KlogError, OSError) as error:
             self._fail(str(error))
             self._flush()
+        except KafkaException as error:
+            # No idempotent producer goes on after this one, as where the user may not write: what waits is unsent.
+            self._fail(f"the producer failed: {error.args[0].str()}")
+            self._producer.purge()
+            self._producer.poll(0)
+            self.fates.look()
         finally:
             if stop.is_set():
                 self._give_up()
@@ -388,9 +397,12 @@ class Sender:
             self.failed += 1
             if error.code() == KafkaError._MSG_TIMED_OUT:
                 self.timed_out.add(message.partition())
+            is_too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+            self.too_large |= is_too_large
             if self.first_error is None:
                 where = self._topic if message.partition() is None else f"{self._topic}-{message.partition()}"
-                self.first_error = f"{where}: {error.str()}"
+                size = f"a message of {len(message):,} bytes: " if is_too_large else ""
+                self.first_error = f"{where}: {size}{error.str()}"
             return False
         partition, offset = message.partition(), message.offset()
         count = self.partitions.get(partition)

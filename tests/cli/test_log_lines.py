@@ -90,3 +90,33 @@ def test_the_peer_is_a_field_of_a_line_as_json() -> None:
     assert json.loads(JsonLine().format(record))["peer"] == "10.0.0.1:9"
     record = logging.makeLogRecord({"name": "klog.net", "msg": "bad", "levelname": "WARNING"})
     assert "peer" not in json.loads(JsonLine().format(record))
+
+
+HOSTILE = "\x1b[2Jx\r\n2026-11-25T03:00:00.000Z INFO    server.broker: forged\x00\u202e\x9b31m\u2028\t"
+
+
+def test_a_name_that_a_peer_has_chosen_makes_no_line_and_commands_no_terminal(shown: Shown) -> None:
+    say(shown, 100, message=HOSTILE)
+    (line,) = shown.lines
+    assert line.isprintable() and "\\x1b[2Jx\\x0d\\x0a2026" in line and "\\u202e\\x9b31m\\u2028\\x09 of" in line
+
+
+def test_a_traceback_has_its_lines_and_no_commands() -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError as error:
+        record = logging.makeLogRecord(
+            {"name": "klog.x", "msg": "ours", "levelname": "ERROR", "exc_info": (ValueError, error, None)}
+        )
+    text = TextLine().format(record)
+    assert "\n  ValueError: " in text and "\\x1b[2J" in text
+    first, *others = text.split("\n")
+    assert first.endswith("ERROR   x: ours") and all(line.startswith("  ") for line in others)
+    assert all(line.isprintable() for line in text.replace("\u2028", "").replace("\t", "").split("\n"))
+
+
+def test_a_line_of_json_stays_one_object(shown: Shown) -> None:
+    line = JsonLine().format(
+        logging.makeLogRecord({"name": "klog.x", "msg": HOSTILE, "levelname": "ERROR", "peer": HOSTILE})
+    )
+    assert "\n" not in line and json.loads(line)["message"] == json.loads(line)["peer"] == HOSTILE

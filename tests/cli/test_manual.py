@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.core import TyperOption
 
-from klog.cli import flags, manual
+from klog.cli import flags, manual, spark_options_page
 from klog.cli.command_table import ENTRIES
 from klog.cli.root import walk
 from tests.cli.runner import klog
@@ -33,7 +33,8 @@ def test_check_notices_a_stale_page(tmp_path: Path) -> None:
         )
     shutil.copytree(ROOT / "man", tmp_path / "man")
     (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / manual.REFERENCE, tmp_path / manual.REFERENCE)
+    for page in (manual.REFERENCE, spark_options_page.PATH):
+        shutil.copy(ROOT / page, tmp_path / page)
     (tmp_path / "man" / "klog-topic.1").write_text("old")
     (tmp_path / "man" / "klog-gone.1").write_text("a noun that is no more")
     check = [sys.executable, "scripts/build_man", "--check"]

@@ -60,7 +60,8 @@ def test_what_is_mentioned_can_be_typed(file: str, line: str) -> None:
         path = (entry.name, VERB_ALIASES.get(verbs[0], verbs[0]))
         if path not in COMMANDS:
             path = (entry.name, verbs[0])
-    known = {word for parameter in COMMANDS[path].params for word in parameter.opts} | {"-h", "--help"}
+    flags = [(*one.opts, *one.secondary_opts) for one in COMMANDS[path].params]
+    known = {word for words_of_one in flags for word in words_of_one} | {"-h", "--help"}
     for word in words[len(path) :]:
         flag = word.partition("=")[0]
         if re.fullmatch(r"--?[A-Za-z][a-z-]*", flag):

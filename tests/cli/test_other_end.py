@@ -81,9 +81,25 @@ def test_http_and_tls(http_address: str, tls_address: str) -> None:
     assert "TLS" in refused("topic", "list", "-B", tls_address).error["message"]
 
 
+@pytest.mark.parametrize("words", [["topic", "list"], ["zk", "ls", "/"]])
+def test_http_and_tls_where_a_zookeeper_is_wanted(words: list[str], http_address: str, tls_address: str) -> None:
+    error = refused(*words, "-z", f"{http_address}/chroot").error
+    assert error["message"].startswith(f"{http_address} ") and "HTTP" in error["message"]
+    error = refused(*words, "-z", tls_address).error
+    assert error["message"].startswith(f"{tls_address} ") and "TLS" in error["message"]
+    assert "zookeeper.ssl.client.enable" in error["hint"]
+
+
+def test_in_the_shell_too(http_address: str) -> None:
+    for line in (f"topic list -B {http_address} --timeout 300ms", f"zk ls / -z {http_address}"):
+        ran = klog("shell", "-e", line, "-B", "127.0.0.1:1")
+        assert ran.code == 1 and "HTTP" in ran.stderr, ran
+
+
 def test_silence_stays_silence(silent_address: str, dead_address: str) -> None:
     for address in (silent_address, dead_address):
-        assert address in refused("topic", "list", "-B", address, "--timeout", "300ms").error["message"]
+        for flag in ("-B", "-z"):
+            assert address in refused("topic", "list", flag, address, "--timeout", "300ms").error["message"]
 
 
 @pytest.mark.parametrize(

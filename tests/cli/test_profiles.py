@@ -53,6 +53,13 @@ def at_home(home: Path) -> Path:
         ('[a]\nbootstrap_server = "h:1"\nprotected = "yes"\n', 3, ["protected", "true or false"]),
         ('[a]\nbootstrap_server = "h:1"\ncolour = "pink"\n', 3, ["colour", "pink", "red"]),
         ('# one\n[a]\ncolour = "red"\n', 2, ["[a]", "bootstrap_server", "zookeeper"]),
+        ('[a]\nbootstrap_server = "h:1"\npassword_command = "pass a"\n', 3, ["password_command", "client_config"]),
+        (
+            '[a]\nbootstrap_server = "h:1"\nclient_config = "c"\ntoken_command = "a \'"\n',
+            4,
+            ["token_command", "quotation"],
+        ),
+        ('[a]\nbootstrap_server = "h:1"\nclient_config = "c"\ntoken_command = " "\n', 4, ["token_command", "empty"]),
         ('\nserver = "h:1"\n', 2, ["server", "current"]),
         ("current = 1\n", 1, ["current", "string"]),
         ('["a b"]\nbootstrap_server = "h:1"\n', 1, ["a b"]),
@@ -89,6 +96,8 @@ def test_the_nearest_project_file_chooses(at_home: Path, home: Path, project: Pa
     assert resolve(TargetFlags(profile="near"), {}, home).bootstrap == "near:1"
     (project / "deep" / ".klog.toml").write_text('current = "prod"\n')
     assert resolve(TargetFlags(), {"KLOG_PROFILE": "prod"}, home).title == "prod"
+    many = resolve(TargetFlags("a:1,b:2,c:3", "d:4"), {}, home)
+    assert "a:1" in many.title and "2" in many.title and "b:2" not in many.title and "c:3" in str(many)
     assert resolve(TargetFlags(), {"KLOG_BOOTSTRAP_SERVER": "e:1"}, home).profile is None
 
 
@@ -97,6 +106,19 @@ def test_a_checkout_cannot_take_the_place_of_a_profile(at_home: Path, home: Path
     with pytest.raises(UsageError) as two:
         resolve(TargetFlags(profile="prod"), {}, home)
     assert str(at_home) in two.value.message and str(project) in two.value.message
+
+
+@pytest.mark.parametrize("key", ["password_command", "token_command"])
+def test_a_checkout_cannot_choose_what_runs_here(at_home: Path, home: Path, project: Path, key: str) -> None:
+    path, ran = project / ".klog.toml", project / "ran"
+    text = '[a]\nbootstrap_server = "h:1"\nclient_config = "c"\n'
+    path.write_text(f'current = "a"\n{text}{key} = "touch {ran}"\n')
+    for words in (["broker", "list"], ["profile", "list"], ["broker", "list", "--profile", "prod"]):
+        refused = klog(*words, "-o", "json")
+        assert refused.code == 2 and key in refused.error["message"] and str(path) in refused.error["message"]
+    path.write_text(text)
+    assert klog("profile", "set", "a", f"{key}=touch {ran}").code == 2
+    assert path.read_text() == text and not ran.exists()
 
 
 def test_a_project_file_that_others_may_write_is_refused(home: Path, project: Path) -> None:
@@ -170,6 +192,18 @@ def test_use_says_when_something_goes_before_it(at_home: Path, project: Path) ->
     assert profiles.read_file(Path.cwd() / ".klog.toml").current == "prod"
     assert klog("profile", "use", "--none").code == 0
     assert profiles.read_file(at_home).current is None
+
+
+def test_a_profile_of_a_project_is_used_there_alone(at_home: Path, project: Path) -> None:
+    (project / ".klog.toml").write_text('[near]\nbootstrap_server = "near:1"\n')
+    before = at_home.read_text()
+    ran = klog("profile", "use", "near", "-o", "json")
+    assert ran.code == 1 and "--project" in ran.error["hint"]
+    assert at_home.read_text() == before
+    assert klog("profile", "use", "near", "--project").code == 0
+    assert profiles.read_file(project / ".klog.toml").current == "near"
+    assert not (Path.cwd() / ".klog.toml").exists()
+    assert klog("profile", "show", "-o", "json").rows[0]["name"] == "near"
 
 
 def test_a_profile_is_tried(broker: RunningBroker, home: Path, dead_address: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -18,12 +20,20 @@ from tests.tools.verbs import make_topic, send
 
 COMMANDS = {" ".join(words): command for words, command in walk()}
 ROOT = Path(__file__).resolve().parent.parent.parent
-ROWS = [
-    line.split(" | ")
-    for line in (Path(__file__).parent / "rows.txt").read_text().splitlines()
-    if line and not line.startswith("#")
+LINES = [
+    line for line in (Path(__file__).parent / "rows.txt").read_text().splitlines() if line and not line.startswith("#")
 ]
-RUN = [row for row in ROWS if not row[1].startswith("tests/")]
+KEYS = dict(line.split(" = ") for line in LINES if re.match(r"[RT]\d+ = ", line))
+"""What a row, or a thing, is; in the words of the file."""
+ROWS = [line.split(" | ") for line in LINES if line.partition(" = ")[0] not in KEYS]
+RUN = [row[1:] for row in ROWS if not row[2].startswith("tests/")]
+TESTED = [row[1:] for row in ROWS if row[2].startswith("tests/")]
+
+
+def test_each_of_28_rows_and_20_things_is_shown() -> None:
+    assert list(KEYS) == [*(f"R{number}" for number in range(1, 29)), *(f"T{number}" for number in range(1, 21))]
+    shown = {key for row in ROWS for key in row[0].split()}
+    assert shown == {*KEYS, "+"}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +62,8 @@ def test_a_row(names: dict[str, str], broker: RunningBroker, what: str, line: st
     assert ran.code == int(code), (what, ran)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row not in RUN], ids=lambda row: row[0])
-def test_a_row_of_other_tests(row: list[str]) -> None:
-    assert "def test_" in (ROOT / row[1]).read_text()
+@pytest.mark.parametrize(("what", "named"), TESTED, ids=[row[0] for row in TESTED])
+def test_a_row_of_other_tests(what: str, named: str) -> None:
+    file, _, name = named.partition("::")
+    functions = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
+    assert name in {one.name for one in functions}, what

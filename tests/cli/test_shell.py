@@ -16,16 +16,18 @@ from prompt_toolkit.output import DummyOutput
 
 from klog.admin.shell import bar
 from klog.admin.shell.catalog import LiveCatalog
-from klog.admin.shell.completer import KlogCompleter, split_unfinished
+from klog.admin.shell.completer import SUBJECTS, KlogCompleter, split_unfinished
 from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
 from klog.admin.shell.prompt import Prompt
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import read
 from klog.admin.shell.tree import Kind
+from klog.cli import name_cache
+from klog.cli.global_flags import GlobalFlags
 from klog.cli.root import walk
-from klog.cli.shared_flags import SharedFlags
 from klog.cli.shell_tree import Tree
 from klog.names import TopicPartition
+from klog.tools.why.gathering import parsed
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
@@ -35,13 +37,13 @@ PATIENCE_S = 10.0
 """For the first answer of a cluster."""
 
 
-def at(broker: RunningBroker) -> SharedFlags:
-    return SharedFlags(bootstrap_server=broker.bootstrap)
+def at(broker: RunningBroker) -> GlobalFlags:
+    return GlobalFlags(bootstrap_server=broker.bootstrap)
 
 
 def completions(line: str, *topics: str) -> list[str]:
     names = LiveCatalog(lambda kind, about: list(topics) if kind is Kind.TOPIC else [], patience_s=PATIENCE_S)
-    completer = KlogCompleter(Tree(SharedFlags()), names)
+    completer = KlogCompleter(Tree(GlobalFlags()), names)
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
 
@@ -79,6 +81,58 @@ def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic:
     klog("group", "delete", f"{topic}-readers", "-y", "-B", broker.bootstrap)
     (act,) = klog("acts", "list", "--group", f"{topic}-readers", "-o", "json", "-B", broker.bootstrap).rows
     assert offered(f"undo {act['act'][:-1]}") == [act["act"]]
+    tree.close()
+
+
+def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: str) -> None:
+    assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
+    assert klog("topic", "create", f"{topic}-old", "-B", broker.bootstrap).code == 0
+    assert klog("topic", "delete", f"{topic}-old", "-y", "-B", broker.bootstrap).code == 0
+    with registry_of(broker.zookeeper) as registry:
+        commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
+    completer = KlogCompleter(tree := Tree(at(broker)), LiveCatalog(tree.names, patience_s=PATIENCE_S))
+
+    def offered(line: str) -> list[str]:
+        return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
+
+    both = [f"{topic}-0", f"{topic}-1"]
+    assert offered(f"election preferred {topic}") == [topic, *both]
+    assert offered(f"why {topic}") == [topic, f"{topic}-readers", *both]
+    assert {*SUBJECTS, topic, str(broker.broker_id)} <= set(offered("why "))
+    assert offered(f"why topic {topic}") == [topic]
+    assert offered(f"why group {topic}") == [f"{topic}-readers"]
+    assert offered(f"why partition {topic}") == both == offered(f"why message {topic}")
+    assert offered("why broker ") == offered("broker stop ") == offered("broker restart ") == [str(broker.broker_id)]
+    assert offered(f"topic restore {topic}") == [f"{topic}-old"]
+    assert offered("events --kind topic-r") == ["topic-restored"]
+    tree.close()
+
+
+def test_the_subjects_of_why_are_the_commands() -> None:
+    assert SUBJECTS.keys() == name_cache.SUBJECTS.keys()
+    for word, kind in SUBJECTS.items():
+        named = {Kind.TOPIC_PARTITION: "t-0", Kind.BROKER: "1"}.get(kind, "t")
+        assert parsed([word, named, "5"] if word == "message" else [word, named]).kind is not None
+
+
+AVRO = '{"type": "record", "name": "Person", "fields": [{"name": "country_of_birth", "type": "string"}]}'
+
+
+def test_columns_are_offered_in_a_query(broker: RunningBroker, topic: str) -> None:
+    assert klog("topic", "create", topic, "-B", broker.bootstrap).code == 0
+    completer = KlogCompleter(tree := Tree(at(broker)), LiveCatalog(tree.names, patience_s=PATIENCE_S))
+    view = topic.replace("-", "_").replace(".", "_")
+
+    def offered(line: str, behind: str = "") -> list[str]:
+        return [one.text for one in completer.get_completions(Document(line + behind, len(line)), CompleteEvent())]
+
+    assert offered(f"sql 'select * from {view[:-1]}") == [view]
+    assert offered(f"sql 'select * from {view} where timestampT") == ["timestampType"]
+    form = f" --from '{topic}:json=page string, who struct<name: string, age: int>'"
+    assert offered(f"sql 'select * from {view} where pa", f"'{form}") == ["page", "partition"]
+    assert offered(f"sql 'select * from {view} where wh", f"'{form}")[0] == "who"
+    assert klog("schema", "register", f"{topic}-value", "-B", broker.bootstrap, input=AVRO).code == 0
+    assert offered(f"sql 'select * from {view} where country", f"' --from {topic}:avro") == ["country_of_birth"]
     tree.close()
 
 
@@ -151,7 +205,7 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
 
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
-    tree = Tree(SharedFlags(bootstrap_server=dead_address))
+    tree = Tree(GlobalFlags(bootstrap_server=dead_address))
     live = LiveNames(lambda: tree.names(Kind.TOPIC, ""))
     live.now()
     live.wait(20)
@@ -199,8 +253,8 @@ def test_the_shells_cluster_is_the_commands_and_a_line_may_name_another(
 # --- A person ---------------------------------------------------------------------------------------------------------
 
 
-def typed(text: str, history: Path, shared: SharedFlags | None = None) -> Shell:
-    shell = Shell(Tree(shared or SharedFlags()))
+def typed(text: str, history: Path, shared: GlobalFlags | None = None) -> Shell:
+    shell = Shell(Tree(shared or GlobalFlags()))
     with create_pipe_input() as keys:
         keys.send_text(text)
         Prompt(shell, history, terminal_input=keys, terminal_output=DummyOutput()).run()
@@ -228,11 +282,11 @@ def test_ctrl_c_drops_the_line(home: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_the_toolbar_names_the_cluster_and_a_failure(home: Path, dead_address: str) -> None:
-    shell = Shell(Tree(SharedFlags(bootstrap_server=dead_address)))
+    shell = Shell(Tree(GlobalFlags(bootstrap_server=dead_address)))
     assert dead_address in toolbar(shell) and "flag -B" in toolbar(shell) and "exit" not in toolbar(shell)
     shell.run_line("topic nonsense")
     assert "exit 2" in toolbar(shell)
-    assert "no cluster" in toolbar(Shell(Tree(SharedFlags())))
+    assert "no cluster" in toolbar(Shell(Tree(GlobalFlags())))
 
 
 def test_at_a_terminal(broker: RunningBroker, topic: str, home: Path) -> None:

@@ -21,13 +21,16 @@ from klog.admin.shell.checking import LineCheck
 from klog.admin.shell.completer import KlogCompleter
 from klog.admin.shell.facts import ClusterFacts, LastCommand, LiveFacts, Place, WorstLag
 from klog.admin.shell.screen import Screen
+from klog.admin.shell.secrets import without_secrets
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end, read, statements
 from klog.admin.shell.tree import Kind
 from klog.admin.shell.using import Using
-from klog.cli.shared_flags import SharedFlags
+from klog.cli.global_flags import GlobalFlags
 from klog.cli.shell_tree import Tree
+from klog.config.broker import SECRETS as OF_BROKERS
 from klog.errors import UsageError
+from klog.security.client_security import SECRETS as OF_CLIENTS
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
@@ -43,12 +46,15 @@ NAMES = {
     (Kind.PROFILE, ""): ["prod", "staging"],
     (Kind.SCHEMA, ""): ["orders-value"],
     (Kind.ACT, ""): ["mifz3k2a9x4q"],
+    (Kind.VIEW, ""): ["orders", "log_lines"],
+    (Kind.COLUMN, "orders"): ["key", "value", "offset"],
+    (Kind.COLUMN, "log-lines:json=page string"): ["page", "key", "offset"],
 }
 
 
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Tree]:
-    tree = Tree(SharedFlags())
+    tree = Tree(GlobalFlags())
     yield tree
     tree.close()
 
@@ -224,6 +230,26 @@ def test_the_transcript_has_commands_and_output(tmp_path: Path) -> None:
     assert "four" not in text
 
 
+@pytest.mark.parametrize(
+    "name", sorted(OF_BROKERS | OF_CLIENTS | {"sasl_password", "listener.name.a.sasl.jaas.config"})
+)
+def test_a_line_is_kept_without_the_secret_that_it_gives(name: str) -> None:
+    for line in ("produce t -X {}=s3cret -n 1", "-X '{}=s3cret'", '{} = "s3 s3cret"', '\'{{"{}": "s3cret"}}\''):
+        kept = without_secrets(line.format(name))
+        assert "s3" not in kept and kept.endswith("***") and name in kept
+
+
+def test_a_line_without_a_secret_is_kept_as_it_is() -> None:
+    lines = (
+        "user passwd alice --password-file f",
+        "profile set p password_command='pass show x'",
+        "password = ",
+        "a=b",
+    )
+    for line in (*lines, "help sasl.password", "profile set p sasl_password=***", "echo $password"):
+        assert without_secrets(line) == line
+
+
 def test_a_script_loads_nothing_of_the_prompt() -> None:
     loaded = modules_after_run(["shell", "-e", "echo x", "-e", "topic list -B 127.0.0.1:1 --timeout 1s"])
     assert "klog.admin.shell.shell" in loaded and "klog.admin.shell.prompt" not in loaded
@@ -289,6 +315,14 @@ def test_the_wrong_word_is_found(line: str, wrong: str | None, tree: Tree, names
     assert [line[word.start : word.end] for word in found] == ([wrong] if wrong else [])
 
 
+@pytest.mark.parametrize(
+    ("line", "near"), [("topic describe orderz", "orders"), ("group describe reader", "readers"), ("tpic", "topic")]
+)
+def test_what_may_be_meant_is_named(line: str, near: str, tree: Tree, names: LiveCatalog) -> None:
+    (found,) = LineCheck(tree, names).wrong_words(line)
+    assert found.why.split()[-1] == f"{near}?"
+
+
 @pytest.mark.parametrize("line", ["topi", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
 def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, names: LiveCatalog) -> None:
     check = LineCheck(tree, names)
@@ -340,6 +374,17 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
         ("topic list; topic desc", ["describe"]),
         ("topic list | gre", []),
         ("tl orders -", None),
+        ("sql 'sel", ["select"]),
+        ("sql 'SEL", ["SELECT"]),
+        ("sql 'select part", ["partition"]),
+        ("sql 'select * from ", ["orders", "log_lines"]),
+        ('sql "select * from orders join L', ["log_lines"]),
+        ("sql 'select * from orders where of", ["offset"]),
+        ("sql 'select * from orders where pa", []),
+        ("sql --from 'log-lines:json=page string' 'select * from log_lines where pa", ["page"]),
+        ("sql \"select * from orders where key = 'of", []),
+        ("stream run -e 'select * from o", ["orders"]),
+        ("sql 'select 1' --outp", ["--output"]),
     ],
 )
 def test_what_is_offered(line: str, offered: list[str] | None, tree: Tree, names: LiveCatalog) -> None:
@@ -366,7 +411,7 @@ def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveCatalog) -
 
 def test_use_and_folders_of_zookeeper(broker: RunningBroker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
-    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap))
+    tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap))
     shell = Shell(tree)
     out = ran(capfd, shell, f"use {topic}", "topic describe", "topic config retention.ms=1000", "topic config")
     assert out.count(f"{topic} ") >= 2 and "retention.ms" in out
@@ -386,7 +431,7 @@ def test_a_connection_outlives_commands_and_is_made_again_after_a_restart(
     make_broker: Callable[..., RunningBroker], capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker = make_broker().start()
-    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap, timeout=10.0))
+    tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap, timeout=10.0))
     shell = Shell(tree)
     ran(capfd, shell, "topic create before")
     (cluster,) = tree.session.clusters

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klog.admin.shell.shell import Shell
-from klog.cli.shared_flags import SharedFlags
+from klog.cli.global_flags import GlobalFlags
 from klog.cli.shell_tree import Tree
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
@@ -145,7 +145,7 @@ def test_ctrl_c_in_the_pager_is_the_pagers(home: Path) -> None:
 
 @pytest.mark.timed
 def test_a_warm_command_is_quick(broker: RunningBroker) -> None:
-    tree = Tree(SharedFlags(bootstrap_server=broker.bootstrap))
+    tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap))
     shell, took = Shell(tree), list[float]()
     for _ in range(10):
         shell.run_line("topic list")

@@ -63,6 +63,30 @@ def test_down_from_elsewhere_ends_the_foreground(home: Path, port: int) -> None:
         klog("down")
 
 
+def test_a_protected_cluster_is_not_stopped_by_the_way(home: Path, port: int) -> None:
+    zookeeper = klog("zookeeper", "start", "-o", "json").rows[0]["address"]
+    up = klog("up", "--port", port, "--detach", "-o", "json")
+    try:
+        assert up.code == 0
+        assert klog("profile", "add", "here", "-B", f"127.0.0.1:{port}", "--protected").code == 0
+        assert klog("profile", "add", "registry", "-z", zookeeper, "--protected").code == 0
+        for words, profile in ((["down"], "here"), (["zookeeper", "stop"], "registry")):
+            for more in ([], ["--yes"]):
+                refused = klog(*words, *more, "-o", "json")
+                assert refused.code == 2 and profile in refused.error["message"]
+            assert klog(*words, "--yes", "--confirm", "other").code == 2
+            shown = klog(*words, "--dry-run", "-o", "json")
+            assert shown.code == 0 and {row["state"] for row in shown.rows} == {"running"}
+        assert klog("topic", "create", "made").code == 0
+        for words, profile in ((["down"], "here"), (["zookeeper", "stop"], "registry")):
+            stopped = klog(*words, "--yes", "--confirm", profile, "-o", "json")
+            assert {row["state"] for row in stopped.rows} == {"stopped"}
+            assert klog(*words, "--dry-run").code == 0
+    finally:
+        klog("down", "--yes", "--confirm", "here")
+        klog("zookeeper", "stop", "--yes", "--confirm", "registry")
+
+
 def test_ctrl_c_while_it_starts_leaves_nothing_running(home: Path, port: int) -> None:
     try:
         with on_terminal("up", "--port", str(port)) as (process, terminal):
@@ -72,6 +96,15 @@ def test_ctrl_c_while_it_starts_leaves_nothing_running(home: Path, port: int) ->
             terminal.type("\x03")  # whatever it is starting by then
             assert process.wait(60) == 0
         assert klog("topic", "list", "-o", "json").error["code"] == "NO_CLUSTER"
+    finally:
+        klog("down")
+
+
+def test_an_open_cluster_is_not_closed_by_the_way(home: Path, port: int) -> None:
+    assert klog("up", "--port", port, "--detach").code == 0
+    try:
+        refused = klog("up", "--secure", "--detach", "-o", "json")
+        assert refused.code == 1 and refused.error["code"] == "REFUSED"
     finally:
         klog("down")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +74,64 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
         assert klog("tail", "two", "-o", "start", "-e", "-q").stdout.split() == ["one", "two"]
     finally:
         klog("down")
+
+
+def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
+    """`klog why` and `klog check` know the brokers of a local cluster: how one is started, its process, its log."""
+    folder = tmp_path / "a cluster"
+    up = ("up", "--detach", "--dir", folder)
+
+    def processes() -> dict[int, int]:
+        return {row["id"]: row["pid"] for row in klog(*up, "-o", "json").rows if row["kind"] == "broker"}
+
+    def found(what: str) -> tuple[dict[str, Any], str]:
+        """The last step of `klog why`, and what `klog check` says is to do."""
+        steps = poll(
+            lambda: (rows := klog("why", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows
+        )
+        return steps[-1] | {"evidence": " ".join(one["evidence"] for one in steps)}, troubles()[0]
+
+    def troubles() -> list[str]:
+        rows = klog("check", "brokers", "-o", "json").rows
+        return [one["do"] for one in rows if one["kind"] in ("dead-broker", "silent-broker")]
+
+    try:
+        assert klog(*up, "--brokers", 2, "--port", port).code == 0
+        assert factor("t") == 2
+        pid = processes()[2]
+        os.kill(pid, signal.SIGSTOP)
+        cause, do = found("hangs")
+        os.kill(pid, signal.SIGCONT)
+        for text in (cause["do"], do):
+            assert f"`kill -CONT {pid}`" in text and str(folder / "broker-2.log") in text
+        poll(lambda: not troubles())
+
+        os.kill(pid, signal.SIGKILL)
+        cause, do = found("is dead")
+        command = "klog " + shlex.join(map(str, up))
+        assert f"`{command}`" in cause["do"] and f"`{command}`" in do
+
+        properties = folder / "broker-2" / "meta.properties"
+        kept = properties.read_text()
+        properties.write_text(re.sub("cluster.id=.*", "cluster.id=another", kept))
+        assert klog(*shlex.split(command)[1:]).code == 1
+        cause, _ = found("is dead")
+        assert f"log {folder / 'broker-2.log'}: " in cause["evidence"] and "another" in cause["evidence"]
+        properties.write_text(kept)
+        assert klog(*shlex.split(command)[1:]).code == 0
+        assert klog("check", "topics", "--wait", "20s").code == 0
+    finally:
+        klog("down", "--dir", folder)
+
+
+def poll(look: Callable[[], Any]) -> Any:
+    """What it finds at last: ZooKeeper needs a moment to see that a broker is gone."""
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.2)
+    raise AssertionError("not found in 40 s")
 
 
 def test_what_the_user_says_goes(home: Path, port: int) -> None:

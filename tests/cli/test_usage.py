@@ -75,6 +75,8 @@ def cluster(broker: RunningBroker) -> dict[str, str]:
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         commit(session, "usage-app", {TopicPartition("usage-orders", 0): 0})
+    while klog("topic", "describe", "klog.events", "-B", broker.bootstrap).code:  # made some seconds after the start
+        time.sleep(0.05)
     return {"bootstrap": broker.bootstrap, "zookeeper": broker.zookeeper}
 
 
@@ -126,10 +128,9 @@ def test_it_is_wrong_on_a_broker(
     check(line, code, words, {**files, **cluster}, {"KLOG_BOOTSTRAP_SERVER": cluster["bootstrap"]})
 
 
-@pytest.mark.parametrize(
-    "line", ["topic list", "zk brokers", "produce orders", "tail orders", "group rewind g --to end"]
-)
+@pytest.mark.parametrize("line", ["topic list", "zk brokers", "tail orders", "group rewind g --to end"])
 def test_a_silent_host_is_given_up_in_time(silent_address: str, line: str) -> None:
+    """Some of them; `test_silent_host` has all."""
     check(f"{line} -B {silent_address}", "1", f"{silent_address} & -B", {}, {}, limit_s=SILENT_LIMIT_S)
 
 

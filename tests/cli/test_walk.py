@@ -41,6 +41,11 @@ COLUMNS = {
     "reassign status": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "reassign cancel": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "election preferred": "TOPIC PARTITION OLD NEW",
+    "acl list": "PRINCIPAL PERMISSION OPERATION RESOURCE PATTERN HOST",
+    "acl check": "ALLOWED RULE",
+    "quota list": "USER CLIENT PRODUCER-BYTE-RATE CONSUMER-BYTE-RATE REQUEST-PERCENTAGE CONTROLLER-MUTATION-RATE IP "
+    "CONNECTION-CREATION-RATE",
+    "quota check": "QUOTA VALUE UNIT USER CLIENT SHARED-BY IP",
     "group list": "GROUP STATE PROTOCOL COORDINATOR MEMBERS",
     "group describe": "MEMBER CLIENT HOST TOPIC PARTITION COMMITTED HEARTBEAT-MS",
     "group lag": "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-START-OFFSET LOG-END-OFFSET LAG LAG-BYTES LAG-MS OWNER",
@@ -55,6 +60,8 @@ COLUMNS = {
     "export compact": "FROM TO MESSAGES FILES-BEFORE BYTES-BEFORE FILES BYTES",
     "export gc": "WHAT PATH FILES BYTES AGE-S",
     "export report": "FILE BYTES BATCHES MESSAGES STATE",
+    "stream list": "NAME STATE FROM TO PROGRAM BATCH BATCH-AT",
+    "stream run": "BATCH AT ROWS MS WATERMARK LATE",
     "schema list": "ID SUBJECT VERSION TYPE",
     "schema register": "ID SUBJECT VERSION TYPE",
     "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
@@ -76,9 +83,17 @@ COLUMNS = {
 ASKING = {
     *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
     *("group rewind", "group delete", "offset import", "export gc", "registry rebuild", "undo", "topic config"),
-    *("zk set", "zk create", "zk rm", "group rename"),
+    *("zk set", "zk create", "zk rm", "group rename", "user delete", "stream remove", "security zookeeper"),
+    *("topic create", "broker stop", "broker restart", "schema delete"),
+    *("acl add", "acl remove", "quota remove", "user passwd", "down", "zookeeper stop"),
 }
-"""What asks first; nothing else does."""
+"""What may ask first; nothing else does. Those of the last two lines ask in some cases, and on protected clusters."""
+
+WITHOUT_DRY_RUN = {
+    *("produce", "tail", "mirror", "perf produce", "perf latency", "perf paper"),
+    *("stream run", "audit run", "schema serve", "security users"),
+}
+"""What changes the cluster and shows no preview: it sends messages, runs on, or begins a cluster that is empty."""
 
 READING = {
     *("status", "check", "where", "topic list", "topic describe", "partition list", "group list", "group describe"),
@@ -95,18 +110,29 @@ READING = {
     ),
     *("reassign status", "verify replicas", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
-    *(f"zk {verb}" for verb in ("brokers", "topics", "groups", "owners", "isr", "controller")),
+    *(f"zk {verb}" for verb in ("acl", "brokers", "topics", "groups", "owners", "isr", "controller")),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
     *("why", "shell", "events", "lag", "metrics", "top", "report cluster", "acts list", "acts show"),
+    *("acl list", "acl check", "user list", "quota list", "quota check"),
+    *("sql", "stream status", "stream submit"),
 }
 """What connects and changes nothing."""
 
-SOMETIMES = {"tail", "topic restore", "topic config", "schema level", "replay", "audit run"}
+SOMETIMES = {"tail", "topic restore", "topic config", "schema level", "replay", "audit run", "stream run", "export run"}
 """What changes the cluster with some flags or arguments only, and asks `Invocation.check_may_change` itself."""
 
 WORDS = {
+    **{f"acl {verb}": ["acl", verb, "alice", "read", "topic:t"] for verb in ("add", "remove", "check")},
+    "quota set": ["quota", "set", "producer_byte_rate=1MB", "--user", "alice"],
+    "quota remove": ["quota", "remove", "--user", "alice"],
     "broker restart": ["broker", "restart", "1"],
+    **{f"user {verb}": ["user", verb, "alice", "--generate"] for verb in ("add", "passwd")},
     "tail": ["tail", "some-name"],
+    "stream run": ["stream", "run", "-e", "SELECT 1", "--from", "some-name", "--to", "topic:other-name"],
+    "stream submit": [
+        *("stream", "submit", "-e", "SELECT 1", "--from", "some-name", "--to", "topic:other-name"),
+        *("--master", "local", "--state", "streams"),
+    ],
     "group rewind": ["group", "rewind", "some-name", "--to", "start"],
     "zk diff": ["zk", "diff", "/brokers", "/consumers"],
     "offset import": ["offset", "import", str(ROOT / "tests" / "cli" / "offsets.txt")],
@@ -143,7 +169,7 @@ def output(name: str, form: str = "json") -> list[str]:
     """The words that ask for a format; ``tail`` has it under its long name only, and writes lines."""
     if name == "tail":
         return ["--output", "jsonl" if form == "json" else form]
-    if name == "zk watch":
+    if name in ("zk watch", "stream run"):
         return ["-o", "jsonl" if form == "json" else form]
     return ["-o", form]
 
@@ -180,9 +206,13 @@ def test_no_word_means_two_things_in_one_command(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_short_flag_means_the_same_everywhere(name: str) -> None:
-    """But for tail, whose -o, -f, -c, -n and -e are kcat's, and the shell's script flags."""
+    """But for tail, whose -o, -f, -c, -n and -e are kcat's, and the shell's script flags.
+
+    -X is a setting by its name: of the connection alone, or of more."""
     meanings = {"-B": "bootstrap_server", "-z": "zookeeper", "-o": "output", "-q": "quiet", "-v": "verbose"}
-    meanings |= {"-y": "yes", "-X": "properties", "-r": "regex"}
+    meanings |= {"-y": "yes", "-r": "regex"}
+    assert sum("-X" in parameter.opts for parameter in COMMANDS[name].params) <= 1
+    meanings["-X"] = "properties" if any(one.name == "properties" for one in COMMANDS[name].params) else "connect_by"
     for parameter in COMMANDS[name].params:
         for word in parameter.opts:
             if (name, word) != ("tail", "-o"):
@@ -226,6 +256,15 @@ def test_every_command_takes_the_flags_of_every_command(name: str) -> None:
         assert {"-B", "--bootstrap-server", "--bootstrap-servers", "--broker-list"} <= words
         assert {"-z", "--zookeeper", "--profile", "--timeout", "--trace"} <= words
     assert ({"-y", "--yes", "--dry-run"} <= words) == command.traits.asks
+
+
+def test_each_command_that_connects_takes_a_client_config() -> None:
+    """Those with the flags of a connection, and those that name clusters in flags of their own."""
+    no_clients = {"broker start", "zookeeper start", "security init", "security add", "log dump"}
+    for name, command in COMMANDS.items():
+        names_a_cluster = any("HOST:PORT" in (parameter.metavar or "") for parameter in command.params)
+        if command.traits.connects or (names_a_cluster and name not in no_clients):
+            assert "--client-config" in {word for one in command.params for word in one.opts}, name
 
 
 def test_only_what_the_contract_names_asks_first() -> None:
@@ -345,7 +384,7 @@ def test_wrong_values_are_wrong_usage() -> None:
         ["offset", "list", "t", "--at", "yesterday"],
         ["tail", "t", "-o", "9:x"],
         ["tail", "t", "-p", "5-2"],
-        ["tail", "t", "-f", "follow"],
+        ["tail", "t", "-f", "value only"],
         ["tail", "t", "--grep", "("],
         ["produce", "t", "-k", "a", "-K", ":"],
         ["produce", "t", "--rate", "fast"],
@@ -390,3 +429,10 @@ def test_each_command_that_connects_is_known_to_read_or_to_change() -> None:
     changing = {name for name in CONNECTING if COMMANDS[name].traits.changes}
     assert changing == set(CONNECTING) - READING - SOMETIMES
     assert ASKING & set(CONNECTING) <= changing | SOMETIMES
+
+
+def test_what_changes_something_shows_it_first() -> None:
+    """By --dry-run."""
+    for name in {name for name, command in COMMANDS.items() if command.traits.changes} | SOMETIMES:
+        words = {word for parameter in COMMANDS[name].params for word in parameter.opts}
+        assert ("--dry-run" in words) == (name not in WITHOUT_DRY_RUN), name

@@ -447,16 +447,19 @@ def test_a_group_is_used_one_way_at_a_time(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"auto_offset_rest": "smallest"}, "unknown setting auto.offset.rest"),
-        ({"nonsense": 1, "more_nonsense": 2}, "unknown settings nonsense, more.nonsense"),
+        ({"auto_offset_rest": "smallest"}, "auto.offset.rest"),
+        ({"nonsense": 1, "more_nonsense": 2}, "nonsense, more.nonsense"),
         ({"auto_offset_reset": "middle"}, "auto.offset.reset=middle: expected .*smallest"),
-        ({"consumer_timeout_ms": "soon"}, "consumer.timeout.ms=soon: expected an integer"),
-        ({"auto_commit_enable": "perhaps"}, "auto.commit.enable=perhaps: expected true or false"),
-        ({"enable_auto_commit": True, "auto_commit_enable": True}, "the same setting"),
+        ({"consumer_timeout_ms": "soon"}, "consumer.timeout.ms=soon: .*integer"),
+        ({"auto_commit_enable": "perhaps"}, "auto.commit.enable=perhaps: .*true.*false"),
+        (
+            {"enable_auto_commit": True, "auto_commit_enable": True},
+            "enable.auto.commit.*auto.commit.enable|auto.commit.enable.*enable.auto.commit",
+        ),
         ({"offsets_storage": "kafka"}, "offsets.storage=kafka: expected .*zookeeper"),
         ({"partition_assignment_strategy": "roundrobin"}, "expected .*range"),
-        ({"bootstrap_servers": "h:1"}, "no setting bootstrap.servers"),
-        ({"group_id": "g"}, "no setting group.id"),
+        ({"bootstrap_servers": "h:1"}, "bootstrap.servers"),
+        ({"group_id": "g"}, "group.id"),
         ({"security_protocol": "none such"}, "security.protocol"),
     ],
 )

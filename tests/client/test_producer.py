@@ -122,7 +122,7 @@ def test_a_key_of_the_call_is_that_of_messages_without_one(broker: RunningBroker
 def test_what_keeps_a_message_out_is_raised(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, max_message_bytes="2000")
     with klog.Producer(bootstrap_servers=broker.bootstrap) as producer:
-        with pytest.raises(MessageTooLarge, match=topic):
+        with pytest.raises(MessageTooLarge, match=f"{topic}-0: .*5,000 bytes.* 2,000 "):
             producer.send(topic, b"x" * 5000)
         with pytest.raises(UnknownTopicOrPartition):
             producer.send(topic, b"x", partition=7)
@@ -266,7 +266,7 @@ def test_async_tells_by_callback_and_by_future(
 
         assert asyncio.run(awaited()) == 0
     assert fine.place.offset == 0
-    assert isinstance(large.exception(), MessageTooLarge)
+    assert isinstance(large.exception(), MessageTooLarge) and "2,000" in str(large.exception())
     assert isinstance(silent.exception(), MessageTooLarge)
     assert [type(error) for error, _ in heard] == [type(None), MessageTooLarge]
     assert heard[0][1] == fine.place
@@ -454,7 +454,7 @@ def test_names_of_today_and_of_0_8_mean_the_same() -> None:
     ("settings", "named"),
     [
         ({"no_such_thing": 1, "linger_ms": 1, "nor_this": 2}, "no.such.thing, nor.this"),
-        ({"acks": 1, "request_required_acks": 1}, "acks and request.required.acks"),
+        ({"acks": 1, "request_required_acks": 1}, "acks .*request.required.acks"),
         ({"queue_buffering_max_ms": "soon"}, "queue.buffering.max.ms"),
         ({"serializer_class": "kafka.serializer.StringEncoder"}, "serializer.class"),
         ({"partitioner_class": "MyPartitioner"}, "partitioner.class"),
@@ -462,7 +462,7 @@ def test_names_of_today_and_of_0_8_mean_the_same() -> None:
         ({"producer_type": "both"}, "both"),
         ({"bootstrap_servers": "h:port"}, "h:port"),
         ({"bootstrap_servers": None}, "needs bootstrap_servers"),
-        ({"zookeeper": "127.0.0.1:1"}, "one of them"),
+        ({"zookeeper": "127.0.0.1:1"}, "bootstrap_servers.*zookeeper"),
         ({"audit": True, "audit_host": "two words"}, "two words"),
         ({"partitioner": "no-such"}, "partitioner"),
     ],

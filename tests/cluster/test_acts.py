@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 
 from klog.coordination import acts, paths, topics
@@ -79,9 +79,12 @@ def test_every_act_on_a_topic_is_remembered(broker: RunningBroker, topic: str) -
     ]
     assert [row["client"] for row in rows] == [*(["night shift"] * 3), "klog", "night shift"]
     assert rows[0]["principal"] == "night shift@127.0.0.1"
+    requests = [row["request"] for row in rows if row["client"] == "night shift"]
+    assert requests == sorted(requests) and len(set(requests)) == len(requests)  # a client counts them
     assert (rows[1]["before"], rows[1]["after"]) == ("retention.ms=100000000", "retention.ms=7000000")
     assert (rows[3]["before"], rows[3]["after"]) == ("retention.ms=7000000", "-")
-    assert klog("acts", "list", "--topic", f"{topic}-x", "-o", "json", *at).rows == []
+    never = klog("acts", "list", "--topic", f"{topic}-x", "-o", "json", *at)
+    assert (never.code, never.error["code"]) == (1, "UNKNOWN_TOPIC_OR_PARTITION"), never
     by = klog("acts", "list", "--by", "night", "--topic", topic, "--since", "@-1h", "-o", "json", *at).rows
     assert [row["act"] for row in by] == [row["act"] for row in rows if row["client"] == "night shift"]
     assert klog("acts", "list", "--topic", topic, "--since", "end", "-o", "json", *at).rows == []
@@ -172,6 +175,48 @@ def test_large_acts_that_come_a_few_at_a_time_do_not_fill_zookeeper(broker: Runn
         wait_until(lambda: kept_bytes() <= most < 9 * 60 * 65_000, "the oldest are forgotten")
 
 
+def test_a_long_act_is_shown_whole(broker: RunningBroker, topic: str) -> None:
+    before = {f"setting.{number:03}": "x" * 50 for number in range(100)}
+    act = acts.new_act("topic-settings", Actor("long", "10.9.9.9"), topic=topic, before=before, after={})
+    event = act.event()
+    assert event["left_out_bytes"] > acts.EVENT_STATE_BYTES_MAX and "before" not in event
+    with session_of(broker.zookeeper) as session:
+        session.multi([act.write])
+    at = ["-o", "json", "-B", broker.bootstrap]
+    (shown,) = klog("acts", "show", act.act_id, *at).rows
+    assert all(f"{name}=" in shown["before"] for name in before) and shown["after"] == "-"
+    (listed,) = klog("acts", "list", "--topic", topic, *at).rows
+    assert " 80 " in listed["before"] and listed["after"] == "-"
+
+
+def test_a_user_s_new_password_is_an_act_without_it(broker: RunningBroker, topic: str) -> None:
+    user = f"user-{topic}"
+    at = ["-B", broker.bootstrap]
+    for words in (["add", user, "--generate"], ["passwd", user, "--generate"], ["delete", user, "--yes"]):
+        assert klog("user", *words, *at).code == 0
+    rows = [row for row in klog("acts", "list", "-o", "json", *at).rows if row["subject"] == f"user {user}"]
+    labels = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert [(row["before"] != "-", row["after"] != "-") for row in rows] == [(False, True), (True, True), (True, False)]
+    assert all(label in rows[1][state] for label in labels for state in ("before", "after"))
+    with session_of(broker.zookeeper) as session:
+        (made, *_) = [act for act in acts.read(session, acts.list_ids(session)) if act.user == user]
+    assert set(made.after) == set(labels) and not any("key" in text or "salt" in text for text in made.after.values())
+    refused = klog("undo", made.act_id, "--yes", "-o", "json", *at)
+    assert refused.code == 1 and "user passwd" in refused.error["message"]
+
+
+def test_a_deletion_is_not_undone_over_a_topic_of_the_same_name(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    at = ["-B", broker.bootstrap]
+    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    deletion = remembered(broker.zookeeper, topic)[-1].act_id
+    wait_until(lambda: klog("undo", deletion, "--dry-run", *at).code == 0, "the deletion is complete")
+    create(broker.bootstrap, topic)
+    for more in (["--dry-run"], ["--yes"]):
+        refused = klog("undo", deletion, *more, "-o", "json", *at)
+        assert refused.code == 1 and "--as" in refused.error["hint"]
+
+
 def test_who_only_claims_to_undo_an_act_has_not_undone_it(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     set_retention(admin(broker.bootstrap), topic, "7000000")
@@ -219,7 +264,21 @@ def test_a_forwarded_act_is_its_clients(make_cluster: Callable[..., RunningClust
     bootstrap = cluster.brokers[other].bootstrap
     answer = with_channel(bootstrap, lambda channel: channel.request(asked, client_id=client))
     assert answer.responses[0].error_code.value == 0
-    assert remembered(cluster.zookeeper, "t")[-1].actor == Actor(client[: acts.CLIENT_CHARS_MAX], "127.0.0.1")
+    actor = remembered(cluster.zookeeper, "t")[-1].actor
+    assert actor._replace(request=None) == Actor(client[: acts.CLIENT_CHARS_MAX], "127.0.0.1")
+    assert found.actor.request is not None and actor.request is not None
+
+
+def test_a_topic_that_a_broker_makes_is_the_act_of_who_named_it(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2, auto__create__topics__enable="true").start()
+    for broker_id, broker in cluster.brokers.items():
+        topic = f"made-by-{broker_id}"
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "shop"})
+        producer.produce(topic, b"x")
+        assert producer.flush(WITHIN_S) == 0
+        (act,) = remembered(cluster.zookeeper, topic)
+        assert (act.kind, act.actor.host) == ("topic-create", "127.0.0.1") and act.actor.request is not None
+        assert act.actor.client.startswith(acts.AUTO_CREATE) and act.actor.client.endswith(" shop")
 
 
 def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[..., RunningCluster]) -> None:

@@ -5,10 +5,7 @@ Method: real brokers; the page is parsed, and laid out by a real browser where t
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,14 +15,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.render import plots
 from klog.tools import cluster_report
+from tests.browser import NEEDED, check_fits, dom_of
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import send
 
 EVIL = "<script>document.title='owned'</script><img src=http://x.invalid/a onerror=alert(1)>\u202e"
 VOID = {"meta", "img", "br", "hr", "link", "input"}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), "")
 
 
 class Parsed(HTMLParser):
@@ -83,11 +79,24 @@ def test_the_page_is_whole_and_loads_nothing(made: Path) -> None:
     assert not tags & {"script", "img", "link", "iframe", "object", "form", "a"}
     for _, attributes in parsed.tags:
         assert not {name for name in attributes if name.startswith("on") or name in ("src", "href", "srcdoc")}
-    for wanted in ("Brokers", "Partitions in trouble", "Findings", "Groups by lag", "Acts of the last day", "2/3"):
+    for wanted in (
+        "Brokers",
+        "Partitions in trouble",
+        "Findings",
+        "Groups by lag",
+        "Lag of groups",
+        "Acts of the last day",
+        "2/3",
+    ):
         assert wanted in parsed.text
+    # Of two event loops, each of which has one core at most.
+    assert [int(found) <= 250 for found in re.findall(r"average (\d+)% in all", parsed.text)] == [True]
     assert "sync: 3" in parsed.text and "dead" in parsed.text
+    why = parsed.text.partition("Findings")[2]
+    assert "broker 3 is dead" in why, "the cause"
     assert EVIL[:-1] + "\\u202e" in parsed.text  # as it was written, its change of direction escaped
-    assert sum(tag == "svg" for tag, _ in parsed.tags) == (12 if plots.AVAILABLE else 0)
+    # Each wide and narrow: six of brokers, and that of groups where one of them has a past.
+    assert sum(tag == "svg" for tag, _ in parsed.tags) in ((12, 14) if plots.AVAILABLE else (0,))
 
 
 def test_to_stdout_and_without_a_cluster(three: RunningCluster, tmp_path: Path) -> None:
@@ -103,18 +112,14 @@ def test_a_history_that_no_broker_would_send() -> None:
     assert cluster_report._values(names, (-1.0, 2.0, 3.0)) == {"messages_in": 0.0, "cpu": 200.0}
 
 
-@pytest.mark.skipif(not BROWSER, reason="there is no Chromium here")
+@NEEDED
 @pytest.mark.parametrize("script", [True, False])
 def test_in_a_real_browser(made: Path, tmp_path: Path, script: bool) -> None:
-    # Scripts are switched off by the profile: by a flag, the browser's own scripts that print the page are off too.
-    (tmp_path / "Default").mkdir()
-    setting = {"default_content_setting_values": {"javascript": 1 if script else 2}}
-    (tmp_path / "Default" / "Preferences").write_text(json.dumps({"profile": setting}))
-    words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    ran = subprocess.run(
-        [*words, made.as_uri()], check=False, capture_output=True, text=True, timeout=60, env=environment
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "owned" not in ran.stdout.partition("<title>")[2].partition("</title>")[0]
-    assert "<script" not in ran.stdout.lower() and "<svg" in ran.stdout
+    shown = dom_of(made, tmp_path, script=script)
+    assert "owned" not in shown.partition("<title>")[2].partition("</title>")[0]
+    assert "<script" not in shown.lower() and "<svg" in shown
+
+
+@NEEDED
+def test_it_fits_a_phone_and_a_desktop(made: Path, tmp_path: Path) -> None:
+    check_fits(made.read_text(), tmp_path)

@@ -15,6 +15,7 @@ from klog.admin.status import anything_down, status
 from klog.client.cluster import Cluster
 from klog.protocol.apis import ApiKey
 from klog.tools.verify_replicas import ReplicaRow, verify_replicas
+from tests.cli.example_lines import example
 from tests.cli.runner import klog
 from tests.cluster.load import load
 from tests.cluster_fixture import RunningCluster
@@ -199,9 +200,18 @@ def test_what_an_unclean_election_cuts_off_is_listed_shown_and_sent_again(
     shown = klog("lost", "show", topic, *at)
     assert (shown.code, shown.stdout.encode()) == (0, alone)
     assert "lost" in {one.kind for one in asyncio.run(check(cluster.bootstrap, None, ["topics"]))}
+    planned = klog("lost", "replay", topic, "--to", "again", "--dry-run", "-o", "json", *at)
+    assert (planned.code, [row["messages"] for row in planned.rows]) == (0, [30])
+    assert klog("topic", "list", "again", "-o", "json", *at).rows[0]["messages"] == 0
+    by_example = example("klog lost show clicks -p 0 --broker 1", clicks=topic)
+    assert klog(*by_example, *at) == shown
     replayed = klog("lost", "replay", topic, "--to", "again", *at)
     assert replayed.code == 0, replayed.stderr
     written, _, _ = read(cluster.bootstrap, "again", last=100, until_end=True)
+    assert written == alone
+    back = example("klog lost replay clicks -p 0 --broker 1 --to clicks", clicks=topic)
+    assert klog(*back, *at).code == 0
+    written, _, _ = read(cluster.bootstrap, topic, last=30, until_end=True)
     assert written == alone
 
 

@@ -696,6 +696,32 @@ def test_the_files_of_the_era(pair: tuple[RunningBroker, RunningBroker], topic: 
     assert wrong.code == 2 and "rot13" in wrong.stderr and "zstd" in wrong.stderr
 
 
+def test_a_file_of_what_both_sides_have_in_common(
+    pair: tuple[RunningBroker, RunningBroker], topic: str, tmp_path: Path
+) -> None:
+    """How to connect, the group and the codec; a cluster's own file goes before it, and its addresses are none."""
+    source, target = pair
+    create(source.bootstrap, topic, 1)
+    produce(source.bootstrap, topic, numbered(40))
+    common, into_file = tmp_path / "client.properties", tmp_path / "producer.properties"
+    common.write_text(
+        f"bootstrap.servers=127.0.0.1:1\nsecurity.protocol=PLAINTEXT\ngroup.id={topic}\ncompression.type=gzip\n"
+    )
+    into_file.write_text(f"metadata.broker.list={target.bootstrap}\ncompression.codec=zstd\n")
+    wanted = ["--client-config", common, "--source", source.bootstrap, "--topic", topic, "--once", "-o", "json"]
+    ran = klog("mirror", *wanted, "--target", target.bootstrap)
+    assert (ran.code, ran.rows[0]["messages"]) == (0, 40) and str(common) in ran.stderr
+    assert len(_offsets(source.bootstrap, target.bootstrap, topics=[topic], group=topic)) == 1
+    assert codecs_in(target.bootstrap, topic) == {Codec.GZIP}
+    produce(source.bootstrap, topic, numbered(40, first=40))
+    again = klog("--client-config", common, "mirror", *wanted[2:], "--producer-config", into_file)
+    assert (again.code, again.rows[0]["messages"]) == (0, 40), again
+    assert codecs_in(target.bootstrap, topic) == {Codec.GZIP, Codec.ZSTD}
+    common.write_text("security.protocol=SSL\n")
+    secured = klog("mirror", *wanted, "--target", target.bootstrap)
+    assert secured.code == 1 and secured.error["code"] == "CANNOT_CONNECT", "by TLS to brokers that have none"
+
+
 def test_files_that_name_no_cluster(tmp_path: Path) -> None:
     empty = tmp_path / "empty.properties"
     empty.write_text("")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from klog.cli.progress import Done, line
 from tests.cli.process import started
+from tests.cli.runner import klog
 from tests.cli.screen import on_screen
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import send
@@ -19,6 +22,8 @@ from tests.tools.verbs import send
     (Done(0, 1000), 0, 0.0, "messages", "0 of 1 k messages, 0%"),
     (Done(500, None), 500, 10.0, "bytes", "500 B, 50 B/s"),
     (Done(5, 0), 5, 1.0, "messages", "5 messages, 5/s, 0 ms left"),
+    (Done(1, 3, "broker 2 starts"), 1, 4.0, "brokers", "1 of 3 brokers, 33%, 8 s left, broker 2 starts"),
+    (Done(0, 3), 0, 4.2, "brokers", "0 of 3 brokers, 0%, 4 s so far"),
     (Done(9, 8), 9, 1.0, "messages", "9 of 8 messages, 100%, 9/s, 0 ms left"),
 ])  # fmt: skip
 def test_the_line(found: Done, since: float, seconds: float, unit: str, wanted: str) -> None:
@@ -48,3 +53,45 @@ def test_on_a_terminal_and_in_a_pipe(commands: list[list[str]]) -> None:
     with started(*("2MB/s" if word == "150KB/s" else word for word in commands[0])) as process:
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0 and b"\r" not in said and b" left" not in said
+    with on_screen(*commands[0], "-o", "json", columns=100) as (process, screen):
+        assert screen.read_to_end(process) == 0
+        assert b"\x1b[K" not in screen.raw  # another program reads it, though on a terminal
+
+
+def test_a_reassignment_that_is_waited_for(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    three.create(topic, partitions=2, factor=1)
+    send(three.bootstrap, topic, b"".join(b"%01000d\n" % number for number in range(3000)), batch_messages=50)
+    assert klog("reassign", "plan", "--topics", topic, "--replication-factor", 3, "--file", plan, *at(three)).code == 0
+    words = ["reassign", "execute", str(plan), "--throttle", "500KB/s", "--wait", "30s", "--yes", *at(three)]
+    with on_screen(*words, columns=100) as (process, screen):
+        screen.wait_for(lambda text: " MB of " in text and "/s" in text and " left" in text and "of 2 part" in text)
+        assert screen.read_to_end(process) == 0
+        assert " left" not in screen.text
+
+
+def test_brokers_that_restart_one_by_one(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start(1, 2)
+    cluster.create("t", partitions=4, factor=2)
+    often = [str(one) for one in (1, 2) * 6]  # one restart may be over before a line is drawn
+    with on_screen("broker", "restart", *often, *at(cluster), columns=100) as (process, screen):
+        screen.wait_for(lambda text: " of 12 brokers" in text and " left" in text and ", broker " in text)
+        assert screen.read_to_end(process) == 0
+        assert " of 12 brokers" not in screen.text
+
+
+def test_what_counts_nothing_is_at_work() -> None:
+    """A broker that takes connections and answers nothing: the command waits, and a person sees that it does."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = ["topic", "list", "-B", f"127.0.0.1:{silent.getsockname()[1]}"]
+        with on_screen(*words) as (process, screen):
+            screen.wait_for("at work, 2 s")
+            assert screen.read_to_end(process) == 1
+            assert "at work" not in screen.text
+        with started(*words) as process:
+            _, said = process.communicate(timeout=30)
+        assert process.returncode == 1 and b"at work" not in said
+
+
+def at(cluster: RunningCluster) -> tuple[str, str]:
+    return "-B", cluster.bootstrap

@@ -91,6 +91,23 @@ def test_progress_throttle_and_cancel(three: RunningCluster, topic: str, tmp_pat
     assert nothing.code == 0 and "nothing" in nothing.stderr
 
 
+def test_what_a_throttle_holds_back_does_not_stand_still(three: RunningCluster, topic: str, tmp_path: Path) -> None:
+    three.create(topic, assignment=[[1, 2]] * 4, max_message_bytes="1000000")
+    for number in range(4):
+        produce(three.bootstrap, topic, [b"x" * 900_000] * 4, partition=number, **SMALL_BATCHES)
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": number, "replicas": [1, 3]} for number in range(4)]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    assert at(three, "reassign", "execute", plan, "-y", "--throttle", "400KB/s").code == 0
+    for _ in range(2):  # each batch takes over 2 s, and the partitions take turns
+        findings = at(three, "check", "topics").rows
+        assert len(underway(three, topic)) == 4, "it is still under way"
+        assert [one for one in findings if one["kind"] == "reassignment-stalls" and topic in one["what"]] == []
+    assert at(three, "reassign", "cancel", plan, "-y").code == 0
+    for number in range(4):
+        wait_done(three, topic, (1, 2), number)
+
+
 def test_a_watch_ends_when_it_is_done(three: RunningCluster, topic: str, tmp_path: Path) -> None:
     three.create(topic, assignment=[[1, 2]])
     produce(three.bootstrap, topic, BIG[:20], **SMALL_BATCHES)

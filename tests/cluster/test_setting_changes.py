@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.broker_fixture import RunningBroker
@@ -42,12 +44,34 @@ def test_retention_that_deletes_messages_asks_with_their_number(broker: RunningB
     assert asked.code == 2 and "messages beyond 100 B in each partition" in asked.error["message"]
 
 
+def test_messages_that_pass_the_retention_within_a_minute_are_counted(
+    make_broker: Callable[..., RunningBroker], topic: str
+) -> None:
+    """All of them in the active segment, and seconds old."""
+    broker = make_broker(log__retention__check__interval__ms="100").start()
+    make_topic(broker.bootstrap, topic, 2)
+    for partition in (0, 1):
+        send(broker.bootstrap, topic, b"".join(b"%d\n" % number for number in range(15)), partition=partition)
+    assert config(broker, topic, "retention.ms=2h", "--dry-run").rows[0]["consequence"] is None
+    for retention in ("60s", "1s"):
+        (row,) = config(broker, topic, f"retention.ms={retention}", "--dry-run").rows
+        assert row["consequence"] is not None and "30 messages" in row["consequence"]
+        assert config(broker, topic, f"retention.ms={retention}").code == 2
+    assert config(broker, topic, "retention.ms=1s", "--yes").code == 0
+    deadline = time.monotonic() + 20
+    while klog("topic", "list", topic, "-o", "json", "-B", broker.bootstrap).rows[0]["messages"]:
+        assert time.monotonic() < deadline, "the count was of messages that stayed"
+        time.sleep(0.1)
+
+
 def test_a_dry_run_changes_nothing_and_a_wrong_value_is_refused_by_it(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, 1)
     before = value(broker, topic, "segment.bytes")
     shown = config(broker, topic, "segment.bytes=1000000", "--dry-run")
     assert shown.code == 0 and [row["consequence"] for row in shown.rows] == [None]
     assert value(broker, topic, "segment.bytes") == before
+    (row,) = config(broker, topic, f"segment.bytes={before}", "--dry-run").rows  # the topic's own value from then on
+    assert row["now"] == row["then"] == before
     for words in (["segment.bytes=many"], ["no.such.setting=1"]):
         assert config(broker, topic, *words, "--dry-run").error["code"] == "INVALID_CONFIG"
 

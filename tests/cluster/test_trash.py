@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,6 +107,73 @@ def test_a_deleted_topic_waits_whole_though_a_broker_was_down(cluster: RunningCl
     assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 0
     klog("topic", "delete", topic, "--yes", *at)
     cluster.wait_until(lambda: [one.state for one in entries_of(cluster.zookeeper, topic)] == [trash.WHOLE] * 2, "both")
+
+
+def test_a_restore_waits_for_the_end_of_the_deletion(cluster: RunningCluster, topic: str) -> None:
+    """A broker that is alive is late with its part: nothing is in the way but a moment."""
+    cluster.heal()
+    controller = cluster.controller()
+    late = next(one for one in cluster.brokers if one != controller)
+    cluster.create(topic, 2)
+    sent = send(cluster.bootstrap, topic, 20)
+    command = [sys.executable, "-m", "klog", "topic", "restore", topic, "-B", cluster.brokers[controller].bootstrap]
+    cluster.pause(late)
+    try:
+        admin = AdminClient({"bootstrap.servers": cluster.brokers[controller].bootstrap})
+        deleted = admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic]
+        cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic), "the deletion has begun")
+        restoring = subprocess.Popen(command)
+        with pytest.raises(subprocess.TimeoutExpired):
+            restoring.wait(2)
+    finally:
+        cluster.cont(late)
+    deleted.result(WITHIN_S)
+    assert restoring.wait(WITHIN_S) == 0
+    cluster.wait_in_sync(topic)
+    assert sorted(value for listed in contents(cluster.bootstrap, topic).values() for value in listed) == sorted(sent)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_disk_that_was_offline_when_its_topic_was_deleted(
+    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path, is_restored: bool
+) -> None:
+    """Its logs wait in the trash like others once it is back, or are served, if the topic came back before."""
+    brokers = 2 if is_restored else 1
+    cluster = make_cluster(brokers)
+    disk, away = tmp_path / "disk", tmp_path / "away"
+    broker = cluster.brokers[1]
+    broker.extra_arguments += ["--dir", f"{broker.folder / 'data'},{disk}"]
+    cluster.start()
+    cluster.create(topic, 4, factor=brokers)
+    send(cluster.bootstrap, topic, 400)
+    at = ["-B", cluster.bootstrap]
+
+    def on_disk() -> list[str]:
+        return sorted(one.name for one in disk.iterdir() if one.name.startswith(f"{topic}-"))
+
+    there = on_disk()
+    assert len(there) == 2, "the log dirs share the partitions"
+    broker.stop()
+    disk.rename(away)
+    disk.write_text("no folder")
+    cluster.start(1)
+    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic)[0].state == trash.WHOLE, "the topic is deleted")
+    if is_restored:
+        assert klog("topic", "restore", topic, *at).code == 0
+
+    broker.stop()
+    disk.unlink()
+    away.rename(disk)
+    cluster.start(1)
+    if not is_restored:
+        now = on_disk()
+        assert [one.partition(".")[0] for one in now] == there and all(one.endswith("-trash") for one in now)
+        assert klog("topic", "restore", topic, *at).code == 0
+    cluster.wait_in_sync(topic)
+    assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 400
+    assert klog("verify", "replicas", topic, *at).code == 0
+    assert on_disk() == there
 
 
 def test_the_trash_is_emptied_in_time(make_cluster: Callable[..., RunningCluster], topic: str) -> None:

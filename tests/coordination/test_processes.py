@@ -150,6 +150,6 @@ def test_waiting_is_bounded_and_ends_with_the_process(spawn: Spawn) -> None:
     assert identity is not None
     begun = time.monotonic()
     assert not identity.wait(0.1)
-    assert 0.09 <= time.monotonic() - begun < 5
+    assert 0.09 <= time.monotonic() - begun < 60, "it lives for ten minutes"
     child.terminate()
     assert identity.wait(20)

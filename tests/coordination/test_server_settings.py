@@ -86,6 +86,8 @@ def test_ensembles_as_they_are_named() -> None:
         "1=a:1,2=b:1:2",
         "0=a:1:2,2=b:1:2",
         "1=a b:1:2,2=c:1:2",
+        "1=a:1:2,2=a:2:3",
+        "1=a:1:1,2=b:1:2",
     ):
         with pytest.raises(UsageError, match="--ensemble"):
             parse_ensemble(wrong)

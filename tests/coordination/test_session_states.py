@@ -44,7 +44,7 @@ def test_silence_beyond_the_timeout_expires_the_session(
         begun = time.monotonic()
         with pytest.raises(SessionLost):
             session.get("/e")
-        assert time.monotonic() - begun < 5  # bounded by the operation time-out, which is the session's here
+        assert time.monotonic() - begun < 20  # bounded by the operation time-out, which is the session's: a second
     states.wait_for_last(SUSPENDED, EXPIRED, CONNECTED)
     assert session.session_id != before
     assert session.exists("/e") is None

@@ -10,7 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from klog.coordination import cluster, controller_election, partition_states, paths, topic_deletion, topics
+from klog.coordination import (
+    cluster,
+    config_notices,
+    controller_election,
+    partition_states,
+    paths,
+    topic_deletion,
+    topics,
+)
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.topics import TopicConfig
 from klog.coordination.zookeeper import Check, Operation, ZooKeeper
@@ -170,17 +178,17 @@ def test_settings_are_versioned_and_leave_a_notice(zk: ZooKeeper, fence: list[Ch
     assert notices == ["config_change_0000000000"]
     stat = zk.get(f"{paths.CONFIG_CHANGES}/{notices[0]}")
     assert stat.data == b'"t"'
-    assert topics.forget_config_changes(zk, stat.stat.created_ms + topics.CONFIG_CHANGE_KEPT_MS) == 0
-    assert topics.forget_config_changes(zk, stat.stat.created_ms + topics.CONFIG_CHANGE_KEPT_MS + 1) == 1
+    assert config_notices.forget(zk, stat.stat.created_ms + config_notices.KEPT_MS) == 0
+    assert config_notices.forget(zk, stat.stat.created_ms + config_notices.KEPT_MS + 1) == 1
     assert zk.children(paths.CONFIG_CHANGES) == []
 
 
 def test_notices_are_bounded(zk: ZooKeeper, fence: list[Check], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "CONFIG_CHANGES_KEPT_MAX", 3)
+    monkeypatch.setattr(config_notices, "KEPT_MAX", 3)
     topic, config = topics.create(zk, "t", {0: [1]}, {"a": "1"}, fence), TopicConfig({}, 0)
     for number in range(5):
         config = topics.set_config(zk, topic, TopicConfig({"a": str(number)}, config.version), fence)
-    assert topics.forget_config_changes(zk) == 2
+    assert config_notices.forget(zk) == 2
     assert zk.children(paths.CONFIG_CHANGES) == [f"config_change_000000000{number}" for number in (2, 3, 4)]
 
 

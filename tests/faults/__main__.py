@@ -3,10 +3,12 @@
 scripts/faults                          every cell of fault x target, and a mix; writes docs/reliability.md
 scripts/faults --cells 'kill|pause'     the cells whose names match, and writes their rows
 scripts/faults --mixed --seconds 300    faults of all kinds at random moments for so long
+scripts/faults --secure                 the same on a closed cluster: TLS and SCRAM everywhere, permissions
 scripts/faults --simulate 10000         so many seeds of the simulated cluster
 scripts/faults --hosts                  three hosts with two broker processes each, faults of hosts and of parents
 scripts/faults --pipeline               exports by Spark: drivers, workers, brokers killed; writes docs/reliability.md
 scripts/faults --pipeline --cells driver --kills 200       one of its cells, and so many kills
+scripts/faults --streams --kills 30     a stream by Spark: driver, workers, broker killed in turn; windows compared
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--cells", metavar="REGEX", help="only the cells whose names match")
     parser.add_argument("--mixed", action="store_true", help="only a mix")
     parser.add_argument("--background", choices=plans.BACKGROUNDS, default="", help="what goes on during a mix")
+    parser.add_argument("--secure", action="store_true", help="of a closed cluster")
     parser.add_argument("--brokers", type=int, help="so many, whatever the plan says")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), help="repeat a run")
     parser.add_argument("--list", action="store_true", help="name the cells and end")
@@ -50,7 +53,8 @@ def main() -> int:
     parser.add_argument("--simulate", type=int, metavar="N", help="simulate N seeds")
     parser.add_argument("--hosts", action="store_true", help="faults of hosts with several broker processes")
     parser.add_argument("--pipeline", action="store_true", help="faults of exports by Spark")
-    parser.add_argument("--kills", type=int, metavar="N", help="of the driver, with --pipeline")
+    parser.add_argument("--streams", action="store_true", help="kills of a stream's driver, workers and broker")
+    parser.add_argument("--kills", type=int, metavar="N", help="of the driver, with --pipeline; of all, with --streams")
     given = parser.parse_args()
     if given.list:
         print("\n".join(plans.cells()))
@@ -66,6 +70,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="klog-faults-") as made:
             write = not given.no_write
             return int(pipeline.run_all(names, given.kills, given.seed, Path(made), write=write))
+    if given.streams:
+        streams = importlib.import_module("tests.faults.streams")
+        with tempfile.TemporaryDirectory(prefix="klog-faults-") as made:
+            return int(streams.run_all(given.kills, given.seed, Path(made)))
     if given.hosts:
         hosts = importlib.import_module("tests.faults.hosts")
         names = [name for name in hosts.WHAT if re.search(given.cells or "", name)]
@@ -83,7 +91,7 @@ def chosen(given: argparse.Namespace) -> list[Plan]:
     if given.mixed or not given.cells:
         seconds = given.seconds if given.mixed and given.seconds else MIX_S
         found.append(plans.mix(given.seed, seconds, background=given.background))
-    return found
+    return [one.secured() for one in found] if given.secure else found
 
 
 def run_plans(wanted: list[Plan], given: argparse.Namespace) -> int:

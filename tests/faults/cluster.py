@@ -24,12 +24,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
+from klog.admin import security_files, users
+from klog.admin.local_state import CLIENT_SETTINGS
+from klog.client.client_config import read_client_config
+from klog.client.librdkafka_security import librdkafka_security
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.faults import faulty_libc
 from tests.faults.faulty_libc import FaultyLibc
@@ -40,6 +53,8 @@ ZOOKEEPER = "zookeeper"
 CHROOT = "/faults"
 DISK_BYTES = 96 * 1024 * 1024
 """Of a small disk: room for some minutes of load."""
+USER, PASSWORD = "load", "what load logs in with"
+"""Of clients that are no administrators."""
 POLL_S = 0.05
 logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that ZooKeeper is away is what is being done to it
 
@@ -79,10 +94,12 @@ class FaultCluster:
         settings: Mapping[str, str] | None = None,
         faulty_disks: bool = False,
         small_disks: bool = False,
+        secure: bool = False,
     ) -> None:
         """``faulty_disks``: flushes can be made late and clocks be stepped; ``small_disks``: disks can be filled.
 
-        Each needs something of the machine: `can_fault_disks`, `can_mount`.
+        Each needs something of the machine: `can_fault_disks`, `can_mount`. ``secure``: closed from its first start
+        on, as `klog up --secure` does it.
         """
         self.folder = folder
         self.network = Network(self._owner_of)
@@ -90,6 +107,7 @@ class FaultCluster:
         self._settings = dict(settings or {})
         self._count = brokers
         self._faulty_disks, self._small_disks = faulty_disks, small_disks
+        self._security = folder / "security" if secure else None
         self._zookeeper: ZooKeeperServer | None = None
         self._zk: KazooClient | None = None
         self._known: dict[str, bytes] = {}
@@ -108,6 +126,9 @@ class FaultCluster:
     def start(self) -> None:
         self._zookeeper = embedded.start(self.folder / "zookeeper", cache=klog_home() / "cache")
         self._zookeeper.await_serving()
+        if self._security is not None:
+            security_files.init(self._security)
+            self._add_users(security_files.passwords(self._security))
         library = faulty_libc.build(self.folder) if self._faulty_disks else None
         for broker_id in range(1, self._count + 1):
             self.nodes[broker_id] = self._make(broker_id, library)
@@ -144,7 +165,9 @@ class FaultCluster:
         zookeeper_gate = self.network.add(ZOOKEEPER, self._zookeeper.port, source=f"b{broker_id}")
         broker = RunningBroker(folder, f"{HOST}:{zookeeper_gate.port}{CHROOT}", broker_id)
         broker.settings = dict(self._settings)
-        broker.extra_arguments = ["--advertise", f"{HOST}:{gate.port}"]
+        broker.extra_arguments = ["--advertise", f"{self._protocol}{HOST}:{gate.port}"]
+        if self._security is not None:
+            broker.extra_arguments += ["--config", str(self._security / security_files.BROKER_SETTINGS)]
         libc = None
         if library is not None:
             libc = FaultyLibc(library, folder / "faults")
@@ -156,6 +179,42 @@ class FaultCluster:
             node.mounted = True
         return node
 
+    # --- Who may what -------------------------------------------------------------------------------------------
+
+    @property
+    def _protocol(self) -> str:
+        return "" if self._security is None else "SASL_SSL://"
+
+    @property
+    def _administrator(self) -> dict[str, str]:
+        """librdkafka's settings of the administrator."""
+        found = read_client_config(self._security / CLIENT_SETTINGS).security if self._security is not None else None
+        return {"bootstrap.servers": self.bootstrap, **(librdkafka_security(found) if found is not None else {})}
+
+    def admit(self, topic: str) -> dict[str, str]:
+        """Make a user for clients of this topic in groups of any name, with that and no other permission; how it logs
+        in, without the addresses."""
+        self._add_users({USER: PASSWORD})
+        admin = AdminClient({**self._administrator, "log_level": 0})
+        wanted = [(ResourceType.TOPIC, topic, one) for one in (AclOperation.READ, AclOperation.WRITE)]
+        wanted.append((ResourceType.GROUP, "*", AclOperation.READ))
+        literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        acls = [AclBinding(kind, name, literal, f"User:{USER}", "*", one, allow) for kind, name, one in wanted]
+        for future in admin.create_acls(acls, request_timeout=20).values():
+            future.result(25)
+        found = {**self._administrator, "sasl.username": USER, "sasl.password": PASSWORD}
+        del found["bootstrap.servers"]
+        return found
+
+    def _add_users(self, passwords: Mapping[str, str]) -> None:
+        assert self._zookeeper is not None
+        session = ZooKeeper(self._zookeeper.address + CHROOT)
+        session.start(create_chroot=True)
+        try:
+            users.write_first(session, passwords)
+        finally:
+            session.stop()
+
     # --- Processes ----------------------------------------------------------------------------------------------
 
     def start_broker(self, broker_id: int) -> None:
@@ -165,7 +224,9 @@ class FaultCluster:
             if node.runs:
                 return
             self.network.open(node.gate)
-            node.broker.listen = f"{HOST}:{node.gate.target_port}"  # what a start reads as its address is the gate's
+            node.broker.listen = (
+                f"{self._protocol}{HOST}:{node.gate.target_port}"  # what a start reads as its address is the gate's
+            )
             try:
                 node.broker.start()
             except AssertionError:
@@ -290,7 +351,7 @@ class FaultCluster:
 
     def create_topic(self, topic: str, assignment: list[list[int]], config: Mapping[str, str]) -> None:
         """Durable and led by the first replica of each partition when this returns. KafkaException."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        admin = AdminClient({**self._administrator, "log_level": 0})
         wanted = NewTopic(topic, num_partitions=len(assignment), replica_assignment=assignment, config=dict(config))
         admin.create_topics([wanted], operation_timeout=20, request_timeout=25)[topic].result(30)
 

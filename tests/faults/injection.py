@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.faults.replica_files import segments, walk
 FLUSH_DELAY_S = 0.5
 CLOCK_STEPS_S = (-8 * 86400.0, -3600.0, 3600.0, 8 * 86400.0)
 """Behind and ahead by an hour, and by more than the time for which messages are kept (rule L7)."""
+START_S = 60.0
 FLIPS = 3
 """Bytes changed in each segment that is chosen."""
 
@@ -45,7 +47,16 @@ def _each(act: Callable[[FaultCluster, int], object]) -> Callable[[Injection], N
 
 
 def _start(injection: Injection) -> None:
-    injection.cluster.start_brokers(injection.brokers)
+    """As whoever watches them does: a broker that does not find ZooKeeper in its time ends, and is started again."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            injection.cluster.start_brokers(injection.brokers)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 def _cut(sends: bool, receives: bool, whom: Callable[[FaultCluster], list[str]]) -> tuple[_Act, _Act]:

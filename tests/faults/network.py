@@ -11,6 +11,7 @@ kernel does for a process that died.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -180,7 +181,8 @@ class Network:
             except OSError:
                 return
             for stream in (writer, inner):
-                stream.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(OSError):  # the side is gone already: the pumps find out
+                    stream.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             gate.transports.add(inner.transport)
             await asyncio.gather(_pump(reader, inner, there), _pump(inner_reader, writer, back))
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STEADY_S = 4.0
 """Of load before the first fault."""
@@ -85,6 +85,11 @@ class Plan:
     steps: tuple[Step, ...]
     background: str = ""
     brokers: int = 3
+    secure: bool = False
+    """The cluster is closed: TLS and SCRAM on every connection, permissions on."""
+
+    def secured(self) -> Plan:
+        return replace(self, name=f"secure:{self.name}", secure=True)
 
     @property
     def seconds(self) -> float:

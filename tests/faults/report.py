@@ -105,7 +105,7 @@ def keep(results: list[Result]) -> None:
     for result in results:
         if result.verdict is not None or result.skipped:
             rows[result.plan.name] = row_of(result)
-    order = {name: at for at, name in enumerate(cells())}
+    order = {name: at for at, name in enumerate((*cells(), *(f"secure:{name}" for name in cells())))}
     kept = sorted(rows.values(), key=lambda row: (order.get(row["cell"], len(order)), row["cell"]))
     RESULTS.write_text("".join(json.dumps(row) + "\n" for row in kept))
     text = PAGE.read_text()
@@ -130,6 +130,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         f"Load: {PRODUCERS} idempotent producers with acks=all, {RATE_S} messages a second each; "
         f"{CONSUMERS} consumers; {PARTITIONS} partitions, factor {FACTOR}, min.insync.replicas {MIN_INSYNC}.",
+        "Cells that begin with `secure:` are of a closed cluster: TLS and SCRAM on every connection, also between "
+        "brokers, and clients with the permissions that they need and no others.",
         f"The load average is the machine's, which has {os.cpu_count()} cores: where it is far above, the times are "
         "those of a machine that was busy with other things.",
         "",

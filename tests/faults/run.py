@@ -87,11 +87,13 @@ def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | 
         settings=settings,
         faulty_disks=bool(plan.faults & {"slow-disk", "clock"}),
         small_disks="full-disk" in plan.faults,
+        secure=plan.secure,
     ) as cluster:
         assignment = layout(plan, list(cluster.nodes), cluster.controller(), partitions)
         factor = min(FACTOR, plan.brokers)
         cluster.create_topic(TOPIC, assignment, {"min.insync.replicas": str(min(MIN_INSYNC, factor))})
-        workload = Workload(cluster.bootstrap, TOPIC, partitions)
+        security = cluster.admit(TOPIC) if plan.secure else None
+        workload = Workload(cluster.bootstrap, TOPIC, partitions, security=security)
         workload.start()
         try:
             workload.await_acks(partitions)

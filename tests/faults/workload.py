@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import (
@@ -74,9 +74,18 @@ class Record:
 class Workload:
     """Sends and reads until told otherwise. One topic."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, producers: int = PRODUCERS) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        producers: int = PRODUCERS,
+        security: Mapping[str, str] | None = None,
+    ) -> None:
+        """``security``: librdkafka's settings by which the clients log in."""
         self.record = Record()
-        self.bootstrap = bootstrap
+        self._servers = {"bootstrap.servers": bootstrap, **(security or {})}
         self.topic = topic
         self.partitions = partitions
         self._sending, self._reading = threading.Event(), threading.Event()
@@ -156,7 +165,7 @@ class Workload:
         producer = Producer(
             {
                 **_QUICK,
-                "bootstrap.servers": self.bootstrap,
+                **self._servers,
                 "client.id": by,
                 "enable.idempotence": True,
                 "acks": "all",
@@ -207,7 +216,7 @@ class Workload:
         consumer = Consumer(
             {
                 **_QUICK,
-                "bootstrap.servers": self.bootstrap,
+                **self._servers,
                 "client.id": by,
                 "group.id": f"faults-{by}",
                 "enable.auto.commit": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import itertools
 import re
 import tomllib
@@ -49,8 +50,20 @@ def test_the_rooms_of_the_server_stand_in_the_order_of_its_contract() -> None:
         assert max(above) < min(below)
 
 
-def test_no_import_points_upwards_in_the_drawing() -> None:
-    graph = grimp.build_graph("klog", cache_dir=None)
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    """Every import, those for types included."""
+    return grimp.build_graph("klog", cache_dir=None)
+
+
+def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
+    order = graphlib.TopologicalSorter(
+        {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    )
+    order.prepare()  # raises with the circle
+
+
+def test_no_import_points_upwards_in_the_drawing(graph: grimp.ImportGraph) -> None:
     rows = {f"klog.{name}": number for number, names in enumerate(HOUSE) for name in names}
     inner = {f"klog.server.{name}": number for number, names in enumerate(SERVER) for name in names}
     wrong = []

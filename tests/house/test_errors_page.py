@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import klog
@@ -19,11 +20,12 @@ def _classes(base: type[KlogError]) -> Iterator[type[KlogError]]:
         yield from _classes(child)
 
 
-def _of_klog() -> Iterator[type[KlogError]]:
+@cache
+def _of_klog() -> list[type[KlogError]]:
     for module in pkgutil.walk_packages(klog.__path__, "klog."):
         if module.name != "klog.__main__":
             importlib.import_module(module.name)
-    return (one for one in _classes(KlogError) if one.__module__.startswith("klog."))
+    return [one for one in _classes(KlogError) if one.__module__.startswith("klog.")]
 
 
 def _rows() -> list[list[str]]:

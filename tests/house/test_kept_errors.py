@@ -28,6 +28,11 @@ PURE = {
         "self._refused",
         "_numbers",
         "_reason",
+        "tls_reason",
+        "tls_failed",
+        "lost",
+        "hint_after",
+        "_failure",
         "_wrong",
     ),
     *(

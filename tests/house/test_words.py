@@ -46,6 +46,7 @@ def plain(path: Path) -> str:
     return " ".join(text.lower().split())
 
 
+@pytest.mark.slow
 def test_no_room_has_more_of_the_banned_phrases_than_it_is_allowed() -> None:
     assert PROSE.too_many() == []
 

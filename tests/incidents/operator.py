@@ -1,14 +1,38 @@
-"""The operator of an incident: looks, asks why, mends and takes back, by klog alone."""
+"""The operator of an incident: looks, asks why, mends and takes back, by klog alone.
+
+What the runbook advises is run by `runbook` and `start`, with the line as docs/runbook.md has it: `test_runbook` looks
+whether each line is.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from klog.cli.root import walk
 from tests.cli.runner import Ran, klog
 from tests.cluster_fixture import RunningCluster
 
 Rows = list[dict[str, Any]]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "runbook.md"
+COMMANDS = dict(walk())
+
+
+@cache
+def runbook_lines() -> frozenset[str]:
+    """The command lines of the runbook: code in its text, and the lines of its blocks without their comments."""
+    page = PAGE.read_text()
+    blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```\n.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.partition("#") for block in blocks for line in block.splitlines()]
+    texts = [text, *(comment for _, _, comment in lines)]
+    found = [re.sub(r"\s+", " ", code) for one in texts for code in re.findall(r"`([^`]+)`", one)]
+    found += [line.strip() for line, _, _ in lines]
+    return frozenset(line for line in found if line.startswith(("klog ", "kill ")))
 
 
 class Operator:
@@ -21,6 +45,26 @@ class Operator:
     def run(self, *words: object, input: str = "") -> Ran:
         """A command line, with JSON where it reports rows."""
         return klog(*words, "-B", self.bootstrap, "-o", "json", input=input)
+
+    def runbook(self, line: str, *more: str, **names: object) -> Ran:
+        """A line of the runbook, with the test's own names in place of some, and ``more`` flags that it speaks of."""
+        assert line in runbook_lines(), line
+        if names:
+            one_of = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+            line = re.sub(rf"(?<![\w-])(?:{one_of})(?!\w)", lambda found: str(names[found[0]]), line)
+        words = [*shlex.split(line)[1:], *more]
+        command = next(found for size in (2, 1) if (found := COMMANDS.get(tuple(words[:size]))) is not None)
+        flags = ["--yes"] if command.traits.asks and "--dry-run" not in words else []
+        if command.traits.rows is not None:
+            flags += ["--output", "json"]
+        ran = klog(*words, *flags, "-B", self.bootstrap)
+        assert ran.code == 0 or words[0] in ("check", "why", "partition"), (words, ran)  # 1: there is trouble
+        return ran
+
+    def start(self, line: str, broker_id: int) -> None:
+        """The runbook's `klog broker start`, with the options that the broker had, as a process of its own."""
+        assert line in runbook_lines() and line == "klog broker start"
+        self.cluster.start(broker_id)
 
     def rows(self, *words: object) -> Rows:
         """The rows of a command that ends with 0."""

@@ -49,11 +49,16 @@ def test_a_full_disk(make_cluster: Callable[..., RunningCluster], small_disk: Pa
 
     cause = operator.cause("broker", 1, until=lambda row: "full" in row["what"])
     assert cause["do"]
-    findings = operator.run("check")
+    assert operator.runbook("klog why broker 1").code == 1
+    findings = operator.runbook("klog check")
     assert findings.code != 0, findings
 
-    assert operator.run("topic", "config", topic, "retention.bytes=5000000", "--yes").code == 0
+    less = {"orders": topic, "50000000": 5_000_000}
+    operator.runbook("klog topic config orders retention.bytes=50000000", **less)
     cluster.wait_until(
         lambda: operator.run("produce", topic, "--give-up-after", "1s", input="again\n").code == 0, "room is made"
     )
     assert operator.values(topic)[-1] == "again"
+    operator.runbook("klog undo ACT", ACT=operator.act(subject=f"topic {topic}")["act"])  # not the messages
+    settings = {row["name"]: row["value"] for row in operator.rows("topic", "config", topic)}
+    assert settings["retention.bytes"] != "5000000"

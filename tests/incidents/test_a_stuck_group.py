@@ -22,16 +22,20 @@ def test_a_stuck_group(operator: Operator, topic: str) -> None:
         worker.commit(message, asynchronous=False)
     worker.close()
 
-    (row,) = operator.rows("group", "lag", topic, "--only-lagging")
+    (row,) = operator.runbook("klog group lag readers --only-lagging", readers=topic).rows
     assert row["lag"] == 2
+    assert operator.runbook("klog why group readers", readers=topic).code == 1
+    operator.runbook("klog group describe readers", readers=topic)
     cause = operator.cause("group", topic, until=lambda row: "member" in row["what"])
     assert cause["do"]
-    (stuck,) = operator.rows("group", "peek", topic)
+    (stuck,) = operator.runbook("klog group peek readers", readers=topic).rows
     assert stuck["value"] == "poison"
 
-    assert operator.run("group", "rewind", topic, "--to", stuck["offset"] + 1, "-t", topic, "--yes").code == 0
+    behind = {"4711": stuck["offset"] + 1, "orders": topic, "readers": topic}
+    operator.runbook("klog group rewind readers -t orders --to 4711", **behind)
     (next_one,) = operator.rows("group", "peek", topic)
     assert next_one["value"] == "good 3"
-    operator.undo(operator.act(subject=f"group {topic}"))  # the poison was wanted after all
+    act = operator.runbook("klog acts list --group readers", readers=topic).rows[-1]
+    operator.runbook("klog undo ACT", ACT=act["act"])  # the poison was wanted after all
     (again,) = operator.rows("group", "peek", topic)
     assert again["value"] == "poison"

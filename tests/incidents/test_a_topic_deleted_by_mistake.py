@@ -1,4 +1,7 @@
-"""Somebody deletes a topic that is needed: klog says who and when, and brings it back with its messages and offsets."""
+"""Somebody deletes a topic that is needed: klog says who and when, and brings it back with its messages and offsets.
+
+The restoration is what takes the act back; `klog topic delete` would take that back.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,22 @@ def test_a_topic_deleted_by_mistake(operator: Operator, topic: str) -> None:
 
         cause = operator.cause(topic, until=lambda row: "deleted topic" in row["what"])
         assert cause["what"].startswith("clean-up script@")
-        cluster.wait_until(
-            lambda: any(row["topic"] == topic for row in operator.rows("topic", "trash")),
-            "it is in the trash as a whole",
-        )
-        assert operator.run("topic", "restore", topic).code == 0
+        assert operator.runbook("klog why orders", orders=topic).code == 1
+
+        def is_in_trash() -> bool:
+            return any(row["topic"] == topic for row in operator.runbook("klog topic trash").rows)
+
+        cluster.wait_until(is_in_trash, "it is in the trash as a whole")
+        operator.runbook("klog topic restore orders", orders=topic)
         cluster.wait_for_leader(topic)
         assert sorted(operator.values(topic)) == before
         assert {name.partition for name in committed.read(session, f"g-{topic}")} == {0, 1}
     operator.text("produce", topic, input="after\n")
     assert len(operator.values(topic)) == 101
+
+    assert operator.run("topic", "delete", topic, "--yes").code == 0
+    cluster.wait_until(is_in_trash, "it is there again")
+    other = f"{topic}-2"
+    operator.runbook("klog topic restore orders --as orders-2", **{"orders": topic, "orders-2": other})
+    cluster.wait_for_leader(other)
+    assert len(operator.values(other)) == 101

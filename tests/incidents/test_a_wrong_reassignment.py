@@ -16,14 +16,20 @@ def test_a_wrong_reassignment(operator: Operator, topic: str, tmp_path: Path) ->
     partitions = [{"topic": topic, "partition": number, "replicas": [3]} for number in (0, 1)]
     plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
     assert operator.run("reassign", "execute", plan, "--yes", "--wait", "30s").code == 0
-    rows = operator.rows("topic", "describe", topic)
-    assert [row["replicas"] for row in rows] == [[3], [3]]
 
-    act = operator.act(kind="reassignment", subject=f"topic {topic}")
+    def replicas() -> list[list[int]]:
+        return [row["replicas"] for row in operator.rows("topic", "describe", topic)]
+
+    cluster.wait_until(lambda: replicas() == [[3], [3]], "the broker that is asked knows it")
+
+    assert operator.runbook("klog reassign status").rows == []
+    steps = operator.runbook("klog why orders-0", orders=topic).rows
+    assert "3" in steps[0]["what"] and "replicas 3" in steps[0]["evidence"], "well, but on one broker alone"
+    act = operator.runbook("klog acts list --topic orders", orders=topic).rows[-1]
+    assert act["kind"] == "reassignment"
     assert (act["before"], act["after"]) == ("0=[1, 2] 1=[2, 3]", "0=[3] 1=[3]")
-    operator.undo(act)
-    cluster.wait_until(
-        lambda: [row["replicas"] for row in operator.rows("topic", "describe", topic)] == [[1, 2], [2, 3]], "moved back"
-    )
+    operator.runbook("klog undo ACT", ACT=act["act"])
+    cluster.wait_until(lambda: replicas() == [[1, 2], [2, 3]], "moved back")
     cluster.wait_in_sync(topic)
+    assert operator.runbook("klog reassign cancel").rows == []  # all have ended
     assert sorted(operator.values(topic)) == ["1", "2", "3"]

@@ -1,6 +1,6 @@
 // A stock Java client that does what it is told on stdin, one command a line, and answers on stdout; run from source
 // with Kafka's jars on the class path. Values travel in base64. Every answer ends with "done", or with "failed" and why.
-// Before each command stands the broker's address:
+// Before each command stands the broker's address, as FILE@ADDRESS with a file of further settings:
 //
 //   produce TOPIC CODEC IDEMPOTENT COUNT          then COUNT lines, one value each
 //   consume TOPIC KIND AT COUNT PAUSE             KIND: start, end, time, offset; with PAUSE "there" is said once the
@@ -13,7 +13,11 @@
 //   delete TOPIC
 
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.Reader;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -67,9 +71,15 @@ public class Matrix {
         System.out.flush();
     }
 
-    static Properties settings(String bootstrap) {
+    static Properties settings(String where) throws IOException {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+        int at = where.lastIndexOf('@');
+        if (at >= 0) {
+            try (Reader file = Files.newBufferedReader(Path.of(where.substring(0, at)))) {
+                settings.load(file);
+            }
+        }
+        settings.put("bootstrap.servers", where.substring(at + 1));
         return settings;
     }
 
@@ -156,7 +166,7 @@ public class Matrix {
         }
     }
 
-    static void match(String[] words) {
+    static void match(String[] words) throws Exception {
         Properties settings = settings(words[0]);
         settings.put("group.id", words[3]);
         settings.put("enable.auto.commit", "false");
@@ -175,7 +185,7 @@ public class Matrix {
         }
     }
 
-    static void transact(String[] words) {
+    static void transact(String[] words) throws Exception {
         Properties settings = settings(words[0]);
         settings.put("transactional.id", words[2]);
         settings.put("max.block.ms", String.valueOf(PATIENCE_S * 1000));

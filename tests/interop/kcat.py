@@ -19,7 +19,7 @@ class Kcat:
 
     def __init__(self) -> None:
         if shutil.which("kcat") is None:
-            raise Missing("there is no kcat on this machine (Debian: apt-get install kcat)")
+            raise Missing("kcat is not installed (Debian: apt-get install kcat)")
 
     def produce(self, bootstrap: str, topic: str, values: list[bytes], codec: Codec, *, idempotent: bool) -> None:
         settings = [f"enable.idempotence={str(idempotent).lower()}", "acks=all", "linger.ms=100"]

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ConfigSource,
     NewPartitions,
+    NewTopic,
     OffsetSpec,
     ResourceType,
 )
@@ -62,6 +63,18 @@ def test_librdkafkas_admin(broker: RunningBroker, topic: str) -> None:
     described = admin.describe_cluster().result(PATIENCE_S)
     assert [f"{node.host}:{node.port}" for node in described.nodes] == [broker.bootstrap]
     assert described.controller.id == 1
+
+
+def test_librdkafka_lists_many_topics_of_short_names(broker: RunningBroker) -> None:
+    """It has memory for four times an answer's bytes, which is too little where nothing is done about it."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    names = [f"{number:x}" for number in range(60)]
+    for future in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        future.result(PATIENCE_S)
+    listed = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_S)
+    assert set(names) <= listed.topics.keys()
+    for future in admin.delete_topics(names).values():
+        future.result(PATIENCE_S)
 
 
 def test_kafka_pythons_admin(broker: RunningBroker, topic: str) -> None:

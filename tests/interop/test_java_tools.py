@@ -10,6 +10,7 @@ import pytest
 from bench.maven import JavaTools
 from klog.record.codec import Codec
 from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
 from tests.interop.java import tools_of
 from tests.interop.kit import PATIENCE_S, Missing, stored_batches
 from tests.server.asking import offsets
@@ -102,3 +103,36 @@ def test_settings_log_dirs_and_deleted_records(
     for number in range(2):
         start, end = offsets(broker.bootstrap, topic, number)
         assert start == end
+
+
+RATE = ("--add-config", "connection_creation_rate=30.0")
+
+
+def test_quotas(broker: RunningBroker, topic: str, tools: JavaTools) -> None:
+    """Set by kafka-configs, and shown by klog; and the other way round."""
+    if tools.version.startswith("3."):
+        pytest.skip("one line's tools are enough: the requests are the same")
+    configs = ("kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap)
+    user = f"{topic} <é/*>"
+    of_both = ("--entity-type", "users", "--entity-name", user, "--entity-type", "clients", "--entity-default")
+    run(tools, *configs, *of_both, "--alter", "--add-config", "producer_byte_rate=1048576,request_percentage=12.5")
+    (row,) = klog("quota", "list", "--user", user, "-B", broker.bootstrap, "-o", "json").rows
+    assert row == {
+        "user": user,
+        "client": "<default>",
+        "producer_byte_rate": 1048576,
+        "consumer_byte_rate": None,
+        "request_percentage": 12.5,
+        "controller_mutation_rate": None,
+        "ip": None,
+        "connection_creation_rate": None,
+    }
+    assert klog("quota", "set", "consumer_byte_rate=2MB/s", "--user", user, "-B", broker.bootstrap).code == 0
+    shown = run(tools, *configs, "--describe", "--entity-type", "users", "--entity-name", user)
+    assert "consumer_byte_rate=2000000" in shown
+    run(tools, *configs, "--entity-type", "ips", "--entity-name", "127.0.0.9", "--alter", *RATE)
+    assert klog("quota", "set", "connection_creation_rate=40", "--default-ip", "-B", broker.bootstrap).code == 0
+    shown = run(tools, *configs, "--describe", "--entity-type", "ips")
+    assert "127.0.0.9" in shown and "connection_creation_rate=30" in shown and "connection_creation_rate=40" in shown
+    for whose in (("--user", user), ("--user", user, "--default-client"), ("--ip", "127.0.0.9"), ("--default-ip",)):
+        assert klog("quota", "remove", *whose, "-B", broker.bootstrap).code == 0

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from klog.net import server as server_module
-from klog.net.connection import Connection, Limits, Reply
+from klog.net.admission import ConnectionLimits
+from klog.net.connection import Connection, Reply
 from klog.net.server import Server
+from klog.net.shared import Limits
 
 FLEET = 200
 QUEUED_MAX = 28
@@ -23,8 +25,8 @@ def echo(connection: Connection, view: memoryview, reply: Reply) -> None:
     reply.send(struct.pack(">i", len(view)) + bytes(view))
 
 
-def a_server(**more: int) -> Server:
-    return Server(echo, limits=Limits(1 << 20), idle_max_s=600, connections_per_ip_max=1 << 30, **more)
+def a_server(limits: ConnectionLimits = ConnectionLimits(), **more: int) -> Server:
+    return Server(echo, limits=Limits(1 << 20), idle_max_s=600, connection_limits=limits, **more)
 
 
 def system_allows() -> int:
@@ -37,7 +39,7 @@ def test_the_queue_is_as_long_as_wanted_or_as_the_system_allows(wanted: int) -> 
         server = a_server(backlog=wanted)
         server.listen("127.0.0.1", 0)
         try:
-            told = server._sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+            told = next(iter(server._sockets)).getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             (queued_max,) = struct.unpack_from("I", told, QUEUED_MAX)
             assert queued_max == (system_allows() if wanted < 0 else wanted)
         finally:
@@ -89,7 +91,7 @@ def test_all_that_wait_are_taken_in_one_go_and_others_are_served_between(monkeyp
 
 def test_limits_count_those_that_have_no_connection_yet() -> None:
     async def play() -> None:
-        server = a_server(connections_max=FLEET // 2)
+        server = a_server(ConnectionLimits(total=FLEET // 2))
         port = server.listen("127.0.0.1", 0)
         clients = list(fleet(port))
         try:
@@ -97,7 +99,7 @@ def test_limits_count_those_that_have_no_connection_yet() -> None:
             assert len(server.connections) == FLEET // 2
             assert not server._accepted
             server.close()
-            assert not server._per_ip
+            assert not server.admission.of_address
         finally:
             server.close()
             for one in clients:
@@ -121,7 +123,7 @@ def test_who_has_gone_before_its_turn_leaves_nothing() -> None:
             async with asyncio.timeout(30):
                 assert await loop.sock_recv(last, 5) == b"\0\0\0\1x"
             await until(lambda: len(server.connections) == 1)
-            assert sum(server._per_ip.values()) == 1
+            assert server.admission.total == 1
         finally:
             last.close()
             server.close()

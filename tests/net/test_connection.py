@@ -15,9 +15,11 @@ from typing import NamedTuple
 import pytest
 
 from klog.errors import MalformedRequest, PortInUse
-from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Limits, Reply
+from klog.net.admission import ConnectionLimits
+from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Reply
 from klog.net.memory_pool import Pace
 from klog.net.server import Server
+from klog.net.shared import Limits
 from tests.chance import noise
 
 FRAME_BYTES_MAX = 1 << 20
@@ -44,7 +46,7 @@ def serve(
             on_frame,
             limits=Limits(FRAME_BYTES_MAX),
             idle_max_s=float(limits.get("idle_max_s", 600)),  # type: ignore[arg-type]
-            connections_per_ip_max=int(limits.get("per_ip", 1 << 30)),  # type: ignore[call-overload]
+            connection_limits=ConnectionLimits(per_ip=int(limits.get("per_ip", 1 << 30))),  # type: ignore[call-overload]
             unfinished_bytes_max=float(limits.get("room", 1 << 30)),  # type: ignore[arg-type]
         )
         port = server.listen("127.0.0.1", 0)
@@ -252,6 +254,7 @@ def test_whoever_does_not_read_is_read_from_no_more_and_costs_no_other_anything(
         serve(big, client)
 
 
+@pytest.mark.slow
 def test_whoever_takes_nothing_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("klog.net.unsent.PACE", Pace(0.5, 64 * 1024))
     path = tmp_path / "segment"
@@ -295,9 +298,9 @@ def test_too_many_requests_in_one_piece_are_all_answered_in_their_time() -> None
 
 def test_a_port_in_use_is_said_so() -> None:
     async def main() -> None:
-        first = Server(echo, limits=Limits(10), idle_max_s=1, connections_per_ip_max=10)
+        first = Server(echo, limits=Limits(10), idle_max_s=1)
         port = first.listen("127.0.0.1", 0)
-        second = Server(echo, limits=Limits(10), idle_max_s=1, connections_per_ip_max=10)
+        second = Server(echo, limits=Limits(10), idle_max_s=1)
         try:
             with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
                 second.listen("127.0.0.1", port)

@@ -71,6 +71,7 @@ def http_threads() -> int:
     return sum("process_request_thread" in one.name for one in threading.enumerate())
 
 
+@pytest.mark.slow
 def test_those_that_say_nothing_keep_nobody_out_and_take_few_threads(port: int) -> None:
     with contextlib.ExitStack() as closing:
         silent = [closing.enter_context(connect(port)) for _ in range(5 * MOST)]

@@ -16,9 +16,10 @@ import pytest
 
 from klog.net import connection as connection_module
 from klog.net import server as server_module
-from klog.net.connection import Connection, Limits, Reply
+from klog.net.connection import Connection, Reply
 from klog.net.memory_pool import LITTLE_BYTES, TINY_BYTES, MemoryPool, Pace
 from klog.net.server import Server
+from klog.net.shared import SCRATCH_BYTES, SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, Limits, Shared
 from tests.chance import seed_of
 
 WITHIN_S = 30.0
@@ -115,7 +116,6 @@ def serving(unfinished_bytes_max: float = BOUND) -> Iterator[tuple[int, Server, 
             echo_length,
             limits=Limits(100 << 20),
             idle_max_s=600,
-            connections_per_ip_max=1 << 30,
             unfinished_bytes_max=unfinished_bytes_max,
         )
         return server.listen("127.0.0.1", 0), server
@@ -155,7 +155,7 @@ def answer(sock: socket.socket) -> int:
     return found
 
 
-def stuffed(sock: socket.socket, data: bytes) -> int:
+def stuffed(sock: socket.socket, data: bytes | memoryview) -> int:
     """Send until nobody takes any more for a moment; how much went."""
     sent = 0
     sock.settimeout(0.2)
@@ -166,6 +166,7 @@ def stuffed(sock: socket.socket, data: bytes) -> int:
     return sent
 
 
+@pytest.mark.slow
 def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -> None:
     request = struct.pack(">i", REQUEST) + bytes(REQUEST)
     with serving() as (port, server, ask), contextlib.ExitStack() as closing:
@@ -173,7 +174,7 @@ def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -
         sent = [stuffed(one, request[: REQUEST * 3 // 4]) for one in peers]
         held = ask(lambda: server.shared.memory_pool.bytes)
         assert isinstance(held, int)
-        assert BOUND // 2 < held <= BOUND + REQUEST + TINY_BYTES * len(peers) + connection_module.SCRATCH_BYTES
+        assert BOUND // 2 < held <= BOUND + REQUEST + TINY_BYTES * len(peers) + SCRATCH_BYTES
         with connect(port) as other:  # meanwhile others are served, in two pieces too
             for size in (10, 5_000, LITTLE_BYTES // 2):
                 other.sendall(struct.pack(">i", size) + bytes(size // 2))
@@ -188,6 +189,31 @@ def test_twenty_half_requests_are_held_within_the_bound_and_all_come_through() -
             assert answer(one) == REQUEST
             thread.join(WITHIN_S)
         assert ask(lambda: (server.shared.memory_pool.bytes, server.shared.memory_pool.is_low)) == (0, False)
+
+
+def test_a_broker_has_room_where_clients_have_taken_it_all() -> None:
+    """Its requests come in pieces, and none waits for what the clients do with theirs."""
+    half = struct.pack(">i", REQUEST) + bytes(REQUEST // 2)
+    with serving() as (port, server, ask), contextlib.ExitStack() as closing:
+        broker = closing.enter_context(connect(port))
+        broker.sendall(struct.pack(">i", 1) + b"x")
+        assert answer(broker) == 1
+
+        def prove() -> None:
+            (one,) = server.connections
+            one.is_broker = True
+
+        ask(prove)
+        left = {closing.enter_context(connect(port)): memoryview(half) for _ in range(20)}
+        deadline = time.monotonic() + WITHIN_S
+        while not ask(lambda: server.shared.memory_pool.is_waited_for):
+            assert time.monotonic() < deadline
+            left = {one: rest[stuffed(one, rest) :] for one, rest in left.items()}  # a busy server takes them late
+        for _ in range(3):
+            broker.sendall(half)
+            broker.sendall(bytes(REQUEST - REQUEST // 2))
+            assert answer(broker) == REQUEST
+        assert ask(lambda: server.shared.memory_pool.is_waited_for), "the clients have had to wait all the while"
 
 
 def test_who_holds_room_and_goes_leaves_it() -> None:
@@ -229,6 +255,7 @@ def test_a_frame_that_does_not_get_on_ends_its_connection(
     assert all(getattr(record, "peer", None) for record in caplog.records) and len(caplog.records) >= 3
 
 
+@pytest.mark.slow
 def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for_a_while(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,3 +288,23 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
         with connect(port) as other:
             other.sendall(struct.pack(">i", REQUEST) + bytes(REQUEST))
             assert answer(other) == REQUEST
+
+
+def test_small_buffers_that_a_frame_has_outgrown_do_not_keep_its_own_from_being_used_again() -> None:
+    """As a frame of a megabyte leaves them, time and again: each would be zeroed, and its pages faulted in."""
+    shared = Shared()
+    megabyte = 1 << 20
+    made = set()
+    for _ in range(20):
+        outgrown = [memoryview(bytearray(SPARE_BYTES_MIN << number)) for number in range(4)]
+        for one in outgrown:
+            shared.give_back(one)
+        buffer = shared.take(megabyte, megabyte)
+        made.add(id(buffer.obj))
+        shared.give_back(buffer)
+    assert len(made) == 1
+    shared.give_back(memoryview(bytearray(SPARE_BYTES_MAX + 1)))
+    assert len(shared._spare) == SPARES_MAX and max(map(len, shared._spare)) == megabyte
+    for _ in range(SPARES_MAX):
+        shared.give_back(memoryview(bytearray(SPARE_BYTES_MAX)))
+    assert sum(map(len, shared._spare)) == SPARE_BYTES_MAX

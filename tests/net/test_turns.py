@@ -13,8 +13,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from klog.net.connection import Connection, Limits, Reply
+import pytest
+
+from klog.net.connection import Connection, Reply
 from klog.net.server import Server
+from klog.net.shared import Limits
 from klog.net.turns import DEAR_S, TURN_S, Share, Turns
 
 LONG_S = 2 * TURN_S
@@ -32,7 +35,7 @@ def frame(body: bytes) -> bytes:
 
 def serve(on_frame: Callable[[Connection, memoryview, Reply], None], client: Callable[[int], None]) -> None:
     async def main() -> None:
-        server = Server(on_frame, limits=Limits(1 << 20), idle_max_s=600, connections_per_ip_max=1 << 30)
+        server = Server(on_frame, limits=Limits(1 << 20), idle_max_s=600)
         port = server.listen("127.0.0.1", 0)
         try:
             await asyncio.to_thread(client, port)
@@ -48,6 +51,7 @@ def connect(port: int) -> socket.socket:
     return sock
 
 
+@pytest.mark.slow
 def test_who_asks_for_little_waits_for_few_who_ask_for_much() -> None:
     order: list[bytes] = []
     begun = threading.Event()
@@ -91,6 +95,45 @@ def _runs(order: list[bytes]) -> list[list[bytes]]:
     return runs
 
 
+@pytest.mark.slow
+def test_a_broker_waits_for_no_client_that_asks_for_much() -> None:
+    order: list[bytes] = []
+    begun = threading.Event()
+
+    def handle(connection: Connection, view: memoryview, reply: Reply) -> None:
+        what = bytes(view)
+        if what == b"proof":
+            connection.is_broker = True
+        else:
+            order.append(what)
+            begun.set()
+            time.sleep(2 * DEAR_S)
+        reply.send(frame(b"done"))
+
+    def client(port: int) -> None:
+        with ExitStack() as stack:
+            greedy = [stack.enter_context(connect(port)) for _ in range(20)]
+            broker = stack.enter_context(connect(port))
+            broker.sendall(frame(b"proof"))
+            assert broker.recv(8)
+            for one in greedy:
+                one.sendall(frame(b"much") * 3)
+            assert begun.wait(WITHIN_S)
+            for _ in range(5):  # it asks for much as well
+                broker.sendall(frame(b"leadership"))
+                assert broker.recv(8)
+            for one in greedy:
+                for _ in range(3 * 8):
+                    assert one.recv(1)
+
+    serve(handle, client)
+    assert (order.count(b"much"), order.count(b"leadership")) == (60, 5)
+    at = [number for number, one in enumerate(order) if one == b"leadership"]
+    # Two turns pass from its answer to its next request, each with the few that fit in. In the queue of those who ask
+    # for much it would come behind nearly all of them.
+    assert at[0] <= 40, at
+
+
 def test_all_that_was_sent_is_handled_in_its_order_and_its_answers_are_taken() -> None:
     handled: list[int] = []
 
@@ -114,6 +157,7 @@ def test_all_that_was_sent_is_handled_in_its_order_and_its_answers_are_taken() -
     assert handled == list(range(60))
 
 
+@pytest.mark.slow
 def test_tasks_that_have_much_to_do_take_turns() -> None:
     begun: list[tuple[int, int]] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from io import BytesIO
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -23,6 +24,7 @@ from klog.protocol.bounds import ELEMENTS_MAX, RECORD_SETS_MAX, check_lengths
 from klog.protocol.codec import RequestHead
 from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_schema
 
+hints_of = cache(get_type_hints)
 SCHEMAS = []
 for key in ApiKey:
     for version in range(16):
@@ -48,7 +50,7 @@ VALUES = {
 
 def sample(schema: Any, elements: int, full: bool) -> Any:
     """An entity with so many elements in each array; where not ``full``, with null wherever that is allowed."""
-    hints = get_type_hints(schema)
+    hints = hints_of(schema)
     arguments = {}
     for field in fields(schema):
         kafka_type = field.metadata.get("kafka_type")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.errors import MalformedRequest, UnsupportedVersion
-from klog.protocol import codec
+from klog.protocol import codec, encoding
 from klog.protocol.apis import ApiKey
 from klog.protocol.versions import is_flexible
 
@@ -145,3 +147,23 @@ def test_an_errors_message_is_shortened() -> None:
         frame = codec.encode_response(codec.RequestHead(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, None, 0), sent)
         read = codec.decode_response(frame[4:], ApiKey.INCREMENTAL_ALTER_CONFIGS, 0)[1].responses[0].error_message
         assert read == expected or (expected and read.startswith(f"{expected}... (40000 "))
+
+
+@pytest.mark.parametrize(("version", "room"), [(8, 0), (9, 3 + 2 * codec.PADDING_BYTES), (12, 0)])
+def test_metadata_of_small_topics_has_room_for_librdkafka(version: int, room: int) -> None:
+    """Where the version has few bytes for them; what is read back is the same."""
+
+    def topic(name: str, partitions: int) -> dict[str, object]:
+        numbers = {"error_code": 0, "leader_id": 1, "leader_epoch": 0, "replica_nodes": (1,), "isr_nodes": (1,)}
+        rows = [{**numbers, "partition_index": number, "offline_replicas": ()} for number in range(partitions)]
+        return {"error_code": 0, "name": name, "topic_id": None, "is_internal": False, "partitions": rows}
+
+    topics = [topic("a", 1), topic("b", 3), topic("c", 4), topic("a-name-of-enough-bytes", 1)]
+    answer = codec.response(ApiKey.METADATA, version, brokers=[], cluster_id="c", controller_id=1, topics=topics)
+    frame = codec.encode_response(codec.RequestHead(ApiKey.METADATA, version, 9, None, 0), answer)
+    bare = BytesIO()
+    encoding.write(bare, answer)
+    head_bytes = 9 if version >= 9 else 8
+    assert len(frame) == head_bytes + len(bare.getvalue()) + room
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert codec.decode_response(frame[4:], ApiKey.METADATA, version) == (9, answer)

@@ -79,6 +79,7 @@ def fetch(offset: int) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_batches_of_librdkafka(produced: tuple[Codec, memoryview]) -> None:
     name, log = produced
     headers = check_produced(log, 1 << 20)

@@ -17,10 +17,12 @@ from klog.coordination import brokers
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.names import TopicPartition
-from klog.net.connection import Connection, Limits, Reply
+from klog.net.connection import Connection, Reply
 from klog.net.server import Server
+from klog.net.shared import Limits
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
+from klog.replication.follower import Follower
 from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.secret import Secret
@@ -31,7 +33,6 @@ from klog.server.image import BrokerImage, ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.fetchers import Fetchers
-from klog.server.replicas.follower import Follower
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.runtime import Identity, Runtime
@@ -140,7 +141,7 @@ class Side:
 
     def _new_server(self) -> Server:
         limits = Limits(frame_bytes_max=100 << 20)
-        return Server(self._on_frame, limits=limits, idle_max_s=600, connections_per_ip_max=1000)
+        return Server(self._on_frame, limits=limits, idle_max_s=600)
 
     def restart_server(self) -> None:
         """After `server.close`: listen again, at another port."""

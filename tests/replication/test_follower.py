@@ -11,7 +11,7 @@ import pytest
 
 from klog.config import LogConfig
 from klog.errors import StorageError
-from klog.server.replicas.follower import FollowerState
+from klog.replication.follower import FollowerState
 from klog.storage.filesystem import OsFileSystem
 from tests.replication.side import NAME, Side, append, batch, content, run, until
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from klog.names import TopicPartition
-from klog.server.replicas.follower import FollowerState
+from klog.replication.follower import FollowerState
 from tests.replication.side import Side, batch, content, until
 
 NAMES = [TopicPartition("t", number) for number in range(3)]
@@ -54,6 +54,7 @@ async def round_of(sides: list[Side], epoch: int, choose: random.Random) -> None
             log.delete_records(choose.randint(log.start_offset, log.end.offset))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_all_have_the_last_leaders_bytes(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture

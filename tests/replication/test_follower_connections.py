@@ -18,8 +18,8 @@ from klog.names import TopicPartition
 from klog.protocol import codec, replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.replica_fetch import Entry
+from klog.replication.follower import FollowerState
 from klog.secret import Challenge, Secret
-from klog.server.replicas.follower import FollowerState
 from klog.storage.log_reader import LogReader
 from tests.replication.side import NAME, SECRET, Side, append, batch, content, run, until
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 from klog.storage.scrubber import Scrubber
 from tests.replication.side import NAME, Side, append, batch, content, files, fill, run, until
@@ -46,16 +48,18 @@ def test_a_follower_with_a_gap_has_flushed_nothing_above_it(tmp_path: Path) -> N
         await two.damage(places[1] + 70)
         led = one.lead(5, isr=(1, 2))
         said: list[int] = []
-        taken = led.replica_fetched
+        taken = LedPartition.replica_fetched
 
-        def listen(broker_id: int, incarnation: int, end: int, flushed: LogEnd, now_s: float) -> None:
+        def listen(
+            self: LedPartition, broker_id: int, incarnation: int, end: int, flushed: LogEnd, now_s: float
+        ) -> None:
             said.append(flushed.address)
-            taken(broker_id, incarnation, end, flushed, now_s)
+            taken(self, broker_id, incarnation, end, flushed, now_s)
 
-        led.replica_fetched = listen  # type: ignore[method-assign]
-        follower = two.follow(1, 5)
-        assert follower.whole_end.address == places[1]
-        assert await append(led, batch()) is None
+        with patch.object(LedPartition, "replica_fetched", listen):
+            follower = two.follow(1, 5)
+            assert follower.whole_end.address == places[1]
+            assert await append(led, batch()) is None
         assert said[0] == places[1]
         assert said[-1] == led.log.end.address
         assert content(follower.log) == content(led.log)

@@ -111,7 +111,7 @@ def test_levels_and_deletion(run: object, subject: str, unique: str) -> None:
     assert run("delete", subject, "-o", "json").rows == [{"subject": subject, "version": 1, "permanent": False}]
     assert run("list", subject, "-o", "json").error["code"] == "SUBJECT_NOT_FOUND"
     assert [row["deleted"] for row in run("list", subject, "--deleted", "-o", "json").rows] == [True]
-    assert run("delete", subject, "--version", 1, "--permanent", "-o", "json").rows[0]["permanent"]
+    assert run("delete", subject, "--version", 1, "--permanent", "--yes", "-o", "json").rows[0]["permanent"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +16,7 @@ from klog.errors import CannotConnect
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import frame
 from klog.schemas.decoding.decoder import NO_FRAMING, UUID_FRAMING, Decoder, Decoding
+from klog.schemas.decoding.front import CUT_SHORT, NO_TEXT, TOO_LONG
 from tests.schemas.avro_reference import number
 
 
@@ -26,6 +28,11 @@ def record(*fields: tuple[Any, ...], name: str = "R", **more: Any) -> dict[str, 
 
 def string(text: str) -> bytes:
     return number(len(text.encode())) + text.encode()
+
+
+def refused(*facts: str, place: str = "it") -> re.Pattern[str]:
+    """Why a datum is refused: where, and these facts, in this order."""
+    return re.compile(re.escape(place) + r":.*\b" + r"\b.*\b".join(map(re.escape, facts)) + ".*")
 
 
 def batch_of(values: list[bytes | None], column: str = "value") -> pa.RecordBatch:
@@ -128,7 +135,7 @@ def test_rows_of_several_schemas_and_a_slice_of_a_batch() -> None:
 
 def test_a_registry_that_does_not_answer_is_no_message_s_fault() -> None:
     def away(schema_id: int) -> str:
-        raise CannotConnect("nobody there")
+        raise CannotConnect("refused")
 
     with pytest.raises(CannotConnect):
         Decoder(Decoding("value", '"int"'), away).split(batch_of([frame(1, b"\x02")]))
@@ -246,7 +253,7 @@ CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
         ("bytes", "string", string("ü"), "ü"),
         ("int", ["null", "long"], b"\x02", 1),
         (["null", "int"], "long", b"\x02\x02", 1),
-        (["null", "int"], "long", b"\x00", "it: null was written, which cannot be read as long"),
+        (["null", "int"], "long", b"\x00", refused("null", "long")),
         (["null", "string"], ["null", "int"], b"\x00", None),
         (["int", "string"], ["string", "long"], b"\x00\x02", {"member0": None, "member1": 1}),
         (["long", "int"], ["long", "int"], b"\x02\x02", {"member0": None, "member1": 1}),
@@ -254,28 +261,28 @@ CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
             ["null", "string"],
             ["null", "int"],
             b"\x02\x02a",
-            "it: string was written, which no branch of union of null, int reads",
+            refused("string", "null, int"),
         ),
         (DOWN, UP, b"\x00", "A"),
         (DOWN, UP, b"\x02", "C"),
-        (DOWN, NO_DEFAULT, b"\x02", "it: a symbol that the reader's enum does not have"),
+        (DOWN, NO_DEFAULT, b"\x02", refused("symbol")),
         (MILLIS, MICROS, b"\x02", datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)),
         ("long", MILLIS, b"\x02", datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)),
         (MILLIS, "long", b"\x02", 1),
         (MILLIS, NANOS, b"\x02", 1_000_000),
-        (NANOS, MILLIS, b"\x02", "it: timestamp-nanos was written, which timestamp-millis would cut"),
+        (NANOS, MILLIS, b"\x02", refused("timestamp-nanos", "timestamp-millis")),
         (CENTS, {**CENTS, "precision": 8}, b"\x02\x01", Decimal("0.01")),
         (
             CENTS,
             {**CENTS, "scale": 3},
             b"\x02\x01",
-            "it: a decimal of scale 2 was written, which cannot be read with scale 3",
+            refused("scale 2", "scale 3"),
         ),
         (
             {"type": "int", "logicalType": "date"},
             {"type": "int", "logicalType": "time-millis"},
             b"\x02",
-            "it: date was written, which cannot be read as time-millis",
+            refused("date", "time-millis"),
         ),
         ({"type": "fixed", "name": "F", "size": 1}, {"type": "fixed", "name": "F", "size": 2}, b"\x02", None),
         ({"type": "array", "items": "string"}, {"type": "array", "items": "int"}, b"\x00", []),
@@ -283,7 +290,7 @@ CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
             {"type": "array", "items": "string"},
             {"type": "array", "items": "int"},
             b"\x02\x02a\x00",
-            "it[]: string was written, which cannot be read as int",
+            refused("string", "int", place="it[]"),
         ),
         (record(("a", "int"), name="x.S"), record(("a", "int"), name="y.S"), b"\x02", {"a": 1}),
         (record(("a", "int"), name="S"), record(("a", "int"), name="T", aliases=["S"]), b"\x02", {"a": 1}),
@@ -292,8 +299,11 @@ CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 def test_a_field_of_another_schema(writer: Any, reader: Any, datum: bytes, value: Any) -> None:
     found = decoded(record(("it", writer)), datum, reader=record(("it", reader)))
     if "size" in writer:
-        value = "it: fixed F was written, which cannot be read as fixed F"
-    assert found == [value if isinstance(value, str) and value.startswith("it") else {"it": value}]
+        value = refused("fixed F", "fixed F")
+    if isinstance(value, re.Pattern):
+        assert len(found) == 1 and value.fullmatch(found[0])
+    else:
+        assert found == [{"it": value}]
 
 
 def test_fields_come_and_go_and_are_renamed() -> None:
@@ -332,8 +342,8 @@ def test_fields_that_have_no_column_are_known_by_their_paths() -> None:
 
 def test_a_field_without_default_that_was_not_written() -> None:
     reader = record(("a", "int"), ("b", "int"))
-    reason = "the datum: the field b was not written, and the reader's schema has no default for it"
-    assert decoded(record(("a", "int")), b"\x02", reader=reader) == [reason]
+    (reason,) = decoded(record(("a", "int")), b"\x02", reader=reader)
+    assert re.search(r"\bb\b.*\bdefault\b", reason)
 
 
 # --- What is no datum ---
@@ -342,37 +352,38 @@ def test_a_field_without_default_that_was_not_written() -> None:
 @pytest.mark.parametrize(
     ("schema", "datum", "reason"),
     [
-        ("boolean", b"\x02", "it: a boolean that is neither 0 nor 1"),
-        ("int", number(2**31), "it: a number beyond its type"),
-        ("long", b"\xff" * 9 + b"\x02", "it: a number of more than 64 bits"),
-        ("long", b"\xff" * 20, "it: a number of more than 64 bits"),
-        ("long", b"\xff\xff", "the datum is cut short"),
-        ("double", b"1234567", "the datum is cut short"),
-        ("string", b"\x04a", "the datum is cut short"),
-        ("string", b"\x01", "it: a length below 0"),
-        ("string", b"\x04\xc3\x28", "it: a text that is not UTF-8"),
-        ("string", number(2**62), "the datum is cut short"),
-        ("bytes", b"\x02ab", "1 bytes left behind the datum"),
-        (["null", "int"], b"\x04", "it: a union's branch beyond its 2"),
-        (["null", "int"], b"\x01", "it: a union's branch beyond its 2"),
-        (DOWN, b"\x04", "it: an enum's number beyond its 2 symbols"),
-        ({"type": "array", "items": "int"}, number(1000) + b"\x00", "it: more items than the datum has bytes for"),
+        ("boolean", b"\x02", refused("boolean")),
+        ("int", number(2**31), refused("number", "type")),
+        ("long", b"\xff" * 9 + b"\x02", f"it: {TOO_LONG}"),
+        ("long", b"\xff" * 20, f"it: {TOO_LONG}"),
+        ("long", b"\xff\xff", CUT_SHORT),
+        ("double", b"1234567", CUT_SHORT),
+        ("string", b"\x04a", CUT_SHORT),
+        ("string", b"\x01", refused("length", "0")),
+        ("string", b"\x04\xc3\x28", f"it: {NO_TEXT}"),
+        ("string", number(2**62), CUT_SHORT),
+        ("bytes", b"\x02ab", re.compile(r"1\b.*bytes.*")),
+        (["null", "int"], b"\x04", refused("branch", "2")),
+        (["null", "int"], b"\x01", refused("branch", "2")),
+        (DOWN, b"\x04", refused("enum", "2 symbols")),
+        ({"type": "array", "items": "int"}, number(1000) + b"\x00", refused("items", "bytes")),
         (
             {"type": "array", "items": "int"},
             number(-(2**63)) + b"\x00\x00",
-            "it: more items than the datum has bytes for",
+            refused("items", "bytes"),
         ),
-        ({"type": "array", "items": "int"}, number(-(2**62)) + b"\xff" * 10, "it: a number of more than 64 bits"),
-        ({"type": "array", "items": "null"}, number(2**40) + b"\x00", "it: more items than the datum has bytes for"),
-        ({"type": "array", "items": "string"}, b"\x04" + b"\x02ab", "the datum is cut short"),
-        ({"type": "int", "logicalType": "time-millis"}, number(86_400_000), "it: a number beyond its type"),
-        (MILLIS, number(2**62), "it: a number beyond its type"),
-        (CENTS, b"\x06\x0f\x42\x40", "it: a decimal of more than 6 digits"),
-        (CENTS, b"\x06\xf0\xbd\xc0", "it: a decimal of more than 6 digits"),
-        (CENTS, number(20) + b"\x01" * 20, "it: a decimal of more than 6 digits"),
+        ({"type": "array", "items": "int"}, number(-(2**62)) + b"\xff" * 10, f"it: {TOO_LONG}"),
+        ({"type": "array", "items": "null"}, number(2**40) + b"\x00", refused("items", "bytes")),
+        ({"type": "array", "items": "string"}, b"\x04" + b"\x02ab", CUT_SHORT),
+        ({"type": "int", "logicalType": "time-millis"}, number(86_400_000), refused("number", "type")),
+        (MILLIS, number(2**62), refused("number", "type")),
+        (CENTS, b"\x06\x0f\x42\x40", refused("decimal", "6 digits")),
+        (CENTS, b"\x06\xf0\xbd\xc0", refused("decimal", "6 digits")),
+        (CENTS, number(20) + b"\x01" * 20, refused("decimal", "6 digits")),
     ],
 )
-def test_what_is_no_datum_says_why_and_harms_nobody(schema: Any, datum: bytes, reason: str) -> None:
+def test_what_is_no_datum_says_why_and_harms_nobody(schema: Any, datum: bytes, reason: str | re.Pattern[str]) -> None:
+    pattern = reason if isinstance(reason, re.Pattern) else re.compile(re.escape(reason))
     whole = {"type": "record", "name": "W", "fields": [{"name": "id", "type": "int"}, {"name": "it", "type": schema}]}
     good = {
         "boolean": b"\x01",
@@ -386,7 +397,7 @@ def test_what_is_no_datum_says_why_and_harms_nobody(schema: Any, datum: bytes, r
     for rows in (3, 100):
         data = [number(row) + (datum if row % 3 == 1 else sound) for row in range(rows)]
         found = decoded(whole, *data)
-        assert [one for one in found if isinstance(one, str)] == [reason] * ((rows + 1) // 3)
+        assert [bool(pattern.fullmatch(one)) for one in found if isinstance(one, str)] == [True] * ((rows + 1) // 3)
         assert [one["id"] for one in found if not isinstance(one, str)] == [row for row in range(rows) if row % 3 != 1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import urllib.error
@@ -204,6 +205,15 @@ def test_a_body_that_is_too_long_is_not_read(server: HttpServer, length: str) ->
     with socket.create_connection((host, int(port)), 10) as peer:
         peer.sendall(f"POST /subjects/s HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode())
         assert peer.recv(100).startswith(b"HTTP/1.0 413 ")
+
+
+def test_a_compressed_body_is_not_unpacked(server: HttpServer) -> None:
+    host, port = server.address.split(":")
+    bomb = gzip.compress(bytes(10_000_000))
+    with socket.create_connection((host, int(port)), 10) as peer:
+        head = f"POST /subjects/s HTTP/1.0\r\nContent-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n\r\n"
+        peer.sendall(head.encode() + bomb[:100])  # the rest is not waited for
+        assert peer.recv(100).startswith(b"HTTP/1.0 415 ")
 
 
 def test_a_port_in_use_is_said(server: HttpServer, registry: SchemaRegistry) -> None:

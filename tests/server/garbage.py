@@ -84,8 +84,9 @@ def _file_of(broker: RunningBroker) -> Path:
 
 if __name__ == "__main__":
     from klog.__main__ import main
-    from klog.server import collector
-    from klog.server.groups import bounds, expiry
+    from klog.groups import bounds
+    from klog.host import collector
+    from klog.server.groups import expiry
 
     sys.argv = ["klog", *sys.argv[sys.argv.index("klog") + 1 :]]
     collector.EVERY_S = 0.1

@@ -155,6 +155,7 @@ def test_only_validated_is_not_made(broker: RunningBroker, topic: str) -> None:
 # --- DeleteTopics ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(1, 7))
 def test_a_topic_is_deleted_in_every_version_and_its_name_is_free(
     broker: RunningBroker, topic: str, version: int

@@ -7,6 +7,8 @@ import random
 import time
 from typing import Any
 
+import pytest
+
 from klog.names import EVENTS_TOPIC
 from klog.net.channel import Channel
 from klog.protocol import codec
@@ -153,6 +155,7 @@ def state(broker: RunningBroker) -> dict[tuple[str, int], tuple[int, int]]:
     }
 
 
+@pytest.mark.slow
 def test_a_name_again_and_again(broker: RunningBroker, topic: str) -> None:
     for round_ in range(10):
         create(broker.bootstrap, topic)

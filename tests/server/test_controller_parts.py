@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from klog.config import BrokerConfig
-from klog.coordination import brokers, cluster, group_slots, partition_states
+from klog.coordination import brokers, cluster, group_slots, partition_states, paths
 from klog.coordination import controller_election as registry
 from klog.coordination.acts import Actor
 from klog.coordination.brokers import Broker, Registration
 from klog.coordination.group_slots import SlotHolder, slot_of
+from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, KlogError, NotController, NotCoordinator, RebalanceInProgress
+from klog.groups.acts import Joined, Refused, Synced
+from klog.groups.members import Join
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.authority import Authority
+from klog.server.controller.context import Context
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.peers import Peers
+from klog.server.departed import Departed
 from klog.server.executors import Executors
-from klog.server.groups.acts import Joined, Refused, Synced
 from klog.server.groups.coordinator import Coordinator
-from klog.server.groups.members import Join
-from klog.server.image import ClusterImage
+from klog.server.image import BrokerImage, ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.runtime import Identity, Runtime
 from tests.zookeeper_fixture import connect
@@ -53,6 +58,8 @@ class BrokerInMemory:
         self.registration = registration
         self.leaders: dict[TopicPartition, tuple[int, int]] = {}
         """Partition -> leader and its epoch."""
+        self.was_asked = asyncio.Event()
+        """Who it is."""
         self.has_obeyed = asyncio.Event()
         self.ended = asyncio.Event()
 
@@ -65,6 +72,8 @@ class BrokerInMemory:
         return self.leaders[name]
 
     async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
+        if entity.__api_key__ == ApiKey.DESCRIBE_SELF:
+            self.was_asked.set()
         if entity.__api_key__ == ApiKey.LEADER_AND_ISR:
             for topic in entity.topics:
                 for one in topic.partitions:
@@ -94,7 +103,8 @@ class World:
         self.brokers: dict[int, BrokerInMemory] = {}
         authority = Authority(zookeeper, self.runtime.executors, lambda: self.runtime.identity.incarnation)
         peers = Peers(self._reach, Knocks(ME, WITHIN_S), self._answer_locally)
-        self.controller = Controller(self.runtime, self.image, authority, peers)
+        self.departed = Departed(self.runtime.loop.time)
+        self.controller = Controller(self.runtime, self.image, authority, peers, self.departed)
         self.election = ControllerElection(self.runtime, authority, peers, self.controller)
 
     def register(self) -> None:
@@ -167,6 +177,43 @@ def test_a_controller_elects_leaders_and_sends_them_to_the_replicas(zk: ZooKeepe
     asyncio.run(work())
 
 
+@pytest.mark.slow
+def test_the_end_of_a_session_says_since_when_its_broker_was_silent(zk: ZooKeeper) -> None:
+    async def work() -> None:
+        async with world_of(zk) as world:
+            await world.election.enter()
+            await world.create("t", [2, 3])
+            world.brokers[2].was_asked.clear()
+            async with asyncio.timeout(WITHIN_S):
+                await world.brokers[2].was_asked.wait()  # though nothing is to be sent
+            await asyncio.to_thread(zk.delete, paths.broker(2))
+            reason = (await world.event("broker-down"))["reason"]
+            assert re.fullmatch(
+                r"it stopped answering: its ZooKeeper session ended at [\d:]{8}; "
+                r"it last answered the controller at [\d:]{8}, \d+\.\d s before",
+                reason,
+            ), reason
+
+    asyncio.run(work())
+
+
+def test_a_new_controller_has_the_time_of_a_loss_before_its_term(zk: ZooKeeper) -> None:
+    async def work() -> None:
+        async with world_of(zk) as world:
+            images = {one: BrokerImage(one, "127.0.0.1", 1) for one in (ME, 2, 3)}
+            await world.election.enter()
+            world.controller.deposed()
+            await asyncio.to_thread(zk.delete, paths.broker(2))
+            world.departed.note(images, {one: images[one] for one in (ME, 3)})
+            world.departed.left_ms[2] = 3_600_000
+            await asyncio.to_thread(zk.delete, paths.CONTROLLER)
+            await world.election.enter()
+            found = world.controller.context.departed
+            assert found.keys() == {2} and "01:00:00" in found[2]
+
+    asyncio.run(work())
+
+
 def test_a_leader_is_replaced_only_for_the_registered_incarnation(zk: ZooKeeper) -> None:
     async def work() -> None:
         async with world_of(zk) as world:
@@ -180,6 +227,43 @@ def test_a_leader_is_replaced_only_for_the_registered_incarnation(zk: ZooKeeper)
             await world.controller.give_up_leadership(2, incarnation, [name])
             assert world.controller.context.states[name].leader == 3
 
+    asyncio.run(work())
+
+
+def test_a_controller_reads_that_a_leader_has_cleared_the_mark_of_a_new_partition(
+    zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its next decision names an old version, and is refused together with a thousand others."""
+    name, is_cleared = TopicPartition("t", 0), asyncio.Event()
+    take = Context.take_states
+
+    def take_states(context: Context, found: Mapping[TopicPartition, PartitionState | None]) -> None:
+        take(context, found)
+        state = context.states.get(name)
+        if state is not None and (state.version, state.new) == (1, False):
+            is_cleared.set()
+
+    def clear() -> None:
+        (found,) = partition_states.read_many(zk, [name]).values()
+        assert found is not None and (found.version, found.new) == (0, True)
+        partition_states.write(zk, name, replace(found, new=False))
+
+    async def work() -> None:
+        async with world_of(zk) as world:
+            await world.election.enter()
+            leader = world.brokers[2]
+
+            async def obey(entity: Any, *, timeout_s: float | None = None) -> Any:
+                if entity.__api_key__ == ApiKey.LEADER_AND_ISR and entity.topics:
+                    await asyncio.to_thread(clear)
+                return await BrokerInMemory.request(leader, entity, timeout_s=timeout_s)
+
+            monkeypatch.setattr(leader, "request", obey)
+            await world.create("t", [2, 3])
+            async with asyncio.timeout(WITHIN_S):
+                await is_cleared.wait()
+
+    monkeypatch.setattr(Context, "take_states", take_states)
     asyncio.run(work())
 
 

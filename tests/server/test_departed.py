@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from klog.server.departed import LINGER_S, Departed
+from klog.server.departed import KEPT_MAX, LINGER_S, Departed
 from klog.server.image import BrokerImage
 
 
@@ -38,3 +38,18 @@ def test_those_long_gone_are_not_kept() -> None:
         departed.note({number: BrokerImage(number, "host", 1, None, number)}, {})
         now_s[0] += LINGER_S / 10
     assert len(departed._left) <= 10
+
+
+def test_when_each_left_is_kept_until_it_returns() -> None:
+    now_ms = [1_000]
+    one, two, three = (BrokerImage(number, "host", 9000 + number, None, number) for number in (1, 2, 3))
+    departed = Departed(lambda: 0.0, lambda: now_ms[0])
+    departed.note({1: one, 2: two, 3: three}, {1: one, 3: three})
+    now_ms[0] = 2_000
+    departed.note({1: one, 3: three}, {1: one})
+    assert departed.left_ms == {2: 1_000, 3: 2_000}
+    departed.note({1: one}, {1: one, 2: two})
+    assert departed.left_ms == {3: 2_000}
+    for number in range(10, 2 * KEPT_MAX):
+        departed.note({number: BrokerImage(number, "host", 1, None, number)}, {})
+    assert len(departed.left_ms) == KEPT_MAX

@@ -23,7 +23,9 @@ from klog.server.controller.broker_channel import BrokerChannel
 from klog.server.controller.context import Context
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
+from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers, Reach
+from klog.server.departed import Departed
 from klog.server.executors import Executors
 from klog.server.image import ClusterImage
 from klog.server.knocks import Knocks
@@ -127,15 +129,16 @@ async def nothing(_: object) -> Any:
 def channel_to(registration: Registration, reach: Reach, listener: Listener) -> BrokerChannel:
     runtime = runtime_of()
     peers = Peers(reach, Doubts(), nothing)
-    return BrokerChannel(
-        runtime, peers, cast(Any, listener), Context(runtime.config, runtime.loop.time), 1, registration
-    )
+    context = Context(runtime.config, runtime.loop.time)
+    updates = MetadataUpdates(context, runtime.broker_id, 1)
+    return BrokerChannel(runtime, peers, cast(Any, listener), context, 1, registration, updates)
 
 
 def election_of(runtime: Runtime, reach: Reach, knocks: Knocks) -> ControllerElection:
     peers = Peers(reach, knocks, nothing)
     authority = Authority(runtime.zookeeper, runtime.executors, lambda: runtime.identity.incarnation)
-    return ControllerElection(runtime, authority, peers, Controller(runtime, ClusterImage(), authority, peers))
+    controller = Controller(runtime, ClusterImage(), authority, peers, Departed(runtime.loop.time))
+    return ControllerElection(runtime, authority, peers, controller)
 
 
 class Listener:
@@ -269,7 +272,8 @@ def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was_read(
         runtime = runtime_of()
         runtime.on_event = lambda kind, _: events.append(kind)
         authority = Authority(runtime.zookeeper, runtime.executors, lambda: -1)
-        controller = Controller(runtime, ClusterImage(), authority, Peers(first(Connection()), Doubts(), nothing))
+        peers = Peers(first(Connection()), Doubts(), nothing)
+        controller = Controller(runtime, ClusterImage(), authority, peers, Departed(runtime.loop.time))
         context = controller.context
         context.registered = {2: replace(early, fence_version=1)}
         controller.described(early, ())

@@ -15,15 +15,16 @@ import pytest
 from klog.coordination import committed, consumers, group_states, offset_changes, paths
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.consumers import ConsumerEntry
+from klog.coordination.group_writer import TOGETHER_BYTES_MAX
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIsHeld
+from klog.groups import bounds
 from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.server.groups import bounds, commits
-from klog.server.groups.writer import TOGETHER_BYTES_MAX
-from klog.server.state_log import FILE_NAME
+from klog.server.groups import commits
+from klog.storage.state_log import FILE_NAME
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, with_channel
 from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
@@ -44,7 +45,7 @@ GROUP_ID_NOT_FOUND = 69
 FENCED_INSTANCE_ID = 82
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 SOON_S = 10.0
-STEP_PARTITIONS = 1200
+STEP_PARTITIONS = 1000
 """docs/guarantees.md: a commit of so many partitions is one step, where names have some thirty characters."""
 
 
@@ -488,6 +489,7 @@ def test_a_forced_rewind_stays_although_a_member_goes_on_committing(
     assert group_states.read(registry, group).members
 
 
+@pytest.mark.slow
 def test_members_that_commit_nothing_hear_of_a_forced_rewind_too(
     broker: RunningBroker, group: str, topic: str, registry: ZooKeeper
 ) -> None:

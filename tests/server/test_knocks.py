@@ -83,7 +83,7 @@ def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.Monkey
     answers = [True, True, False]
     under_way = asyncio.Event()
 
-    async def pretend(host: str, port: int) -> bool:
+    async def pretend(host: str, port: int, security: object) -> bool:
         under_way.set()
         await asyncio.sleep(0)
         return answers.pop(0)
@@ -122,7 +122,7 @@ def test_one_that_is_ending_lets_in_and_answers_nobody() -> None:
 def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    async def pretend(host: str, port: int) -> None:
+    async def pretend(host: str, port: int, security: object) -> None:
         asked.append(host)
 
     async def work() -> None:
@@ -140,7 +140,7 @@ def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.Mo
 def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def pretend(host: str, port: int) -> bool:
+    async def pretend(host: str, port: int, security: object) -> bool:
         return False
 
     async def work() -> None:
@@ -162,7 +162,7 @@ def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
 def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many who wait already the answer comes at once, and names nobody who refuses."""
 
-    async def pretend(host: str, port: int) -> bool:
+    async def pretend(host: str, port: int, security: object) -> bool:
         return False
 
     async def work() -> None:
@@ -182,13 +182,13 @@ def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         handler.doubts = metadata.DOUBTS_MAX
         began_s = loop.time()
-        answer = await cast(Any, handler._answer_with_leaders(None))
+        answer = await cast(Any, handler._answer_with_leaders(None, metadata.View("", False)))
         assert loop.time() - began_s < metadata.DOUBT_PATIENCE_S
         partition = answer["topics"][0]["partitions"][0]
         assert (partition["error_code"], partition["leader_id"], partition["leader_epoch"]) == (5, -1, 7)
         assert handler.doubts == metadata.DOUBTS_MAX
         handler.doubts = 0
-        waiting = asyncio.ensure_future(cast(Any, handler._answer_with_leaders(["t"])))
+        waiting = asyncio.ensure_future(cast(Any, handler._answer_with_leaders(["t"], metadata.View("", False))))
         await asyncio.sleep(0)
         assert handler.doubts == 1
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(1, 8, (1, 2), (1,))}, {})

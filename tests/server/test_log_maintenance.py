@@ -8,11 +8,11 @@ from klog.config import BrokerConfig
 from klog.config.topic import LogConfig
 from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
+from klog.replication.follower import Follower
 from klog.replication.led_partition import LedPartition
 from klog.server.executors import Executors
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
-from klog.server.replicas.follower import Follower
 from klog.server.replicas.log_maintenance import LogMaintenance
 from klog.server.runtime import Identity, Runtime
 from klog.storage.log import Log

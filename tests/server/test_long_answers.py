@@ -13,10 +13,11 @@ import pytest
 from klog.net.turns import Turns
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.security.principal import ANONYMOUS
 from klog.server import dispatch
 from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
-from klog.server.long_requests import IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
+from klog.server.long_requests import ACTS_OF_ADDRESS_MAX, IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
 
 WITHIN_S = 30.0
 
@@ -56,6 +57,7 @@ class Stage:
         self.open_requests = OpenRequests()
         self.connection: Any = SimpleNamespace(
             peer="192.0.2.1:9",
+            principal=ANONYMOUS,
             address="192.0.2.1",
             is_broker=is_broker,
             turns=Turns(),
@@ -302,3 +304,41 @@ def test_so_many_long_requests_are_in_hand() -> None:
         assert len(begun) == len(tasks) - 1 and not any(one.at_end for one in busy[:-1])
 
     asyncio.run(run())
+
+
+def test_what_clients_ask_of_the_controller_waits_in_no_crowd_and_not_for_who_has_gone() -> None:
+    """Each of a connection alone; of an address so many are begun, and those of ended connections never."""
+
+    async def run() -> None:
+        begun, may_end = list[int](), asyncio.Event()
+
+        async def act(request: Any) -> dict[str, Any]:
+            begun.append(1)
+            await may_end.wait()
+            return answer(1, 1)
+
+        stage = Stage(act, forwarding=SimpleNamespace(is_needed=lambda _: False))
+        for _ in range(ACTS_OF_ADDRESS_MAX + 5):
+            stage.ask(None)
+        assert stage.steps == ["paused"] * (ACTS_OF_ADDRESS_MAX + 5)
+        await _some_turns()
+        assert len(begun) == ACTS_OF_ADDRESS_MAX
+        ends = list(stage.connection.at_end)
+        assert len(ends) == 5
+        for end in ends:
+            end()
+        await _some_turns()
+        assert len(stage.open_requests._tasks) == ACTS_OF_ADDRESS_MAX
+        stage._reply.send = lambda _: None
+        may_end.set()
+        async with asyncio.timeout(WITHIN_S):
+            await stage.open_requests.drain(WITHIN_S)
+        assert len(begun) == ACTS_OF_ADDRESS_MAX and not stage.connection.at_end
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+async def _some_turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from klog.net.turns import ConnectionEnded
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.handlers.fetch import LONG_REQUEST_BYTES
+from klog.server.replicas import local_replicas
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, produce, values
 from tests.server.wire import RawConnection, bystander
@@ -62,6 +66,7 @@ def filled(broker: RunningBroker, topic: str) -> str:
     return topic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replica_id", [-1, -2], ids=["a consumer", "this broker's replica"])
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_the_answer_is_that_of_a_short_request(
@@ -101,3 +106,22 @@ def test_one_that_does_not_parse_ends_its_connection(broker: RunningBroker, fill
         connection.send(bytes(long) + asked_for(filled, range(THERE), 4))
         assert connection.is_closed_by_broker()
         broker.wait_for_log(connection.name)
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["it ends meanwhile", "it has ended"])
+def test_a_fetch_of_a_replica_waits_no_longer_than_its_connection_lives(is_closed: bool) -> None:
+    """Its client may ask it to wait for 24 days."""
+
+    async def run() -> None:
+        connection: Any = SimpleNamespace(at_end=set(), closed=is_closed)
+        waiting = asyncio.create_task(local_replicas._wait(connection, 2**31 / 1000))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for act in list(connection.at_end) if not is_closed else ():
+            act()
+        with pytest.raises(ConnectionEnded):
+            await asyncio.wait_for(waiting, 10)
+        assert not connection.at_end
+        await local_replicas._wait(SimpleNamespace(at_end=set(), closed=False), 0.01)  # type: ignore[arg-type]
+
+    asyncio.run(run())

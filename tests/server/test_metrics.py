@@ -261,14 +261,15 @@ def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
 
 
 def test_the_port_that_is_taken_is_named(make_broker: Callable[..., RunningBroker]) -> None:
+    """At the host of its own."""
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.3", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        broker = make_broker(metrics__port=str(port)).start(expect_ready=False)
+        broker = make_broker(metrics__port=str(port), klog__http__host="127.0.0.3").start(expect_ready=False)
         assert broker.process is not None
         assert broker.process.wait(20) == 1
-        assert broker.logged("metrics", f"127.0.0.1:{port}", "in use")
+        assert broker.logged("metrics", f"127.0.0.3:{port}", "in use")
 
 
 def test_a_stopped_broker_lets_go_of_the_port_and_is_not_held_by_a_silent_peer(

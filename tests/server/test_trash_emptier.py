@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
+
 from klog.coordination import cluster, topic_deletion, trash
 from klog.coordination.trash import Entry
 from klog.coordination.zookeeper import ZooKeeper
@@ -59,6 +61,7 @@ def waiting(owner: Owner) -> list[str]:
     return sorted(one.name.topic for one in owner.log_dirs.dirs[0].trash.waiting.copy().values())
 
 
+@pytest.mark.slow
 def test_an_empty_zookeeper_does_not_empty_the_trash(connect: Callable[..., ZooKeeper], tmp_path: Path) -> None:
     """It goes when its own time is over."""
 
@@ -79,6 +82,7 @@ def test_an_empty_zookeeper_does_not_empty_the_trash(connect: Callable[..., ZooK
     assert not list(tmp_path.glob("t-*"))
 
 
+@pytest.mark.slow
 def test_the_trash_is_kept_while_there_is_an_entry_or_a_topic(
     connect: Callable[..., ZooKeeper], tmp_path: Path
 ) -> None:
@@ -99,6 +103,7 @@ def test_the_trash_is_kept_while_there_is_an_entry_or_a_topic(
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_a_full_disk_takes_the_oldest_topic_as_a_whole(connect: Callable[..., ZooKeeper], tmp_path: Path) -> None:
     async def work() -> None:
         disk = FaultyFileSystem()

@@ -455,11 +455,13 @@ class Replica:
     def tick(self) -> None:
         partition = self.partition
         if partition is not None:
-            partition.mark(self.world.now, LAG_S)
-            self._propose()
+            if partition.needs_look:
+                partition.mark(self.world.now, LAG_S)
+                self._propose()
+                if partition.is_deserted(self.world.now, LAG_S):
+                    self._read_again(partition)
+                partition.settle()
             self._wake()
-            if partition.is_deserted(self.world.now, LAG_S):
-                self._read_again(partition)
         elif (
             self.log is not None
             and self.leader not in (-1, self.broker_id)

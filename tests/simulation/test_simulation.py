@@ -32,6 +32,7 @@ def test_no_world_breaks_a_law(first: int) -> None:
     assert total.waiting < CHUNK / 5, "too many worlds end without a leader"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("removal", REMOVALS, ids=lambda removal: removal.rule)
 def test_a_rule_that_is_taken_out_is_missed(removal: Removal) -> None:
     for seed in range(removal.seed, removal.seed + WITHIN):

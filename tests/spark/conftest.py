@@ -23,10 +23,10 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from bench.maven import PeerMissing, connector_jars
 from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.run import run
-from klog.spark.files import FileTasks, combine_results, options_of, source_options
-from klog.spark.options import SourceOptions
+from klog.spark.files import combine_results, file_tasks
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
 
@@ -53,7 +53,8 @@ class TopicOnBroker:
         self.bootstrap = bootstrap
         self.name = name
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        config = {"message.timestamp.after.max.ms": str(2**62)}  # some tests send times that lie far ahead
+        # Some tests send times far ahead, or years back, and every five minutes the broker deletes what is too old.
+        config = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
         admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result()
 
     def produce(
@@ -113,18 +114,20 @@ class DirectWriter:
         """It needs nothing."""
 
     def write(self, job: WriteJob) -> WriteResult:
-        tasks = FileTasks(SourceOptions.parse(source_options(job)), options_of(job)["job"])
-        rows = [row for one in tasks.partitions() for batch in tasks.read(one) for row in batch.to_pylist()]
-        return combine_results([json.loads(row["done"]) for row in rows])[1]
+        tasks = file_tasks(job)
+        return combine_results([json.loads(tasks.write(one)) for one in tasks.partitions()])[1]
 
 
 def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
-    """``klog export run``, started."""
+    """``klog export run``, started; with the Python that it chooses, whatever this process's own Spark was given."""
+    environment = os.environ | spark_environment()
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        environment.pop(name, None)
     command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "-o", output, "export", "run", topic.name]
     return subprocess.Popen(
         [*command, "--to", str(root), *options],
         cwd=ROOT,
-        env=os.environ | spark_environment(),
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -181,9 +184,32 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def connected(spark: Any) -> Any:
+    """The session with Spark's own Kafka connector in it."""
+    try:
+        jars = connector_jars()
+    except PeerMissing as reason:
+        pytest.skip(str(reason))
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    return spark
+
+
+@pytest.fixture
+def few_partitions(spark: Any) -> Iterator[None]:
+    """Spark divides what it shuffles in two, as `klog stream run` has it here."""
+    from klog.streams.job import SHUFFLE_PARTITIONS
+
+    before = spark.conf.get(SHUFFLE_PARTITIONS)
+    spark.conf.set(SHUFFLE_PARTITIONS, "2")
+    yield
+    spark.conf.set(SHUFFLE_PARTITIONS, before)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share the Spark session go to one worker."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()):  # `connected` asks for it too
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -1,6 +1,6 @@
 """One export that kills itself with SIGKILL at a named point; run as a process of its own.
 
-    python -m tests.spark.killed_export BOOTSTRAP TOPIC ROOT POINT spark|direct
+    python -m tests.spark.killed_export BOOTSTRAP TOPIC ROOT POINT spark|direct [iceberg|delta]
 
 POINT is one of the export's steps, or ``writing``: as soon as the first bytes of a file of messages are there, or a
 number: so many seconds after the writing began. A process that gets past its point ends with 0.
@@ -15,29 +15,34 @@ import sys
 import threading
 from pathlib import Path
 
-from klog.export.run import STEPS, run
+from klog.export.run import STEPS, TableChoice, run
 from tests.broker_fixture import ROOT
 from tests.spark.quick_java import spark_environment
 
 
-def start(bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark") -> subprocess.Popen[bytes]:
+def start(
+    bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark", table: str | None = None
+) -> subprocess.Popen[bytes]:
     """The process, started."""
     command = [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point, writer]
+    command += [table] if table else []
     environment = os.environ | (spark_environment() if writer == "spark" else {})
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
 
 
-def kill_at(bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark") -> bool:
+def kill_at(
+    bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark", table: str | None = None
+) -> bool:
     """Run it; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
-    process = start(bootstrap, topic, root, point, writer)
+    process = start(bootstrap, topic, root, point, writer, table)
     _, errors = process.communicate()
     assert process.returncode in (-signal.SIGKILL, 0), errors.decode()[-3000:]
     return process.returncode != 0
 
 
-def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None:
+def main(bootstrap: str, topic: str, root: str, point: str, writer: str, table: str | None = None) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -59,13 +64,14 @@ def main(bootstrap: str, topic: str, root: str, point: str, writer: str) -> None
 
     if writer == "spark":
         from klog.spark.export import DirectWriter as SparksDirectWriter
-        from klog.spark.running.session import SparkTarget
+        from klog.spark.running.target import SparkTarget
 
         run(bootstrap, [topic], root, SparksDirectWriter(SparkTarget("local[2,4]")), on_step=reached)
     else:
         from tests.spark.conftest import DirectWriter
 
-        run(bootstrap, [topic], root, DirectWriter(), on_step=reached)
+        choice = None if table is None else TableChoice(table)
+        run(bootstrap, [topic], root, DirectWriter(), table=choice, on_step=reached)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 
 from klog.client.raw_fetch import Range
 from klog.errors import CorruptBatch, UnsupportedFormat
+from klog.export.message_columns import SCHEMA
 from klog.record.batch import HEADER_BYTES, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, decode_batch, encode_batch, varint
-from klog.spark.columns import BATCH_BYTES, MICROSECONDS_MAX, SCHEMA, decode
+from klog.spark import columns as columns_module
+from klog.spark.columns import BATCH_BYTES, MICROSECONDS_MAX, decode
 from tests.record.batches import CODECS, by_kafka_python, plain, records
 
 ALL = Range("rows", 3, 0, 2**62)
@@ -77,6 +80,22 @@ def runs(draw: st.DrawFn) -> bytes:
     return bytes(run)
 
 
+@st.composite
+def lengths_alike(draw: st.DrawFn) -> bytes:
+    """Batches in which many records in a row are of one length, and some of them of another."""
+    run = bytearray()
+    address = 0
+    for _ in range(draw(st.integers(1, 3))):
+        segments = draw(
+            st.lists(st.tuples(st.sampled_from([0, 1, 40, 53, 54, 55, 56, 57, 300]), st.integers(1, 70)), min_size=1)
+        )
+        sizes = [size for size, count in segments[:5] for _ in range(count)]
+        rows = [Record(i, 5, None, bytes([i % 256]) * size) for i, size in enumerate(sizes)]
+        run += encode_batch(rows, base_offset=address)
+        address += 10**6
+    return bytes(run)
+
+
 @given(runs())
 def test_a_run_is_its_records(run: bytes) -> None:
     assert at_once(run, ALL) == one_by_one(run, ALL)
@@ -101,6 +120,30 @@ def test_in_pieces_of_any_size(run: bytes, batch_bytes: int) -> None:
     assert at_once(run, ALL, batch_bytes=batch_bytes) == one_by_one(run, ALL)
 
 
+@given(lengths_alike() | runs())
+def test_a_batch_of_very_many_records_is_read_in_pieces(run: bytes) -> None:
+    with patch.object(columns_module, "ROWS_AT_ONCE", 7):
+        if max(header.count for _, header in walk(run)) > 7 and len(list(walk(run))) == 1:
+            assert all(batch.num_rows <= 7 for batch in decode(run, ALL))
+        assert at_once(run, ALL) == one_by_one(run, ALL)
+
+
+@given(st.data())
+def test_pieces_of_a_batch_that_lies_are_refused(data: st.DataObject) -> None:
+    batch = encode_batch([Record(0, 5, None, bytes(number % 5)) for number in range(40)])
+    lies = data.draw(st.integers(1, 80).filter(lambda count: count != 40))
+    with patch.object(columns_module, "ROWS_AT_ONCE", 7), pytest.raises(CorruptBatch):
+        list(decode(with_crc(batch, count=lies), ALL))
+
+
+def test_a_record_of_very_many_headers_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_module, "HEADERS_MAX", 20)
+    rows = [Record(0, 5, None, b"v", [("", None)] * count) for count in (3, 20)]
+    assert at_once(encode_batch(rows), ALL).num_rows == 2
+    with pytest.raises(CorruptBatch, match="21 headers"):
+        list(decode(encode_batch([*rows, Record(0, 5, None, b"v", [("", None)] * 21)]), ALL))
+
+
 @given(records(), st.sampled_from(CODECS))
 def test_what_another_client_wrote(rows: list[Record], codec: Codec) -> None:
     run = by_kafka_python(rows, codec)
@@ -113,22 +156,6 @@ def test_lengths_of_one_two_and_three_bytes() -> None:
     run = encode_batch(rows)
     assert at_once(run, ALL) == one_by_one(run, ALL)
     assert len(run) > 3_000_000
-
-
-@st.composite
-def lengths_alike(draw: st.DrawFn) -> bytes:
-    """Batches in which many records in a row are of one length, and some of them of another."""
-    run = bytearray()
-    address = 0
-    for _ in range(draw(st.integers(1, 3))):
-        segments = draw(
-            st.lists(st.tuples(st.sampled_from([0, 1, 40, 53, 54, 55, 56, 57, 300]), st.integers(1, 70)), min_size=1)
-        )
-        sizes = [size for size, count in segments[:5] for _ in range(count)]
-        rows = [Record(i, 5, None, bytes([i % 256]) * size) for i, size in enumerate(sizes)]
-        run += encode_batch(rows, base_offset=address)
-        address += 10**6
-    return bytes(run)
 
 
 @given(lengths_alike())

@@ -22,6 +22,7 @@ from klog.export.compact import compact
 from klog.export.files import FORMATS, format_named
 from klog.export.root import ExportRoot
 from klog.record.avro_framing import frame
+from klog.spark import read_export
 from klog.spark.decoding import plan_decoding
 from klog.spark.export import Decode, run_export
 from tests.broker_fixture import RunningBroker
@@ -59,6 +60,14 @@ def datum(schema: Any, value: dict[str, Any]) -> bytes:
 
 def register(registry: SchemaRegistry, topic: str, schema: dict[str, Any]) -> int:
     return registry.register(f"{topic}-value", AVRO, json.dumps(schema), lambda settings, subject: None).schema_id
+
+
+def begun(registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker]) -> tuple[TopicOnBroker, int]:
+    """A topic with one message of the first schema, and the schema's id."""
+    topic = new_topic()
+    first = register(registry, topic.name, FIRST)
+    topic.produce([Message(None, frame(first, datum(FIRST, {"id": 1, "page": "a"})))])
+    return topic, first
 
 
 def export(
@@ -143,14 +152,50 @@ def test_two_versions_and_garbage(
     assert (part.messages, part.undecodable, manifest.schema_ids) == (len(values), len(garbage), (first, second))
 
 
-def test_a_later_run_goes_on_with_the_same_columns(
+def test_later_schemas_add_columns(
     registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
 ) -> None:
-    topic = new_topic()
-    first = register(registry, topic.name, FIRST)
-    topic.produce([Message(None, frame(first, datum(FIRST, {"id": 1, "page": "a"})))])
+    topic, first = begun(registry, new_topic)
     root = tmp_path / "root"
+    notes: list[str] = []
+    assert export(topic, root, on_note=notes.append) == 1
+    second = register(registry, topic.name, SECOND)
+    value = {"id": 2, "page": "b", "tags": ["x"], "took": 2.5, "at": 0, "counts": {"c": 1}}
+    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
+    topic.produce([Message(None, frame(first, datum(FIRST, {"id": 3, "page": "c"})))])
+    assert export(topic, root, on_note=notes.append) == 2
+    assert len(notes) == 1 and str(root) in notes[0]
+    one, two, three = (row["record"] for row in files_of(root, "parquet", undecodable=False))
+    assert one == {"id": 1, "page": "a"}
+    assert (two["tags"], two["took"]["member1"], dict(two["counts"])) == (["x"], 2.5, {"c": 1})
+    assert (three["id"], three["took"]) == (3, None)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_spark_reads_the_columns_of_all_batches(
+    spark: Any, registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
+) -> None:
+    topic, _ = begun(registry, new_topic)
+    root = tmp_path / "root"
+    assert export(topic, root, format_, partition_by="day") == 1
+    second = register(registry, topic.name, SECOND)
+    value = {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}}
+    topic.produce([Message(None, frame(second, datum(SECOND, value)))])
     assert export(topic, root) == 1
+    frame_ = read_export(spark, str(root))
+    rows = frame_.select("batch", "dt", "record.id", "record.page", "record.tags").orderBy("id").collect()
+    assert [(row.batch, row.id, row.page, row.tags) for row in rows] == [(0, 1, "a", None), (1, 2, "b", ["x"])]
+    assert all(row.dt is not None for row in rows)
+
+
+def test_a_later_run_goes_on_with_the_columns_that_were_asked_for(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic, first = begun(registry, new_topic)
+    root = tmp_path / "root"
+    assert export(topic, root, reader=str(first)) == 1
     second = register(registry, topic.name, SECOND)
     value = {"id": 2, "page": "b", "tags": ["x"], "took": None, "at": 0, "counts": {}}
     topic.produce([Message(None, frame(second, datum(SECOND, value)))])
@@ -214,8 +259,8 @@ def test_typed_files_have_the_columns_that_were_planned(
     register(registry, topic.name, SECOND)
     with RawCluster(topic.bootstrap) as cluster:
         decode = plan_decoding(cluster, [topic.name], "avro")
+    from klog.export.message_columns import SCHEMA
     from klog.schemas.decoding.decoder import Decoding
-    from klog.spark.columns import SCHEMA
 
     typed = Decoding.from_json(decode).typed_schema(SCHEMA)
     assert typed.names == [name for name in SCHEMA.names if name != "value"] + ["schema_id", "record"]

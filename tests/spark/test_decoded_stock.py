@@ -80,8 +80,10 @@ def test_orders_of_two_versions_and_what_is_none(
     typed = [row for path in files if "_undecodable" not in path.parts for row in pq.read_table(path).to_pylist()]
     aside = [row for path in files if "_undecodable" in path.parts for row in pq.read_table(path).to_pylist()]
     orders = [row["record"] for row in sorted(typed, key=lambda row: (row["partition"], row["offset"]))]
-    paid = [{"state": "PAID", "number": float(n), "paid": time_of(n) if n % 2 else None} for n in range(60)]
-    assert orders == [*paid, None] + [{"state": "NEW", "number": float(n), "paid": None} for n in range(60)]
+    paid = [
+        {"state": "PAID", "number": float(n), "paid": time_of(n) if n % 2 else None, "gone": None} for n in range(60)
+    ]
+    assert orders == [*paid, None] + [{"state": "NEW", "number": float(n), "paid": None, "gone": n} for n in range(60)]
     assert [row["value"] for row in sorted(aside, key=lambda row: row["offset"])] == damaged
     assert all(row["error"] and row["key"] == b"k" for row in aside)
     assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}

@@ -12,6 +12,7 @@ from klog.export import page
 from klog.export.compact import compact
 from klog.export.rows import ExportStatus
 from klog.render import plots, value_texts
+from tests.browser import NEEDED, check_fits
 from tests.cli.runner import klog
 from tests.spark.handmade import HandmadeExport
 
@@ -83,6 +84,15 @@ def test_what_is_behind_is_a_table(tmp_path: Path) -> None:
     text = page.render(facts)
     assert "<tr><td>a&lt;b-0</td><td>12.3 k</td><td>1.5 min</td></tr>" in text
     assert "a&lt;b-1" not in text
+
+
+@NEEDED
+def test_a_page_fits_a_phone_and_a_desktop(tmp_path: Path) -> None:
+    """Topics have names of up to 249 characters, without a space."""
+    export = HandmadeExport(tmp_path / "root", "orders", "clicks." + "x" * 200)
+    for number in range(3):
+        export.commit(5, at_ms=NOW_MS + number * HOUR_MS, age_ms=2500, gap=20 if number == 1 else 0)
+    check_fits(made(export.path), tmp_path)
 
 
 def test_an_export_without_a_batch_has_a_page(tmp_path: Path) -> None:

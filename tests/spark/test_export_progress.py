@@ -10,7 +10,7 @@ import pytest
 from klog.client.raw_fetch import Range
 from klog.export import progress
 from klog.export.batch_writer import WriteJob, WriteResult
-from klog.export.progress import WatchedWriter, line
+from klog.export.progress import WatchedWriter, line, timed
 from klog.export.stores.local import LocalStore
 
 
@@ -62,3 +62,12 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
     assert seen[0].startswith("5 of 10 messages, 1 of 2 MB")
     assert seen[1] == "10 messages, 2 MB: starting"
     assert seen[-1] == ""
+
+
+def test_steps_are_said_with_their_durations() -> None:
+    said: list[str] = []
+    times = iter([1.0, 1.5, 4.0, 9.0, 9.25])
+    step = timed(said.append, lambda: next(times))
+    for name in ("planned", "staged", "written", "planned", "staged"):
+        step(name)
+    assert said == ["planned", "staged in 0.50 s", "written in 2.50 s", "planned", "staged in 0.25 s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -83,14 +84,15 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, foreign: 
     path = tmp_path / "root" / foreign
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    with pytest.raises(Refused, match="export of klog"):
+    named = foreign if foreign.startswith("_klog") else foreign.partition("/")[0]
+    with pytest.raises(Refused, match=rf"{re.escape(str(tmp_path))}/root .*{re.escape(named)}\b"):
         ExportRoot(str(tmp_path / "root")).identity()
     assert path.read_text() == "mine"
 
 
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("x")
-    with pytest.raises(Refused, match="is a file"):
+    with pytest.raises(Refused, match=re.escape(f"{tmp_path}/root")):
         ExportRoot(str(tmp_path / "root")).identity()
 
 
@@ -170,10 +172,11 @@ def test_the_chain_is_followed_and_a_checkpoint_spares_reading_it_again(tmp_path
 def test_a_changed_manifest_breaks_the_chain(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
-    commit(root, 1, commit(root, 0, None, 0, 10), 10, 20)
+    digest = commit(root, 0, None, 0, 10)
+    commit(root, 1, digest, 10, 20)
     path = manifest_file(root, 0)
     path.write_bytes(path.read_bytes().replace(b'"messages": 3', b'"messages": 4'))
-    with pytest.raises(Refused, match="hash"):
+    with pytest.raises(Refused, match=digest):
         root.last()
 
 
@@ -189,7 +192,7 @@ def test_a_batch_that_begins_before_the_end_of_the_one_before_is_refused(tmp_pat
     root = ExportRoot(str(tmp_path))
     root.create(IDENTITY)
     commit(root, 1, commit(root, 0, None, 0, 10), 9, 20)
-    with pytest.raises(Refused, match=r"\bbegins\b"):
+    with pytest.raises(Refused, match=r"t-0 .*\b9\b"):
         root.last()
 
 

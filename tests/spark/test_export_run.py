@@ -200,7 +200,7 @@ def test_an_interrupted_first_run_keeps_where_it_began(new_topic: NewTopic, tmp_
 
     with pytest.raises(KeyboardInterrupt):
         export(topic, tmp_path, from_range="+4", on_step=fail)
-    with pytest.raises(UsageError, match="starts"):
+    with pytest.raises(UsageError, match=rf"-0 at {produced[4]}, \w+ at {produced[5]}\b"):
         export(topic, tmp_path, from_range="+5")
     export(topic, tmp_path)
     assert offsets(tmp_path) == produced[4:]
@@ -232,16 +232,17 @@ def test_a_topic_made_again_under_its_name_is_refused(new_topic: NewTopic, tmp_p
     topic.produce(make_messages(5))
     export(topic, tmp_path)
     before = exported_rows(tmp_path)
+    topic_id = ExportRoot(str(tmp_path)).existing_identity().topic_ids[topic.name]
     topic.delete()
     again = _made_again(topic)
     again.produce(make_messages(50))
-    with pytest.raises(Refused, match="deleted"):
+    with pytest.raises(Refused, match=topic_id):
         export(again, tmp_path)
-    with pytest.raises(Refused, match="deleted"):
+    with pytest.raises(Refused, match=topic_id):
         status(again.bootstrap, str(tmp_path))
     facts = gather(again.bootstrap, str(tmp_path), thorough=True)
     assert facts.state == "broken"
-    assert "deleted" in render(facts)
+    assert topic_id in render(facts)
     assert exported_rows(tmp_path) == before
 
 
@@ -263,7 +264,7 @@ def test_another_cluster_is_refused(
     topic.produce(make_messages(5))
     export(topic, tmp_path / "root")
     other = TopicOnBroker(make_broker().start().bootstrap, topic.name, 1)
-    with pytest.raises(Refused, match="cluster"):
+    with pytest.raises(Refused, match=str(ExportRoot(str(tmp_path / "root")).existing_identity().cluster_id)):
         export(other, tmp_path / "root")
 
 
@@ -273,7 +274,7 @@ def test_retention_past_the_start_fails_or_is_recorded(new_topic: NewTopic, tmp_
     export(topic, tmp_path)
     second = topic.produce(make_messages(10), batch=5)
     topic.delete_before(second[4])
-    with pytest.raises(OffsetOutOfRange, match="removed"):
+    with pytest.raises(OffsetOutOfRange, match=rf"\[{first[-1] + 1}, {second[4]}\)"):
         export(topic, tmp_path)
     (lost,) = losses(status(topic.bootstrap, str(tmp_path)))
     assert f"[{first[-1] + 1}, {second[4]})" in lost
@@ -431,7 +432,7 @@ def test_status_counts_what_is_behind(new_topic: NewTopic, tmp_path: Path) -> No
 
 def test_verbs_on_a_folder_without_an_export(broker: RunningBroker, tmp_path: Path) -> None:
     for verb in (status, verify):
-        with pytest.raises(NoSuchThing, match="export"):
+        with pytest.raises(NoSuchThing, match=re.escape(str(tmp_path))):
             verb(broker.bootstrap, str(tmp_path))
 
 

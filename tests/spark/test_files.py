@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from klog.errors import CorruptLog, Refused
 from klog.export.files import FORMATS, avro, format_named, format_of
 from klog.export.files.avro_encoding import encode_rows, varint
+from klog.export.message_columns import SCHEMA
 from klog.render.jsonl import from_line
-from klog.spark.columns import SCHEMA
 
 COUNTED = ["topic", "partition", "offset", "timestamp"]
 
@@ -304,3 +304,14 @@ def test_a_full_disk_is_an_error() -> None:
             writer = format_named(name).writer(full, SCHEMA)
             writer.write(batch)
             writer.close()
+
+
+def test_offsets_are_packed_and_have_statistics() -> None:
+    rows = [{"topic": "t", "partition": 0, "offset": 64 * number, "timestamp": number} for number in range(10_000)]
+    data = written("parquet", [pa.RecordBatch.from_pylist(rows, schema=SCHEMA)])
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+    assert "DELTA_BINARY_PACKED" in columns["offset"].encodings
+    assert columns["offset"].total_compressed_size < 1000
+    assert (columns["offset"].statistics.min, columns["offset"].statistics.max) == (0, 639_936)
+    assert columns["timestamp"].statistics.max.microsecond == 9_999

@@ -51,6 +51,16 @@ MATCHES = {
     r"[.-]": {"-"},
     r"[]x-]": {"x", "-"},
     r"orders[.](?<=s[.])[eu]{2}": {"orders.eu"},
+    r"a(?i)[a-c]+|7": {"aaa", "7"},
+    r"(?i:CL)icks|(?i)e|q": {"E", "clicks", "Q", "Clicks"},
+    r"(?i)a(?-i)A*|clicks": {"clicks"},
+    r"(?dU)\w": {"E", "x", "7", "Q"},
+    r"x|\0141{3}": {"aaa", "x"},
+    r"[\w-.]{3}": {"a.b", "a_b", "aaa"},
+    r"\Gorders\H+": {"orders.eu", "orders.us"},
+    r"[&&x7]": {"x", "7"},
+    r"(a(?i)A)+|-": {"-"},
+    r"\cA|\e|\R|[\cA]|\X": {"-", "E", "7", "x", "Q"},
 }
 
 
@@ -66,7 +76,26 @@ def test_a_class_is_written_out_of_what_names_may_have() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [r"\p{Lowest}", r"\p{", r"\p", "[a", "[a&&]", r"[\y]", r"[z-a]", "(", "\\", r"[\x{110000}]"]
+    "text",
+    [
+        "a{,3}",
+        "{",
+        "(?#c)a",
+        "(?P<n>a)",
+        "a)",
+        "(?x)a#b",
+        r"(?i)[a[^b]]",
+        r"\p{Lowest}",
+        r"\p{",
+        r"\p",
+        "[a",
+        "[a&&]",
+        r"[\y]",
+        r"[z-a]",
+        "(",
+        "\\",
+        r"[\x{110000}]",
+    ],
 )
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(re.error):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import socket
+import threading
 
-from klog.client.raw_fetch import Range
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
-from klog.errors import UsageError
+from klog.errors import CannotConnect, UsageError
 from klog.names import TopicPartition
-from klog.spark.options import BATCH_NAMES, COLUMNS, Bound, SourceOptions, check_names
+from klog.spark.option_table import check_names, without_effect
+from klog.spark.options import COLUMNS, Bound, SourceOptions
+from klog.spark.planning import plan
+from klog.spark.stream import KlogStreamReader
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}
 
@@ -43,19 +50,68 @@ def test_offsets_and_times() -> None:
     assert each.ending == Bound(LATEST, {TopicPartition("a", 3): 99}, by_time=True)
 
 
-def test_what_programs_for_the_connector_carry_is_accepted() -> None:
-    SourceOptions.parse(
-        {
-            **BASE,
-            "kafkaConsumer.pollTimeoutMs": "1",
-            "fetchOffset.numRetries": "3",
-            "fetchOffset.retryIntervalMs": "10",
-            "groupIdPrefix": "nightly",
-            "kafka.group.id": "g",
-            "kafka.security.protocol": "PLAINTEXT",
-            "kafka.max.poll.records": "500",
-        }
-    )
+def test_what_programs_for_the_connector_carry_is_taken_and_what_is_ignored_is_named() -> None:
+    given = {
+        **BASE,
+        "kafkaConsumer.pollTimeoutMs": "1500",
+        "fetchOffset.numRetries": "0",
+        "fetchOffset.retryIntervalMs": "10",
+        "GROUPIDPREFIX": "nightly",
+        "kafka.group.id": "g",
+        "kafka.client.id": "reports",
+        "kafka.security.protocol": "PLAINTEXT",
+        "kafka.max.poll.records": "500",
+        "checkpointLocation": "/c",
+    }
+    check_names(given)
+    found = SourceOptions.parse(given)
+    assert (found.timeout_s, found.task_timeout_s, found.client_id) == (10, 1.5, "reports")
+    assert (found.offset_retries, found.offset_pause_s) == (0, 0.01)
+    assert without_effect(given) == ["groupIdPrefix", "kafka.group.id", "kafka.max.poll.records"]
+
+
+def test_a_broker_hears_the_client_id() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = SourceOptions.parse(
+            {
+                "bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}",
+                "subscribe": "a",
+                "kafka.client.id": "reports",
+            }
+        )
+
+        def answer() -> None:
+            connection = server.accept()[0]
+            with connection:
+                heard.append(connection.recv(200))
+
+        heard: list[bytes] = []
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(CannotConnect):
+            options.connect()
+        thread.join()
+    assert b"reports" in heard[0]
+
+
+def test_offsets_are_asked_for_as_often_as_the_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    def connect(options: SourceOptions, **_: bool) -> RawCluster:
+        tries.append(options.bootstrap)
+        raise CannotConnect("refused")
+
+    monkeypatch.setattr(SourceOptions, "connect", connect)
+    for more, wanted in (({}, 1), ({"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "1"}, 3)):
+        given = {**BASE, "stateLocation": "/s", **more}
+        with pytest.raises(CannotConnect):
+            plan(SourceOptions.parse({name: value for name, value in given.items() if name != "stateLocation"}))
+        assert len(tries) == wanted
+        tries.clear()
+        with pytest.raises(CannotConnect):
+            KlogStreamReader(SourceOptions.parse(given, streaming=True)).latestOffset({}, ReadAllAvailable())
+        assert len(tries) == wanted
+        tries.clear()
 
 
 def test_a_time_before_all_others() -> None:
@@ -116,9 +172,9 @@ def test_what_is_wrong_in_a_stream_is_named(options: dict[str, str], named: str)
 
 
 def test_a_name_that_is_misspelt_is_refused_with_the_nearest() -> None:
-    check_names({"STARTINGOFFSETS": "earliest", "kafka.whatever": "1", "checkpointLocation": "/c"}, BATCH_NAMES)
+    check_names({"STARTINGOFFSETS": "earliest", "kafka.whatever": "1", "checkpointLocation": "/c"})
     with pytest.raises(UsageError, match=r'"startingOfset".*"startingOffsets"'):
-        check_names({**BASE, "startingOfset": "earliest"}, BATCH_NAMES)
+        check_names({**BASE, "startingOfset": "earliest"})
 
 
 def test_ranges_say_everything() -> None:

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from klog.errors import CannotConnect, InvalidConfig, KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
+from klog.spark.options import COLUMNS
 from klog.spark.sink import KlogStreamWriter, KlogWriter, SentMessages, totals
 from klog.spark.sink_options import SinkOptions
 from klog.spark.source import KlogDataSource
@@ -44,7 +45,7 @@ def batch(**columns: tuple[Sequence[Any], pa.DataType]) -> pa.RecordBatch:
 def written(topic: TopicOnBroker) -> list[dict[str, Any]]:
     """What is in the topic, by partition and offset."""
     options = {"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, "includeHeaders": "true"}
-    reader = KlogDataSource(options).reader(None)
+    reader = KlogDataSource(options).reader(spark_schema(**dict.fromkeys(COLUMNS, BinaryType())))
     rows = [row for task in reader.partitions() for one in reader.read(task) for row in one.to_pylist()]
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 

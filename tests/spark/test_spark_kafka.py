@@ -14,24 +14,11 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from bench.maven import PeerMissing, connector_jars
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # the first run fetches the jars
 
 NewTopic = Callable[..., TopicOnBroker]
-
-
-@pytest.fixture(scope="module")
-def connected(spark: Any) -> Any:
-    """The session with the connector in it."""
-    try:
-        jars = connector_jars()
-    except PeerMissing as reason:
-        pytest.skip(str(reason))
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
-    return spark
 
 
 def reading(reader: Any, topic: TopicOnBroker, **options: Any) -> Any:

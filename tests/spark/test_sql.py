@@ -86,7 +86,7 @@ def test_a_frame_reads_the_same_ranges_in_all_its_actions(plain: Any, new_topic:
     [
         ("subscribe 't', startingOfsets 'earliest'", "startingOffsets"),
         ("subscribe 't', startingOffsets 'latest'", "nothing"),
-        ("subscribe 't', assign '{\"t\": [0]}'", "subscribe and assign|assign and subscribe"),
+        ("subscribe 't', assign '{\"t\": [0]}'", "subscribe.*assign|assign.*subscribe"),
         ("subscribe 't', columns 'colour'", "colour"),
         ("subscribe 't', maxOffsetsPerTrigger '5'", "readStream"),
     ],

@@ -138,6 +138,20 @@ def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
     assert is_exact(topic, root, produced)
 
 
+def submitted(command: list[str]) -> str:
+    """What the line of a submission prints when it is run on this machine's cores."""
+    process = subprocess.run(
+        [*command, "--master", "local[2,4]", "--run"],
+        cwd=ROOT,
+        env=os.environ | spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
+
+
 def test_a_submitted_line_exports(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, root = new_topic(PARTITIONS), tmp_path / "root"
     produced = fill(topic)
@@ -149,19 +163,24 @@ def test_a_submitted_line_exports(new_topic: NewTopic, tmp_path: Path) -> None:
         "--format avro --partition-by day -o json",
         *conf(),
     ]
-    process = subprocess.run(
-        [*command, "--master", "local[2,4]", *options, "--run"],
-        cwd=ROOT,
-        env=os.environ | spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    rows = json.loads(process.stdout)["rows"]
+    rows = json.loads(submitted([*command, *options]))["rows"]
     assert sum(row["messages"] for row in rows) == len(produced)
     assert list(root.glob("data/batch=0000000000/dt=*/part-*.avro"))
     assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
+
+
+def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, target = new_topic(PARTITIONS), new_topic()
+    produced = fill(topic)
+    program = tmp_path / "count.sql"
+    program.write_text(f"SELECT CAST(count(*) AS STRING) AS value FROM {topic.name.replace('-', '_')} GROUP BY topic")
+    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "stream", "submit", str(program)]
+    options = ["--from", topic.name, "--to", f"topic:{target.name}", "--state", str(tmp_path / "state")]
+    options += ["--folder", str(tmp_path / "shipped"), "--arguments", "--update --once", *conf()]
+    submitted([*command, *options])
+    tail = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "tail", target.name, "-o", "start", "-e", "-f", "%s\n"]
+    shown = subprocess.run(tail, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert str(len(produced)) in shown.stdout
 
 
 def test_an_export_through_connect(new_topic: NewTopic, tmp_path: Path) -> None:

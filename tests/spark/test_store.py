@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 import json
 import os
@@ -11,17 +10,14 @@ import secrets
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
 
 from bench.maven import PeerMissing, hdfs_jars
 from klog.errors import Refused, StorageError, UsageError
@@ -35,49 +31,12 @@ from klog.spark.initial_offsets import FILE, InitialOffsets
 from klog.spark.running import hadoop
 from klog.spark.stream_offsets import StreamOffsets
 from tests.spark.quick_java import JVM_QUICK_START
+from tests.spark.s3_server import BUCKET, S3
 
-BUCKET = "exports"
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ExportIdentity("cluster", "parquet", {"t": "id"}, {PARTITION: 0}, "2026-01-01T00:00:00.000Z", "0.1.0")
 
 pytestmark = pytest.mark.xdist_group("store")  # its tests share servers that take long to start
-
-
-class S3:
-    """moto's server. While ``heeds`` is False it does as servers do that never heard of conditions."""
-
-    def __init__(self) -> None:
-        self.heeds = True
-        self.loses_answers = False
-        app = DomainDispatcherApplication(create_backend_app)
-
-        def asked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-            if not self.heeds:
-                environ.pop("HTTP_IF_NONE_MATCH", None)
-            if self.loses_answers and environ["REQUEST_METHOD"] == "PUT":
-                self.loses_answers = False
-                list(app(environ, lambda *about: lambda data: None))
-                start_response("503 Slow Down", [("Content-Length", "0")])
-                return [b""]
-            if environ["REQUEST_METHOD"] != "PUT":
-                return app(environ, start_response)
-            with one_at_a_time:  # moto looks first and writes then; a store that heeds conditions does both in one step
-                return app(environ, start_response)
-
-        one_at_a_time = threading.Lock()
-        self._server = make_server("127.0.0.1", 0, asked, threaded=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.port}"
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port)
-        connection.request("PUT", f"/{BUCKET}")
-        assert connection.getresponse().status == 200
-        connection.close()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 @pytest.fixture(scope="module")

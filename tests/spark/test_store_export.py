@@ -18,10 +18,11 @@ from klog.export.verify import verify
 from klog.spark import read_export
 from klog.spark.export import run_export
 from klog.spark.running import hadoop
-from klog.spark.running.session import SparkTarget
+from klog.spark.running.target import SparkTarget
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
 from tests.spark.killed_export import kill_at
-from tests.spark.test_store import BUCKET, S3, hdfs, s3, server
+from tests.spark.s3_server import BUCKET, S3
+from tests.spark.test_store import hdfs, s3, server
 
 __all__ = ["hdfs", "s3", "server"]
 

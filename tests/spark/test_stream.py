@@ -83,7 +83,8 @@ def test_batches_follow_each_other_exactly(new_topic: NewTopic) -> None:
     end = stream.latestOffset(middle, ReadAllAvailable())
     assert read(stream, middle, end) == second
     assert read(reader(topic), start, end) == sorted(first + second)  # another process, after a crash
-    assert stream.reportLatestOffset() == end
+    nothing = {"messages": 0, "bytes": 0}
+    assert stream.reportLatestOffset() == {**end, "reads": f"topic {topic.name} at {topic.bootstrap}", "lag": nothing}
     stream.stop()
     stream.stop()
 
@@ -100,6 +101,9 @@ def test_a_limit_is_in_messages_and_over_all_partitions(new_topic: NewTopic) -> 
     found = batches(stream, stream.initialOffset())
     assert [len(one) for one in found] == [10] * 7 + [1]
     assert flat(found) == flat(offsets)
+    stream.latestOffset(stream.initialOffset(), ReadMaxRows(10))
+    lag = (stream.reportLatestOffset() or {})["lag"]
+    assert lag["messages"] == sum(sizes) - 10 < lag["bytes"]
     assert (2, offsets[2][0][1]) in found[0]  # a quiet partition is not starved by the busy ones
     # Trigger.Once reads all there is, whatever the limit.
     assert [len(one) for one in batches(stream, stream.initialOffset(), ReadAllAvailable())] == [sum(sizes)]

@@ -30,6 +30,14 @@ def test_the_line_is_whole_and_quoted(tmp_path: Path) -> None:
     assert Path(made.main).parent == Path(made.py_files).parent == tmp_path / "new"
 
 
+def test_files_go_along(tmp_path: Path) -> None:
+    made = submission(EXPORT, tmp_path, master="yarn", name="klog stream views", files=[tmp_path / "a b.py"])
+    words = shlex.split(made.command)
+    assert words[words.index("--files") + 1] == str(tmp_path / "a b.py")
+    assert words[words.index("--name") + 1] == "klog stream views"
+    assert words[-len(EXPORT) :] == EXPORT
+
+
 @pytest.mark.parametrize("master", ["spark://h:7077", "local[2]"])
 def test_what_spark_cannot_do_is_refused(master: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cluster"):

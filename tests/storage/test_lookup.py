@@ -48,7 +48,10 @@ def test_the_first_record_at_or_after_a_time(batches: list[tuple[list[int], Code
     log, rows = filled(batches)
     log.delete_records(int(log.end.offset * cut * 0.7))
     rows = [row for row in rows if row[0] >= log.start_offset]
-    assert log.reader.offset_for_time(at_ms) == next((row for row in rows if row[1] >= at_ms), None)
+    found = next((row for row in rows if row[1] >= at_ms), None)
+    assert log.reader.offset_for_time(at_ms) == found
+    assert log.reader.may_have_time(at_ms) or found is None
+    assert not log.reader.may_have_time(1 + max(one for times, _ in batches for one in times))
     newest = max((row[1] for row in rows), default=None)
     assert log.reader.max_timestamp() == next((row for row in rows if row[1] == newest), None)
 

@@ -90,6 +90,7 @@ def test_over_dense_batches_take_no_room_on_the_disk(tmp_path: Path) -> None:
     assert status.st_blocks * 512 < status.st_size / 2
 
 
+@pytest.mark.slow
 def test_readers_beside_a_writer(tmp_path: Path) -> None:
     """Readers in threads follow a writer that rolls, truncates and deletes: whole batches in order, or out of range."""
     log = new_log(tmp_path / "t-0", LogConfig(segment_bytes=20_000, retention_bytes=60_000, retention_ms=-1), 3)

@@ -268,6 +268,26 @@ def test_a_summary_that_disagrees_with_the_files_is_rejected_and_rebuilt() -> No
     assert repeated.duplicate
 
 
+def test_an_epoch_of_segments_that_are_still_to_be_read_is_not_known() -> None:
+    """A consumer that was told the log's start for it would read everything again (rule R8)."""
+    disk = FaultyFileSystem()
+    config = LogConfig(segment_bytes=300)
+    log_dir = open_dir(disk, config)
+    log = log_in(log_dir, config)
+    for epoch in (1, 3):
+        for mark in range(20):
+            append(log, batch(2, mark=mark), epoch=epoch)
+    _, end_of_first = log.epoch_end(1)
+    log_dir.close()
+    disk.remove("/data/log-summary-checkpoint")
+    log = log_in(open_dir(disk, config))
+    log.begin_epoch(6)
+    assert [log.knows_epoch(one) for one in (1, 3, 6)] == [False, True, True]
+    log.adopt(log.rebuild())
+    epoch, end = log.epoch_end(1)
+    assert (log.knows_epoch(1), epoch, end.address) == (True, 1, end_of_first.address)
+
+
 def test_a_flush_that_fails_in_recovery_is_an_error() -> None:
     disk = disk_with(last=FILES[LAST] + b"torn")
     disk.fail("sync", LAST)

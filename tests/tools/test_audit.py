@@ -511,6 +511,47 @@ def test_produce_takes_part(stage: Stage) -> None:
     assert all(read_stamp(dict(one.headers())[HEADER]) for one in held(stage.bootstrap, stage.topic, 2))
 
 
+def stamps(stage: Stage) -> list[bool]:
+    """Of each message of the topic, whether it is stamped."""
+    return [HEADER in dict(one.headers() or ()) for one in held(stage.bootstrap, stage.topic)]
+
+
+def test_a_topic_says_whether_it_is_audited(stage: Stage) -> None:
+    plain = {"bootstrap_servers": stage.bootstrap, "audit_topic": stage.audit_topic, "metadata_max_age_ms": 200}
+    make_topic(stage.bootstrap, stage.topic)
+    with klog.Producer(**plain) as producer:
+        producer.send(stage.topic, [b"1", b"2"])
+        send(stage.bootstrap, stage.topic, b"3\n")
+        assert stamps(stage) == [False] * 3
+        run(stage.bootstrap, lambda cluster: set_topic_settings(cluster, stage.topic, {"klog.audit.enable": "true"}))
+        send(stage.bootstrap, stage.topic, b"4\n")
+        send(stage.bootstrap, stage.topic, b"5\n", audit=False)
+        assert stamps(stage)[3:] == [True, False]
+        deadline = time.monotonic() + 20
+        while not stamps(stage)[-1]:  # the producer asks again as long as it runs
+            assert time.monotonic() < deadline
+            producer.send(stage.topic, b"6")
+    before = len(stamps(stage))
+    with klog.Producer(**plain) as producer, klog.Producer(**plain, audit=False) as silent:
+        producer.send(stage.topic, [b"7", b"8"])
+        silent.send(stage.topic, b"9")
+    assert stamps(stage)[before:] == [True, True, False]
+    counts = [(one["counts"][0]["topic"], one["counts"][0]["messages"]) for one in stage.audit_messages()]
+    assert counts[-1] == (stage.topic, 2)
+
+
+def test_a_topic_that_is_made_later_is_asked_again(stage: Stage) -> None:
+    plain = {"bootstrap_servers": stage.bootstrap, "audit_topic": stage.audit_topic}
+    with klog.Producer(**plain, producer_type="async", linger_ms=0) as producer:
+        first = producer.send(stage.topic, b"too early to be counted")
+        make_topic(stage.bootstrap, stage.topic, klog_audit_enable="true")
+        first.result(20)
+        deadline = time.monotonic() + 20
+        while not stamps(stage)[-1]:
+            assert time.monotonic() < deadline
+            producer.send(stage.topic, b"counted").result(10)
+
+
 def test_wrong_use(stage: Stage) -> None:
     with pytest.raises(NoSuchThing, match=stage.topic) as caught:
         stage.report()

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError
 from klog.tools.connection_trouble import QUIET_S, ConnectionTrouble
 
 REFUSED = "Connect to ipv4#127.0.0.1:9093 failed: Connection refused (after 0ms in state CONNECT"
+RESOLVE = "Failed to resolve 'h:9093': Name or service not known"
 
 
 def transport(text: str) -> KafkaError:
@@ -15,29 +16,30 @@ def transport(text: str) -> KafkaError:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "named"),
     [
         (
             f"127.0.0.1:9093/3: {REFUSED})",
-            "no connection to 127.0.0.1:9093 (broker 3): Connection refused; still trying",
+            "127.0.0.1:9093 (broker 3): Connection refused",
         ),
         (
             f"GroupCoordinator: 127.0.0.1:9093: {REFUSED}, 1 identical error(s) suppressed)",
-            "no connection to 127.0.0.1:9093: Connection refused; still trying",
+            "127.0.0.1:9093: Connection refused",
         ),
         (
             "sasl_plaintext://[::1]:9093/bootstrap: Disconnected (after 12ms in state UP)",
-            "no connection to [::1]:9093: Disconnected; still trying",
+            "[::1]:9093: Disconnected",
         ),
         (
-            "h:9093/bootstrap: Failed to resolve 'h:9093': Name or service not known (after 4ms in state CONNECT)",
-            "no connection to h:9093: Failed to resolve 'h:9093': Name or service not known; still trying",
+            f"h:9093/bootstrap: {RESOLVE} (after 4ms in state CONNECT)",
+            f"h:9093: {RESOLVE}",
         ),
-        ("some other trouble", "some other trouble; still trying"),
+        ("some other trouble", "some other trouble"),
     ],
 )
-def test_a_text_in_words(text: str, sentence: str) -> None:
-    assert ConnectionTrouble().sentence(transport(text)) == sentence
+def test_a_text_in_words(text: str, named: str) -> None:
+    said = ConnectionTrouble().sentence(transport(text))
+    assert f" {named};" in f" {said}" and "after" not in said
 
 
 def test_an_address_is_named_once_until_it_was_well() -> None:

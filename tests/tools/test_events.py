@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.event_kinds import EVENT_KINDS
-from klog.tools.events import EventFilter, brokers_of, parse, row
+from klog.tools.events import ACTS_REMEMBERED, EventFilter, Once, brokers_of, parse, row
 
 OF_T0 = {"topic": "t", "partition": 0}
 ELECTED = {**OF_T0, "leader": 2, "leader_epoch": 5, "isr": [2, 3], "old_leader": 1, "reason": "leader 1 is dead"}
@@ -38,11 +38,42 @@ SAMPLES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "group g",
         ["m", "h", "ILLEGAL_GENERATION"],
     ),
+    "connections-full": (
+        {"listener": "CLIENTS", "reason": "as many as there may be", "connections": 40, "most_of": "10.0.0.7 (38)"},
+        "broker 9",
+        ["CLIENTS", "40", "10.0.0.7 (38)"],
+    ),
     "controller-elected": ({"controller": 2, "controller_epoch": 7}, "controller", ["2", "7"]),
     "damage-found": (
         {**OF_T0, "first_address": 10, "end_address": 90, "found_by": "scrubber", "reason": "crc"},
         "t-0",
         ["10", "90", "scrubber"],
+    ),
+    "denied": (
+        {
+            "principal": "User:alice",
+            "host": "10.0.0.7",
+            "operation": "Read",
+            "resource": "topic:t",
+            "request": "Fetch",
+            "rule": "no ACL allows it",
+            "topic": "t",
+        },
+        "t",
+        ["User:alice", "10.0.0.7", "Read topic:t", "Fetch"],
+    ),
+    "throttled": (
+        {
+            "quota": "producer_byte_rate",
+            "entity": "users/alice",
+            "limit": 2e7,
+            "user": "alice",
+            "client": "app",
+            "host": "10.0.0.7",
+            "throttle_ms": 1500,
+        },
+        "broker 9",
+        ["'alice'", "'app'", "10.0.0.7", "1500 ms", "producer_byte_rate 20000000 bytes/s"],
     ),
     "events-dropped": ({"events": 1}, "broker 9", ["1 event "]),
     "group-empty": ({"group": "g", "generation": 4, "reason": "m left"}, "group g", ["no members", "4"]),
@@ -144,3 +175,18 @@ def test_events_are_chosen(chosen: EventFilter, kinds: set[str]) -> None:
 
 def test_a_line_of_brackets_is_no_event() -> None:
     assert parse(b"[" * 100_000)["kind"] == "?"
+
+
+def test_an_act_that_two_controllers_have_sent_is_shown_once() -> None:
+    once = Once()
+    act = {"ts": "2026-02-01T10:00:00Z", "broker": 1, "kind": "act", **SAMPLES["act"][0]}
+    assert once.is_new(act)
+    assert not once.is_new({**act, "broker": 2, "ts": "2026-02-01T10:00:03Z"})
+    assert once.is_new({**act, "client": "stranger"}), "another event under the id of the act"
+    assert not once.is_new(act), "the stranger's does not replace it"
+    other = {"kind": "topic-deleted", "topic": "t", "act": act["act"]}
+    assert once.is_new(other) and once.is_new(other)
+    assert once.is_new({**act, "act": 7}) and once.is_new({"kind": "act"})
+    for number in range(ACTS_REMEMBERED):
+        assert once.is_new({**act, "act": f"a{number}"})
+    assert once.is_new(act), "forgotten, and shown rather than left out"

@@ -137,13 +137,15 @@ def test_latency(broker: RunningBroker, topic: str, extra: list[str]) -> None:
         (["produce", "T", "--acks", "2"], "--acks"),
         (["produce", "T", "--compression", "rot13"], "--compression"),
         (["produce", "T", "--rate", "5"], "--rate"),
-        (["produce", "T", "--rate", "5KB/s", "--vary-message-size"], "a rate in bytes"),
+        (["produce", "T", "--rate", "5KB/s", "--vary-message-size"], "bytes"),
         (["produce", "T", "--csv", "-o", "json"], "--csv"),
         (["produce", "T", "-X", "no.such.thing=1"], "librdkafka"),
         (["produce"], "TOPIC"),
         (["consume", "T", "--fetch-size", "0"], "--fetch-size"),
         (["consume", "T", "--threads", "0"], "--threads"),
         (["consume", "T", "-X", "no.such.thing=1"], "librdkafka"),
+        (["paper", "--limit", "0s"], "above 0"),
+        (["paper", "--messages", "0"], "--messages"),
         (["latency", "T", "--message-size", "7"], "messages of 7 bytes"),
         (["latency", "T", "--rate", "5KB/s"], "rate"),
         (["latency", "T", "-X", "no.such.thing=1"], "librdkafka"),
@@ -177,6 +179,49 @@ def test_what_is_refused_is_counted_and_fails(broker: RunningBroker, topic: str)
     assert ran.code == 1 and "acknowledged" in ran.stderr
 
 
+def test_the_papers_experiment(broker: RunningBroker) -> None:
+    at = ["-B", broker.bootstrap]
+    before = names_of_topics(at)
+    ran = klog("perf", "paper", "--messages", 2000, "--limit", "20s", "-o", "json", *at)
+    assert ran.code == 0, ran.stderr
+    lines = [(row["figure"], row["client"], row["batch_messages"], row["acks"]) for row in ran.rows]
+    clients = ("librdkafka", "klog.Producer")
+    producers = [(4, client, batch, acks) for batch in (1, 50) for acks in ("all", "0") for client in clients]
+    assert lines == [*producers, (5, "librdkafka", None, None), (5, "klog.Consumer", None, None)]
+    for row in ran.rows:
+        assert row["messages"] == 2000, "each line is whole: nothing was lost or read twice"
+        assert abs(2000 / row["messages_per_s"] - row["seconds"]) < 0.001
+    assert [row["paper_messages_per_s"] for row in ran.rows][-3:] == [400_000, 22_000, 22_000]
+    assert names_of_topics(at) == before
+    assert [
+        row["topic"] for row in klog("topic", "trash", "-o", "json", *at).rows if "perf-paper" in row["topic"]
+    ] == []
+    groups = klog("group", "list", "-o", "json", *at).rows
+    assert [row["group"] for row in groups if "perf-paper" in row["group"]] == []
+
+
+def names_of_topics(at: list[str]) -> list[str]:
+    return [row["topic"] for row in klog("topic", "list", "-o", "json", *at).rows if "perf-paper" in row["topic"]]
+
+
+def test_the_papers_experiment_ends_at_its_limit(broker: RunningBroker) -> None:
+    ran = klog("perf", "paper", "--limit", "50ms", "-o", "json", "-B", broker.bootstrap)
+    assert ran.code == 0, ran.stderr
+    assert len(ran.rows) == 10 and all(0 < row["messages"] < 10_000_000 for row in ran.rows)
+
+
+def test_after_ctrl_c_the_papers_topics_are_gone(broker: RunningBroker) -> None:
+    at = ["-B", broker.bootstrap]
+    with started("perf", "paper", "--messages", "20000000", "--limit", "1h", *at) as process:
+        deadline = time.monotonic() + 30
+        while not names_of_topics(at) and time.monotonic() < deadline:
+            pass
+        assert names_of_topics(at)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert names_of_topics(at) == []
+
+
 def test_ctrl_c_tells_the_figures_so_far(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     words = ["--messages", "1000000", "--rate", "50/s", "--csv", "--no-header"]
@@ -185,9 +230,7 @@ def test_ctrl_c_tells_the_figures_so_far(broker: RunningBroker, topic: str) -> N
         with started("tail", topic, "-c", "1", "-o", "start", "-B", broker.bootstrap) as reader:
             assert reader.wait(30) == 0
         process.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        assert process.wait(20) == 130
-        assert time.monotonic() - begun < 5  # the second, and what a busy machine adds
+        assert process.wait(20) == 130  # what is left takes hours
         assert int(process.stdout.read().split(b", ")[7]) > 0
 
 

@@ -1,4 +1,5 @@
-"""All names that completion offers and that change: topics, groups, brokers, partitions of a topic, znodes, schemas."""
+"""All names that completion offers and that change: topics, also deleted ones, groups, brokers, partitions and columns
+of a topic, znodes, schemas."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ PLACES_MAX = 200
 
 FETCHED = frozenset(
     {Kind.TOPIC, Kind.GROUP, Kind.BROKER, Kind.PARTITION, Kind.ZNODE, Kind.PROFILE, Kind.SCHEMA, Kind.ACT}
+    | {Kind.TOPIC_PARTITION, Kind.DELETED_TOPIC, Kind.VIEW, Kind.COLUMN}
 )
 """What a cluster, or a file, is asked for."""
 

@@ -13,6 +13,7 @@ from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.syntax import Statement, Word, statements
 from klog.admin.shell.tree import CommandShape, CommandTree, Kind, command_path
 from klog.admin.shell.using import Using, is_left_out, positional
+from klog.names import near_hint
 
 NAMED_MUST_EXIST = frozenset({"TOPIC", "GROUP"})
 """Arguments that name what there is; others may name what is to be made."""
@@ -127,7 +128,9 @@ class LineCheck:
                     return
                 choices = argument.choices
                 if argument.name in NAMED_MUST_EXIST and not self._may_exist(argument.kind, word, cursor):
-                    yield WrongWord(word.start, word.end, f"there is no {argument.kind} {word.text!r}")
+                    meant = near_hint(word.text, self._names.now(argument.kind), "")
+                    hint = f"; {meant}" if meant else ""
+                    yield WrongWord(word.start, word.end, f"there is no {argument.kind} {word.text!r}{hint}")
             if choices and word.text not in choices and not _may_become(word, choices, cursor):
                 yield WrongWord(word.start, word.end, f"must be one of {', '.join(choices)}, got {word.text!r}")
 

@@ -13,6 +13,7 @@ from prompt_toolkit.document import Document
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.own_commands import OWN
 from klog.admin.shell.settings import ShellSettings
+from klog.admin.shell.sql_words import SqlWord, forms_in, names_in, next_words, unfinished_word
 from klog.admin.shell.syntax import Statement, statements
 from klog.admin.shell.tree import Argument, CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
 from klog.admin.shell.using import Using, is_left_out, positional
@@ -22,6 +23,16 @@ POSITIONS = ("start", "end", "@-10m", "@-1h", "@-1d", "-10")
 RANGES = ("start:", "@-10m:", "@-1h:", "@-1d:", ":end", "-10:")
 DURATIONS = ("1s", "5s", "10s", "1m", "10m", "1h")
 STATIC = {Kind.POSITION: POSITIONS, Kind.RANGE: RANGES, Kind.DURATION: DURATIONS}
+SUBJECTS = {
+    "topic": Kind.TOPIC,
+    "partition": Kind.TOPIC_PARTITION,
+    "group": Kind.GROUP,
+    "broker": Kind.BROKER,
+    "message": Kind.TOPIC_PARTITION,
+    "denied": Kind.OTHER,
+    "throttled": Kind.OTHER,
+}
+"""What `why` takes first, and what follows each."""
 
 _EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc|report)\s+(\S+)")
 
@@ -59,6 +70,11 @@ class KlogCompleter(Completer):
         words, unfinished, start = _split(statement, text)
         if statement.redirects:
             yield from self._files.get_completions(Document(statement.file or ""), complete_event)
+            return
+        if statement.open in ("'", '"') and self._takes_query(words):
+            behind = -len(unfinished_word(unfinished))
+            for word in self._of_query(unfinished, document.text):
+                yield Completion(word.text, start_position=behind, display_meta=visible(word.is_a))
             return
         for candidate in self.candidates(words, unfinished):
             yield Completion(
@@ -162,6 +178,10 @@ class KlogCompleter(Completer):
             using = self._using()
             topics = positional(rest, shape) or ([using.name] if using is not None else [])
             found = self._live(kind, topics[0]) if topics else ()
+        elif kind is Kind.TOPIC_OR_PARTITION:
+            found = self._all_live(Kind.TOPIC, Kind.TOPIC_PARTITION)
+        elif kind is Kind.SUBJECT:
+            found = self._subjects(positional(rest, shape))
         elif kind is Kind.EXPORT:
             found = [Suggestion(root, "export") for root in self._export_roots()]
         elif kind in STATIC:
@@ -174,6 +194,20 @@ class KlogCompleter(Completer):
     def _live(self, kind: Kind, about: str = "") -> Iterator[Suggestion]:
         for name in self._names.soon(kind, about):
             yield Suggestion(name, kind.value)
+
+    def _all_live(self, *kinds: Kind) -> Iterator[Suggestion]:
+        for kind in kinds:
+            self._names.now(kind)  # all are asked for at once; the wait for the first is the wait for the next
+        for kind in kinds:
+            yield from self._live(kind)
+
+    def _subjects(self, before: list[str]) -> Iterator[Suggestion]:
+        """What `why` can explain; ``before`` are the words that it has been given."""
+        if not before:
+            yield from (Suggestion(word, Kind.SUBJECT.value) for word in SUBJECTS)
+            yield from self._all_live(Kind.TOPIC, Kind.GROUP, Kind.BROKER, Kind.TOPIC_PARTITION)
+        elif len(before) == 1:
+            yield from self._live(SUBJECTS.get(before[0], Kind.OTHER))
 
     def _settings_of(self, path: tuple[str, ...], unfinished: str) -> Iterator[Suggestion]:
         name, sign, _ = unfinished.partition("=")
@@ -195,21 +229,34 @@ class KlogCompleter(Completer):
             roots.update((found[1] or found[2], None) for found in _EXPORT_ROOT.finditer(line))
         return list(roots)
 
+    def _of_query(self, query: str, line: str) -> Iterator[SqlWord]:
+        """What may stand next in a query."""
+        topics, forms = self._names.soon(Kind.VIEW), forms_in(line)
+        columns = {name: self._names.soon(Kind.COLUMN, forms.get(name, name)) for name in names_in(query, topics)}
+        return next_words(query, topics, columns)
+
+    def _takes_query(self, words: list[str]) -> bool:
+        taker = self._taker(self._plain(words))
+        return taker is not None and taker.kind is Kind.SQL
+
     def _takes_file(self, words: list[str], unfinished: str) -> bool:
         words = self._plain(words)
         own = OWN.get(words[0]) if words else None
         if own is not None:
             return own.kind is Kind.FILE
+        taker = self._taker(words)
+        if isinstance(taker, Argument) and unfinished.startswith("-"):
+            return False
+        return taker is not None and taker.kind in (Kind.FILE, Kind.EXPORT)
+
+    def _taker(self, words: list[str]) -> Flag | Argument | None:
+        """What takes the next word of a command: a flag before it, or an argument. ``words`` are plain."""
         path = command_path(self._tree, words)
         shape = self._tree.shape(path)
         if shape is None:
-            return False
+            return None
         rest = words[len(path) :]
-        awaited = flag_awaiting_value(shape, rest)
-        if awaited is not None:
-            return awaited.kind in (Kind.FILE, Kind.EXPORT)
-        argument = shape.argument(len(positional(rest, shape)))
-        return not unfinished.startswith("-") and argument is not None and argument.kind in (Kind.FILE, Kind.EXPORT)
+        return flag_awaiting_value(shape, rest) or shape.argument(len(positional(rest, shape)))
 
 
 def flag_awaiting_value(shape: CommandShape, words: list[str]) -> Flag | None:

@@ -5,20 +5,39 @@ from __future__ import annotations
 import posixpath
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast, get_args
+from typing import NamedTuple, Protocol, cast, get_args
 
-from klog.admin.shell.screen import Expand
-from klog.admin.shell.tree import Kind, command_path
+from klog.admin.shell.facts import Place
+from klog.admin.shell.screen import Expand, Screen
+from klog.admin.shell.settings import ShellSettings
+from klog.admin.shell.transcript import Transcript
+from klog.admin.shell.tree import CommandTree, Kind, command_path
 from klog.admin.shell.using import Using
 from klog.errors import NoSuchThing, UsageError
 from klog.render.visible import for_stream
 
-if TYPE_CHECKING:
-    from klog.admin.shell.shell import Shell
-
 HISTORY_SHOWN = 50
+
+
+class Shell(Protocol):
+    """The shell, as its own commands see it: `klog.admin.shell.shell.Shell`."""
+
+    tree: CommandTree
+    settings: ShellSettings
+    screen: Screen
+    transcript: Transcript
+    variables: dict[str, str]
+    using: Using | None
+    folder: str
+    place: Place | None
+    trouble: str
+    history: Callable[[], Sequence[str]]
+
+    def look_where(self) -> None: ...
+
+    def run_named(self, text: str, arguments: Sequence[str]) -> int: ...
 
 
 class OwnCommand(NamedTuple):

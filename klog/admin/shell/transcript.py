@@ -1,7 +1,7 @@
 r"""``\o FILE``: commands, and all that they show, in a file as well.
 
 What a command writes passes through a terminal of the shell's own, so that it looks as it does without a transcript;
-into pipes and files it passes through pipes. Colours are left out of the transcript.
+into pipes and files it passes through pipes. Colours are left out of the transcript, and secrets that a command gives.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
+
+from klog.admin.shell.secrets import without_secrets
 
 CHUNK_BYTES = 65536
 DRAIN_S = 1.0
@@ -53,7 +55,7 @@ class Transcript:
             yield
             return
         when = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._file.write(f"# {when} {cluster}\n> {command}\n".encode("utf-8", "backslashreplace"))
+        self._file.write(f"# {when} {cluster}\n> {without_secrets(command)}\n".encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
         sys.stderr.flush()
         copies = _on_terminal(self._file) if os.isatty(1) else _on_pipes(self._file)

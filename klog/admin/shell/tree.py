@@ -16,6 +16,10 @@ class Kind(StrEnum):
     GROUP = "group"
     BROKER = "broker"
     PARTITION = "partition"
+    TOPIC_PARTITION = "topic partition"
+    TOPIC_OR_PARTITION = "topic or partition"
+    DELETED_TOPIC = "deleted topic"
+    SUBJECT = "subject of why"
     ZNODE = "znode"
     SETTING = "setting"
     POSITION = "position"
@@ -26,6 +30,9 @@ class Kind(StrEnum):
     EXPORT = "export"
     ACT = "act"
     FILE = "file"
+    SQL = "query"
+    VIEW = "topic in a query"
+    COLUMN = "column"
     OTHER = "value"
 
 
@@ -120,8 +127,9 @@ class CommandTree(Protocol):
         ...
 
     def names(self, kind: Kind, about: str) -> list[str]:
-        """The names of a kind that there are now: partitions of the topic ``about``, children of the znode ``about``.
-        Blocks, may raise anything. Called from a thread."""
+        """The names of a kind that there are now: partitions of the topic ``about``, children of the znode ``about``,
+        columns of the topic in the form ``about``, as ``klog sql --from`` takes it. Blocks, may raise anything. Called
+        from a thread."""
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from klog.cli.name_cache import group_names
+from klog.cli.name_cache import group_names, topic_names
 from klog.config import units
 
 FilesFormat = Annotated[
@@ -14,10 +14,8 @@ FilesFormat = Annotated[
     typer.Option("--format", metavar="FORMAT", help="parquet, avro, orc or json (lines); fixed by the first run."),
 ]
 PartitionBy = Annotated[
-    Literal["day", "hour"] | None,
-    typer.Option(
-        "--partition-by", metavar="UNIT", help="One folder per day or hour of the messages; fixed by the first run."
-    ),
+    str | None,
+    typer.Option("--partition-by", metavar="HOW", help="Divide files by day, hour or COLUMN; fixed by the first run."),
 ]
 MaxFileBytes = Annotated[
     int | None,
@@ -34,14 +32,30 @@ WriterName = Annotated[
 Decode = Annotated[
     str | None,
     typer.Option(
-        "--decode", metavar="avro[:key]", help="Decode values (or keys) into typed columns; fixed by the first run."
+        "--decode",
+        metavar="avro|json|protobuf[:key]",
+        help="Decode values (or keys) into typed columns; fixed by the first run.",
     ),
 ]
 ReadAs = Annotated[
     str | None,
-    typer.Option("--read-as", metavar="SCHEMA", help="Reader schema, an id or a file; the newest if not given."),
+    typer.Option(
+        "--read-as",
+        metavar="SCHEMA",
+        help="Reader schema of Avro, an id or a file; if not given the newest, or for JSON one inferred from messages. "
+        "For protobuf FILE or FILE#MESSAGE: descriptors of protoc.",
+    ),
 ]
 KeepBytes = Annotated[bool, typer.Option("--keep-bytes", help="Keep the original bytes beside the decoded columns.")]
+UndecodableTo = Annotated[
+    str | None,
+    typer.Option(
+        "--undecodable-to",
+        metavar="TOPIC",
+        help="Also write messages that cannot be decoded to this topic, with the reason; give it to each run.",
+        autocompletion=topic_names,
+    ),
+]
 Checksum = Annotated[
     bool,
     typer.Option("--checksum", help="Write checksums of the messages into the manifest, for `klog export verify`."),
@@ -54,5 +68,17 @@ GroupFlag = Annotated[
         help="Also commit the exported offsets for this group, for lag monitoring.",
         autocompletion=group_names,
     ),
+]
+TableFormat = Annotated[
+    Literal["iceberg", "delta"] | None,
+    typer.Option("--table", metavar="FORMAT", help="Make ROOT a table: iceberg or delta; fixed by the first run."),
+]
+TableName = Annotated[
+    str | None,
+    typer.Option("--table-name", metavar="NAMESPACE.NAME", help="Name of the Iceberg table in its catalogue."),
+]
+Catalog = Annotated[
+    str | None,
+    typer.Option("--catalog", metavar="URI", help="Catalogue of the Iceberg table; one of its own if not given."),
 ]
 SparkJson = Annotated[bool, typer.Option("--spark-json", help="With --dry-run: print the ranges as Spark options.")]

@@ -23,7 +23,7 @@ from klog.signals import StopRequest
 DEFAULT_EVERY_S = 10.0
 
 Follow = Annotated[
-    bool, typer.Option("--follow", help="Keep exporting new messages in one Spark session until stopped.")
+    bool, typer.Option("--follow", help="Keep exporting new messages in one run of Spark until stopped.")
 ]
 Every = Annotated[
     float | None,
@@ -52,6 +52,8 @@ def progress_line(invocation: Invocation) -> Callable[[str], None] | None:
         return None
 
     def show(text: str) -> None:
+        invocation.has_shown = True
+        invocation.clear_line()
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 
@@ -68,7 +70,7 @@ async def run_on(
 ) -> None:
     """Follow until SIGINT or SIGTERM; the batch in hand is committed or discarded then. A second one ends it at once.
 
-    ``warm_up`` starts the session after the first run, so that the first new message does not wait for it.
+    ``warm_up`` starts Spark after the first run, so that the first new message does not wait for it.
     """
     from klog.export.follow import follow
 

@@ -10,6 +10,7 @@ import typer
 from klog.cli.export.noun import Root, export
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
+from klog.cli.progress import counting
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -53,14 +54,16 @@ async def compact(
 
     if below is not None and batches is not None:
         raise UsageError("--below and --batches exclude each other")
-    rows = await asyncio.to_thread(
-        compacting.compact,
-        root,
-        below_bytes=compacting.BELOW_BYTES if below is None else parse_size(below),
-        batches=None if batches is None else compacting.parse_batches(batches),
-        dry_run=dry_run,
-        on_step=lambda step: invocation.detail(f"compact: {step}"),
-    )
+    async with counting(invocation, "bytes") as count:
+        rows = await asyncio.to_thread(
+            compacting.compact,
+            root,
+            below_bytes=compacting.BELOW_BYTES if below is None else parse_size(below),
+            batches=None if batches is None else compacting.parse_batches(batches),
+            dry_run=dry_run,
+            on_step=lambda step: invocation.detail(f"compact: {step}"),
+            count=count,
+        )
     if not rows:
         return invocation.report(rows, footer=f"nothing to merge in {root}")
     before = sum(row.files_before for row in rows)
@@ -90,5 +93,6 @@ async def collect(
         f"Remove {counted(len(rows), 'folder or file', 'folders and files')}, {size:,} bytes, from {root}",
         invocation.report(rows),
     )
-    removed = await asyncio.to_thread(gc.collect, root, rows)
+    async with counting(invocation, "bytes") as count:
+        removed = await asyncio.to_thread(gc.collect, root, rows, count=count)
     return invocation.report(removed, footer=f"removed {sum(row.bytes for row in removed):,} bytes")

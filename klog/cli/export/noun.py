@@ -14,7 +14,6 @@ export = Noun("export", "Export messages to Parquet and other files with Spark."
 
 register_stores()  # ROOT may be in Hadoop's file systems, for every verb
 
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting.")]
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="Folder or URL of the export.")]
 
 

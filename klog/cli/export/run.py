@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Annotated
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klog.cli.arguments import OptionalTopics, pairs, position_range
+from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.export.file_flags import (
+    Catalog,
     Checksum,
     Decode,
     FilesFormat,
@@ -20,15 +21,24 @@ from klog.cli.export.file_flags import (
     PartitionBy,
     ReadAs,
     SparkJson,
+    TableFormat,
+    TableName,
+    UndecodableTo,
     WriterName,
 )
 from klog.cli.export.follow import DEFAULT_EVERY_S, Every, Follow, check_following, progress_line, run_on
-from klog.cli.export.noun import Conf, export, servers_of
+from klog.cli.export.noun import export, servers_of
 from klog.cli.invocation import Invocation
+from klog.cli.name_values import pairs
+from klog.cli.spark_flags import Conf, Master
+from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
 from klog.export.rows import ExportedRange, SparkOption, spark_options
 from klog.render import Report
 from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.streams.undecodable import UndecodableTopic
 
 
 @export.command("run", rows="klog.export.rows:ExportedRange")
@@ -44,10 +54,7 @@ async def run(
             "--from", metavar="POSITION", help="Start position of the first run, or a range; start if not given."
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="MASTER", help="Spark master; all cores of this machine if not given."),
-    ] = None,
+    master: Master = None,
     remote: Annotated[
         str | None, typer.Option("--remote", metavar="sc://HOST", help="Spark Connect server, instead of a master.")
     ] = None,
@@ -58,6 +65,10 @@ async def run(
     decode: Decode = None,
     read_as: ReadAs = None,
     keep_bytes: KeepBytes = False,
+    undecodable_to: UndecodableTo = None,
+    table: TableFormat = None,
+    table_name: TableName = None,
+    catalog: Catalog = None,
     writer: WriterName = None,
     checksum: Checksum = False,
     max_messages: Annotated[
@@ -88,8 +99,11 @@ async def run(
     starting Spark. With `--follow` it continues, one row per committed batch; Ctrl-C or SIGTERM ends it after the
     current batch, with exit code 0.
     """
+    from klog.export.progress import timed
+    from klog.export.run import TableChoice
+    from klog.export.stores.opening import open_store
     from klog.spark import export as exporting
-    from klog.spark.running.session import SparkTarget
+    from klog.spark.running.target import SparkTarget
 
     if from_range is not None:
         position_range(from_range, "--from")
@@ -99,9 +113,11 @@ async def run(
         raise UsageError(f"{'--keep-bytes' if keep_bytes else '--read-as'} needs --decode")
     wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
     check_following(invocation, follow=follow, every=every, once=dry_run or spark_json)
-    where = SparkTarget(master, remote, dict(pairs(conf)))
+    if table is None and (table_name is not None or catalog is not None):
+        raise UsageError(f"{'--table-name' if table_name is not None else '--catalog'} needs --table iceberg")
+    where = SparkTarget(master, remote, dict(pairs(conf)), klog_home() / "cache")
     servers = await servers_of(invocation)
-    one_run = partial(
+    one_run: Callable[..., Sequence[ExportedRange]] = partial(
         exporting.run_export,
         servers,
         topics or (),
@@ -109,6 +125,7 @@ async def run(
         format=format,
         partition_by=partition_by,
         decode=wanted,
+        table=None if table is None else TableChoice(table, table_name, catalog),
         max_file_bytes=max_file_bytes,
         writer=writer,
         checksum=checksum,
@@ -117,14 +134,22 @@ async def run(
         allow_gaps=allow_gaps,
         where=where,
         unsafe_single_writer=unsafe_single_writer,
-        on_step=lambda step: invocation.detail(f"export: {step}"),
-        on_note=invocation.say,
+        on_step=timed(lambda step: invocation.detail(f"export: {step}")),
+        on_note=cache(invocation.say),  # once: with --follow each batch may say the same
         on_progress=progress_line(invocation),
     )
+    if undecodable_to is not None and not dry_run:
+        invocation.check_may_change()
+        open_root = partial(open_store, root, unsafe_single_writer=unsafe_single_writer)
+        decodes = decode is not None
+        target = partial(_undecodable, servers, undecodable_to, open_root, topics or (), decodes)
+        one_run = _telling(one_run, target, invocation)
     if follow:
+        invocation.has_shown = True
         tell = None if group is None else partial(_commit, invocation, group)
         rounds = _first_from(from_range, one_run)
-        await run_on(invocation, root, rounds, where.session, DEFAULT_EVERY_S if every is None else every, tell)
+        warm_up = partial(exporting.warm_up, root, where, writer, unsafe_single_writer=unsafe_single_writer)
+        await run_on(invocation, root, rounds, warm_up, DEFAULT_EVERY_S if every is None else every, tell)
         return None
     rows = await asyncio.to_thread(one_run, from_range=from_range)
     if spark_json:
@@ -139,6 +164,39 @@ async def run(
     files = sum(row.files or 0 for row in rows)
     footer = f"{counted(messages, 'message')} exported to {root}, in {counted(files, 'file')}"
     return invocation.report(rows, footer=footer)
+
+
+def _undecodable(
+    servers: str, topic: str, open_root: Callable[[], Any], exported: Sequence[str], decodes: bool
+) -> UndecodableTopic:
+    from klog.streams.undecodable import UndecodableTopic
+
+    return UndecodableTopic(servers, topic, open_root(), exported, decodes=decodes)
+
+
+def _telling(
+    one_run: Callable[..., Sequence[ExportedRange]], target: Callable[[], UndecodableTopic], invocation: Invocation
+) -> Callable[..., Sequence[ExportedRange]]:
+    """Rounds behind each of which the messages that cannot be decoded are in their topic, too; and before the first,
+    those of a batch that was the last of a run that was killed."""
+    found: list[UndecodableTopic] = []
+
+    def one(**settings: Any) -> Sequence[ExportedRange]:
+        if not found:
+            found.append(target())
+            _tell(found[0], invocation)
+        rows = one_run(**settings)
+        if rows:
+            _tell(found[0], invocation)
+        return rows
+
+    return one
+
+
+def _tell(target: UndecodableTopic, invocation: Invocation) -> None:
+    written = target.write()
+    if written:
+        invocation.say(f"{counted(written, 'message')} that cannot be decoded written to {target.topic}")
 
 
 def _first_from(

@@ -9,6 +9,7 @@ import typer
 
 from klog.cli.export.noun import Root, export, servers_of
 from klog.cli.invocation import Invocation
+from klog.cli.progress import counting
 from klog.render import Report
 from klog.render.counts import counted
 
@@ -51,4 +52,5 @@ async def verify(
     from klog.export import verify as export_verify
 
     servers = None if without_brokers else await servers_of(invocation)
-    return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root))
+    async with counting(invocation, "batches") as count:
+        return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root, count))

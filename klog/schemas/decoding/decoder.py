@@ -7,7 +7,8 @@ schema. The plan fixes the reader's schema, so all tasks give the same columns.
     undecodable   all the message's columns, schema_id (null without framing) and error (string): why
 
 The record is one column, a struct where the schema is a record: its fields may be named as the message's columns are,
-and a null record (a tombstone, whose schema_id is null) differs from a record of nulls.
+and a null record (a tombstone, whose schema_id is null) differs from a record of nulls. Where the decoding is
+``flat``, for tables, the record's fields are columns of their own in its place (`klog.schemas.decoding.flat`).
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ from numpy.typing import NDArray
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, MAGIC_WITH_UUID, PREFIX_BYTES
 from klog.schemas.decoding.arrow import arrow_type, parse_columns
+from klog.schemas.decoding.flat import flat_fields, parse_record
 from klog.schemas.decoding.front import Datums, Front, Ints, put_together
+from klog.schemas.decoding.json_values import JsonReader
 from klog.schemas.decoding.plan import check_defaults, left_out, plan
 from klog.schemas.decoding.steps import Step
 
 NO_FRAMING: Final = "no framing: byte 0 and a schema's id do not come first"
 UUID_FRAMING: Final = "no framing that is known: byte 1 comes first, which a schema's UUID follows, not its id"
+
+Divided = tuple[pa.RecordBatch, pa.RecordBatch | None]
+"""The typed rows, and the undecodable ones if there are any; each in the batch's order, together all."""
 
 SchemaOf = Callable[[int], str]
 """The text of a schema by its id, or SchemaNotFound. Any other error ends the task, as no message caused it."""
@@ -36,37 +42,80 @@ SchemaOf = Callable[[int], str]
 
 @dataclass(frozen=True)
 class Decoding:
-    """Which column is decoded, and by which schema: plain values, which go to tasks as JSON.
+    """Which column is decoded, from what, and by which schema: plain values, which go to tasks as JSON.
 
     ``column``: value or key. ``reader``: the text of the schema to read as. ``reader_id``: its id, -1 where it is a
-    file's. ``keep``: keep the encoded bytes beside the record.
+    file's. ``keep``: keep the encoded bytes beside the record. ``flat``: the record's fields are columns. ``grows``:
+    the reader becomes one that also takes what later schemas write. ``form``: avro,
+    or json or protobuf (`klog.schemas.decoding.row_decoder`), the latter by ``descriptor``.
     """
 
     column: str
     reader: str
     reader_id: int = -1
     keep: bool = False
+    flat: bool = False
+    grows: bool = False
+    form: str = "avro"
+    descriptor: str = ""
 
     @classmethod
     def from_json(cls, known: dict[str, Any]) -> Decoding:
         return cls(**known)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without what an older klog does not know, where it makes no difference."""
+        known = {"flat": False, "grows": False, "form": "avro", "descriptor": ""}
+        return {name: value for name, value in asdict(self).items() if known.get(name) != value}
+
+    def check(self) -> None:
+        """InvalidSchema where the reader's schema has no columns."""
+        self.typed_schema(pa.schema([]))
 
     def typed_schema(self, columns: pa.Schema) -> pa.Schema:
         """Of the typed rows of messages with these columns. InvalidSchema where the reader's schema has no columns."""
         reader = parse_columns(self.reader)
-        check_defaults(reader)
+        if self.form == "json":
+            JsonReader(reader)
+        elif self.form == "avro":
+            check_defaults(reader)
         return self.with_record(columns, arrow_type(reader))
 
     def with_record(self, columns: pa.Schema, record: pa.DataType) -> pa.Schema:
         """Of typed rows whose record is of this type."""
         kept = [field for field in columns if self.keep or field.name != self.column]
-        return pa.schema([*kept, ("schema_id", pa.int32()), ("record", record)])
+        return pa.schema([*kept, ("schema_id", pa.int32()), *self._record_fields(record)])
+
+    def _record_fields(self, record: pa.DataType) -> list[pa.Field]:
+        if self.flat and parse_record(self.reader) is not None:
+            return flat_fields(record, self.column)
+        return [pa.field("record", record)]
 
     def undecodable_schema(self, columns: pa.Schema) -> pa.Schema:
         return pa.schema([*columns, ("schema_id", pa.int32()), ("error", pa.string())])
+
+    def divided(
+        self,
+        batch: pa.RecordBatch,
+        ids: pa.Array,
+        record: pa.Array,
+        failed: NDArray[np.bool_],
+        reasons: Callable[[NDArray[np.int64]], pa.Array],
+    ) -> Divided:
+        """A batch's typed rows and its undecodable ones, by what was found of each row."""
+        typed_schema = self.with_record(batch.schema, record.type)
+        kept = [batch.column(name) for name in typed_schema.names[: typed_schema.get_field_index("schema_id")]]
+        is_flat = self.flat and parse_record(self.reader) is not None
+        fields = record.flatten() if is_flat else [record]
+        rows = pa.RecordBatch.from_arrays([*kept, ids, *fields], schema=typed_schema)
+        if not failed.any():
+            return rows, None
+        bad = np.flatnonzero(failed)
+        undecodable = pa.RecordBatch.from_arrays(
+            [column.take(pa.array(bad)) for column in [*batch.columns, ids]] + [reasons(bad)],
+            schema=self.undecodable_schema(batch.schema),
+        )
+        return rows.filter(pa.array(~failed)), undecodable
 
 
 class Decoder:
@@ -78,11 +127,13 @@ class Decoder:
         self._reader = parse_columns(decoding.reader)
         self._type = arrow_type(self._reader)
         self._steps: dict[int, Step | str] = {}
+        self.met: set[int] = set()
+        """The ids of all schemas found in messages, also of those that cannot be read as the reader's."""
         self.left_out: dict[int, list[str]] = {}
         """By the id of each schema found in messages: the paths of its fields without a column."""
 
-    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """The typed rows, and the undecodable ones if there are any; each in the batch's order, together all."""
+    def split(self, batch: pa.RecordBatch) -> Divided:
+        """The typed rows and the undecodable ones."""
         if not len(batch):
             schema = self.decoding.with_record(batch.schema, self._type)
             return pa.RecordBatch.from_pylist([], schema=schema), None
@@ -92,20 +143,8 @@ class Decoder:
         datums.give_up(np.flatnonzero(without & (frames.magics == MAGIC_WITH_UUID)), UUID_FRAMING)
         datums.give_up(np.flatnonzero(without), NO_FRAMING)
         record = self._records(datums, frames)
-        typed_schema = self.decoding.with_record(batch.schema, self._type)
         ids = pa.array(frames.ids, mask=~frames.framed)
-        known = {name: batch.column(name) for name in batch.schema.names}
-        rows = pa.RecordBatch.from_arrays(
-            [known[name] for name in typed_schema.names[:-2]] + [ids, record], schema=typed_schema
-        )
-        if not datums.failed.any():
-            return rows, None
-        bad = np.flatnonzero(datums.failed)
-        undecodable = pa.RecordBatch.from_arrays(
-            [column.take(pa.array(bad)) for column in [*batch.columns, ids]] + [datums.reasons(bad)],
-            schema=self.decoding.undecodable_schema(batch.schema),
-        )
-        return rows.filter(pa.array(~datums.failed)), undecodable
+        return self.decoding.divided(batch, ids, record, datums.failed, datums.reasons)
 
     def _records(self, datums: Datums, frames: _Frames) -> pa.Array:
         """The value of each row, null where the message has none. Gives up rows that cannot be decoded."""
@@ -137,6 +176,7 @@ class Decoder:
         found: Step | str
         try:
             writer = parse_columns(self._schema_of(schema_id))
+            self.met.add(schema_id)
             found = plan(writer, self._reader)
             if paths := left_out(writer, self._reader):
                 self.left_out[schema_id] = paths

@@ -69,7 +69,7 @@ def plan(writer: Node, reader: Node, where: str = "") -> Step:
         return _into_union(writer, reader, where)
     if not matches(writer, reader):
         return Refuse(type_, place, f"{describe(writer)} was written, which cannot be read as {describe(reader)}")
-    if problem := _logical_problem(writer, reader):
+    if problem := logical_problem(writer, reader):
         return Refuse(type_, place, problem)
     match writer, reader:
         case _, avro.Primitive("null"):
@@ -106,7 +106,7 @@ def _into_union(writer: Node, reader: avro.Union, where: str) -> Step:
 # --- Logical types ---
 
 
-def _logical_problem(writer: Node, reader: Node) -> str:
+def logical_problem(writer: Node, reader: Node) -> str:
     """Why two logical types do not go together, or ""."""
     written, wanted = logical_of(writer), logical_of(reader)
     if not written or not wanted or written.name == wanted.name == "uuid":

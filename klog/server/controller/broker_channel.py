@@ -1,12 +1,16 @@
 """The controller's channel to one broker: sends it what has changed, in order, and watches whether it answers.
 
 Pending changes are kept as names, not as requests. A request is made when it is sent, from what is known then, so a
-thousand changes are few requests, and the last state of each partition wins. Each round sends UpdateMetadata, then
+thousand changes are few requests, and the last state of each partition wins. Metadata are the same for every broker
+(`MetadataUpdates`); a channel knows how far its broker has been sent them. Each round sends UpdateMetadata, then
 LeaderAndIsr, then StopReplica. After a lost connection the broker is sent everything again.
 
 The connection is the quick sign of life. When it ends, the broker is connected to again. A refusal at the address where
 the broker listens means that it is dead, and is reported once. The channel keeps trying for as long as the broker is
 registered, and reports when that incarnation answers again (rule R6).
+
+While nothing is pending, the broker is asked who it is every `ASK_EVERY_S`. Nothing depends on the answer but its time:
+when a session ends, the controller says since when its broker has been silent.
 """
 
 from __future__ import annotations
@@ -25,10 +29,11 @@ from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.protocol.codec import EncodedRequest
 from klog.server.controller import requests
 from klog.server.controller.context import Context
+from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
-from klog.server.peer_probe import knock
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -36,6 +41,7 @@ log = logging.getLogger(__name__)
 PROBE_EVERY_S = 0.2
 AGAIN_S = 0.1
 """Before a request is repeated to a broker that does not know its own registration yet."""
+ASK_EVERY_S = 2.0
 SHORT_S = 1.0
 """After a connection that lasted longer, the next one is made at once."""
 
@@ -67,6 +73,9 @@ class Listener(Protocol):
     def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
         """These replicas follow a leader."""
 
+    def replicas_begun(self, names: set[TopicPartition]) -> None:
+        """The leaders of these new partitions have an empty log, and have cleared the mark of the state (rule R1)."""
+
     def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas are stopped, and deleted where StopReplica asked for that."""
 
@@ -84,25 +93,12 @@ class _Pending:
     """What the broker must be sent."""
 
     everything: bool = False
-    metadata: bool = False
-    topics: dict[str, set[int] | None] = field(default_factory=dict)
-    gone: dict[str, UUID | None] = field(default_factory=dict)
     states: set[TopicPartition] = field(default_factory=set)
     stops: dict[TopicPartition, Stop] = field(default_factory=dict)
-    slots: bool = False
     describe: bool = False
 
     def __bool__(self) -> bool:
-        return bool(
-            self.everything
-            or self.metadata
-            or self.topics
-            or self.gone
-            or self.states
-            or self.stops
-            or self.slots
-            or self.describe
-        )
+        return bool(self.everything or self.states or self.stops or self.describe)
 
 
 class BrokerChannel:
@@ -116,9 +112,12 @@ class BrokerChannel:
         context: Context,
         epoch: int,
         registration: Registration,
+        updates: MetadataUpdates,
     ) -> None:
         self.registration = registration
         self.broker_id = registration.broker.broker_id
+        self.answered_ms: int | None = None
+        """When it last answered a request."""
         self._runtime = runtime
         self._peers = peers
         self._listener = listener
@@ -128,10 +127,18 @@ class BrokerChannel:
         self._fence = {"controller_epoch": epoch, "incarnation": registration.incarnation}
         self._head = {"controller_id": runtime.broker_id, **self._fence}
         self._pending = _Pending()
+        self._updates = updates
+        self._told = 0
+        """The number of the last change of the metadata that the broker has been sent; 0: nothing yet."""
+        self._joined = updates.number
+        """That of the last change before the broker was connected to: later ones are sent before everything."""
+        self._ended: asyncio.Future[None] = runtime.loop.create_future()
         self._wakeup = asyncio.Event()
         self._acknowledged = asyncio.Event()
         self._acknowledged.set()
         self._is_refused = False
+        self._has_described = self.broker_id in context.facts
+        """Its replicas are known already: those of the controller's own broker, from the beginning of the term."""
         self._last_failure = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -140,45 +147,42 @@ class BrokerChannel:
     def send_all(self) -> None:
         """Everything that the broker has to know."""
         self._pending.everything = True
-        self._wake_up()
+        self.wake_up()
 
     def send_states(self, names: Iterable[TopicPartition]) -> None:
         """The states of the broker's replicas of these partitions."""
         self._pending.states.update(names)
-        self._wake_up()
-
-    def send_metadata(self, changed: Mapping[str, Iterable[int] | None], gone: Mapping[str, UUID | None]) -> None:
-        """Topic -> its changed partitions, None for all; and deleted topics with their ids."""
-        pending = self._pending
-        pending.metadata = True
-        for topic, numbers in changed.items():
-            pending.gone.pop(topic, None)
-            known = pending.topics.get(topic, set())
-            pending.topics[topic] = None if numbers is None or known is None else known | set(numbers)
-        for topic, topic_id in gone.items():
-            pending.topics.pop(topic, None)
-            pending.gone[topic] = topic_id
-        self._wake_up()
-
-    def send_slots(self) -> None:
-        """Who coordinates which groups."""
-        self._pending.slots = True
-        self._wake_up()
+        self.wake_up()
 
     def ask_for_replicas(self) -> None:
         """Ask again what is on the broker's disks."""
         self._pending.describe = True
-        self._wake_up()
+        self.wake_up()
 
     def send_stop(self, stops: Mapping[TopicPartition, Stop]) -> None:
         """Stop these replicas."""
         self._pending.stops.update(stops)
         self._pending.states.difference_update(stops)
-        self._wake_up()
+        self.wake_up()
 
-    def _wake_up(self) -> None:
+    def wake_up(self) -> None:
+        """Something is pending, or the metadata have changed."""
         self._acknowledged.clear()
         self._wakeup.set()
+
+    def expect(self) -> None:
+        """The same, but it need not be sent at once: `wake_up` follows."""
+        self._acknowledged.clear()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Replicas are to lead, to follow or to stop."""
+        return bool(self._pending.states or self._pending.stops)
+
+    @property
+    def is_behind(self) -> bool:
+        """There is something that the broker has not been sent."""
+        return bool(self._pending) or self._told < self._updates.number
 
     async def acknowledged(self) -> None:
         """Return when the broker has answered everything that was pending."""
@@ -221,7 +225,9 @@ class BrokerChannel:
             if asyncio.get_running_loop().time() - began_s < SHORT_S:
                 await asyncio.sleep(AGAIN_S)
             # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
-            await knock(*self.registration.broker.probe_address)
+            there = self.registration.broker
+            security = self._runtime.identity.ways.to_socket(there)
+            await self._peers.knock(*there.probe_address, security, name=there.inter_address[0])
 
     def _log_failure(self, what: str) -> None:
         """Once, not ten times a second for as long as it lasts."""
@@ -251,27 +257,47 @@ class BrokerChannel:
             )
 
     async def _serve(self, connection: _Connection) -> None:
-        await self._describe(connection)
+        if not self._has_described:
+            await self._describe(connection)
+        self._has_described = False
         self._is_refused = False
         self._listener.answered(self.registration)
         self.send_all()
-        ended = asyncio.ensure_future(connection.wait_closed())
+        self._told, self._joined = 0, self._updates.number
+        ended = self._ended = asyncio.ensure_future(connection.wait_closed())
+        asking: asyncio.Future[None] | None = None
         try:
             while not ended.done():
-                while self._pending:
+                while self.is_behind:
                     await self._send_pending(connection)
                 self._acknowledged.set()
                 self._last_failure = ""
                 waking = asyncio.ensure_future(self._wakeup.wait())
                 try:
-                    await asyncio.wait((waking, ended), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((waking, ended), timeout=ASK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     waking.cancel()
+                is_own = self.broker_id == self._runtime.broker_id
+                if not (self.is_behind or ended.done() or is_own) and (asking is None or asking.done()):
+                    asking = asyncio.ensure_future(self._ask(connection))
                 self._wakeup.clear()
             raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
         finally:
             ended.cancel()
+            if asking is not None:
+                asking.cancel()
             self._acknowledged.clear()
+
+    async def _ask(self, connection: _Connection) -> None:
+        """A question without an answer has no consequence."""
+        try:
+            await connection.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=self._timeout_s)
+        except KlogError:
+            return
+        self._has_answered()
+
+    def _has_answered(self) -> None:
+        self.answered_ms = self._runtime.zookeeper.clock.now_ms()
 
     async def _describe(self, connection: _Connection) -> None:
         described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
@@ -279,23 +305,61 @@ class BrokerChannel:
         self._listener.described(self.registration, described.replicas)
 
     async def _send_pending(self, connection: _Connection) -> None:
+        turn = await self._turn(connection) if self._pending.everything else None
         pending, self._pending = self._pending, _Pending()
+        number = self._updates.number
         try:
             await self._send(connection, pending)
+            self._told = number
         except BaseException:
-            self._pending.everything = True  # and it is described when it is connected again
-            self._pending.gone.update(pending.gone)
-            self._pending.stops = {**pending.stops, **self._pending.stops}
+            self._keep(pending)
             raise
+        finally:
+            if turn is not None:
+                self._updates.give_back(turn)
+
+    async def _turn(self, connection: _Connection) -> asyncio.Future[None]:
+        """Wait until everything can be sent. What is urgent is sent meanwhile: after a controller's death a partition
+        gets its leader before a thousand brokers have all metadata."""
+        turn = self._updates.turn()
+        try:
+            while not turn.done():
+                if self.is_urgent:
+                    urgent = _Pending(states=self._pending.states, stops=self._pending.stops)
+                    self._pending.states, self._pending.stops = set(), {}
+                    try:
+                        await self._send(connection, urgent)
+                    except BaseException:
+                        self._keep(urgent)
+                        raise
+                    continue
+                waking = asyncio.ensure_future(self._wakeup.wait())
+                try:
+                    await asyncio.wait((turn, waking, self._ended), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waking.cancel()
+                self._wakeup.clear()
+                if self._ended.done():
+                    raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
+        except BaseException:
+            self._updates.give_back(turn)
+            raise
+        return turn
+
+    def _keep(self, pending: _Pending) -> None:
+        """It may not have been sent. Everything is sent again; a broker that is connected again is described too."""
+        self._pending.everything = True
+        self._pending.stops = {**pending.stops, **self._pending.stops}
 
     async def _send(self, connection: _Connection, pending: _Pending) -> None:
         context, everything = self._context, pending.everything
         if pending.describe:
             await self._describe(connection)
-        if everything or pending.metadata or pending.slots:
-            update = requests.update_metadata(
-                context, self._head, pending.topics, pending.gone, is_full=everything, with_slots=pending.slots
-            )
+        told = 0 if everything else self._told or self._joined
+        if everything:
+            await self._updates.encode()
+        if told < self._updates.number:
+            update = self._updates.request(told, self.registration.incarnation)
             self._check(await connection.request(update, timeout_s=self._timeout_s))
         names = context.hosted(self.broker_id) if everything else pending.states
         lead = requests.leader_and_isr(context, self._head, self.broker_id, names, is_full=everything)
@@ -306,6 +370,9 @@ class BrokerChannel:
             if failed:
                 self._listener.replicas_failed(self.broker_id, failed)
             self._listener.replicas_follow(self.broker_id, _followers(lead, self.broker_id).difference(failed))
+            begun = _new(lead, self.broker_id).difference(failed)
+            if begun:
+                self._listener.replicas_begun(begun)
         stops = [(name, *stop) for name, stop in pending.stops.items() if not self._is_back(name, stop)]
         if stops:
             answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
@@ -323,6 +390,7 @@ class BrokerChannel:
         )
 
     def _check(self, answer: Any) -> None:
+        self._has_answered()
         code = int(answer.error_code)
         if code == StaleControllerEpoch.wire:
             self._listener.deposed()
@@ -337,6 +405,16 @@ def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
         for topic in lead.topics
         for one in topic.partitions
         if one.leader not in (NO_LEADER, broker_id)
+    }
+
+
+def _new(lead: Any, broker_id: int) -> set[TopicPartition]:
+    """The new partitions that a LeaderAndIsr request has the broker lead."""
+    return {
+        TopicPartition(topic.name, one.partition_index)
+        for topic in lead.topics
+        for one in topic.partitions
+        if one.is_new and one.leader == broker_id
     }
 
 
@@ -355,7 +433,7 @@ class _OwnBroker:
         self._peers = peers
 
     async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
-        return await self._peers.answer_locally(entity)
+        return await self._peers.answer_locally(entity.decoded() if isinstance(entity, EncodedRequest) else entity)
 
     async def wait_closed(self) -> None:
         await asyncio.Event().wait()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from klog.coordination.brokers import Registration
 from klog.names import TopicPartition
 from klog.server.controller.broker_channel import BrokerChannel, Listener, Stop
 from klog.server.controller.context import Context
+from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
 from klog.server.runtime import Runtime
 
 ACKNOWLEDGED_WITHIN_S = 1.0
 """How long an act waits for brokers to acknowledge it; one that does not answer in time learns of it later."""
+
+
+WOKEN_AT_ONCE = 50
+"""Channels that send the same metadata in one turn of the event loop: some 10 ms."""
 
 
 class BrokerChannels:
@@ -26,12 +30,16 @@ class BrokerChannels:
         self._peers = peers
         self._listener = listener
         self._channels: dict[int, BrokerChannel] = {}
+        self._updates: MetadataUpdates | None = None
+        """Of the term; None before its first channel."""
 
     def open(self, context: Context, epoch: int, registration: Registration) -> None:
         """Connect to this incarnation of a broker, in place of an earlier one, and send it everything."""
         broker_id = registration.broker.broker_id
         self.close(broker_id)
-        channel = BrokerChannel(self._runtime, self._peers, self._listener, context, epoch, registration)
+        if self._updates is None:
+            self._updates = MetadataUpdates(context, self._runtime.broker_id, epoch)
+        channel = BrokerChannel(self._runtime, self._peers, self._listener, context, epoch, registration, self._updates)
         self._channels[broker_id] = channel
         channel.send_all()
         channel.start()
@@ -42,30 +50,49 @@ class BrokerChannels:
         if channel is not None:
             channel.close()
 
+    def answered_ms(self, broker_id: int) -> int | None:
+        """When the broker last answered over its channel; None where it has not, or has none."""
+        channel = self._channels.get(broker_id)
+        return None if channel is None else channel.answered_ms
+
     def close_all(self) -> None:
         """The term is over."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
+        self._updates = None
 
     def send_metadata(
         self, names: Iterable[TopicPartition] = (), topics_whole: Iterable[str] = (), gone: Mapping[str, Any] = {}
     ) -> None:
         """To all brokers: the live brokers, and the metadata of these partitions, whole topics, deleted topics."""
-        changed: dict[str, set[int] | None] = defaultdict(set)
-        for name in names:
-            numbers = changed[name.topic]
-            if numbers is not None:
-                numbers.add(name.partition)
-        for topic in topics_whole:
-            changed[topic] = None
-        for channel in self._channels.values():
-            channel.send_metadata(changed, gone)
+        if self._updates is not None:
+            self._updates.changed(names, topics_whole, gone)
+            self._wake_up()
 
     def send_slots(self) -> None:
         """To all brokers: who coordinates which groups."""
+        if self._updates is not None:
+            self._updates.slots_changed()
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        """All channels. Those of brokers that lead or follow again go first, and the others some at a time: a thousand
+        requests in a row would hold up the answers of the first."""
+        later = []
         for channel in self._channels.values():
-            channel.send_slots()
+            channel.expect()
+            if channel.is_urgent:
+                channel.wake_up()
+            else:
+                later.append(channel)
+        self._wake_some(later)
+
+    def _wake_some(self, channels: Sequence[BrokerChannel]) -> None:
+        for channel in channels[:WOKEN_AT_ONCE]:
+            channel.wake_up()
+        if len(channels) > WOKEN_AT_ONCE:
+            self._runtime.loop.call_soon(self._wake_some, channels[WOKEN_AT_ONCE:])
 
     def ask_for_replicas(self, broker_id: int) -> None:
         """Ask one broker again what is on its disks."""

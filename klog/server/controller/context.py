@@ -15,15 +15,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from klog.config import BrokerConfig, LogConfig
+from klog.config.topic import may_be_led_uncleanly
 from klog.coordination.brokers import Registration
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.partition_states import NO_LEADER, UNKNOWN_INCARNATION, PartitionState
-from klog.coordination.topics import Topic
 from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
 from klog.replication import election
 from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
 from klog.replication.sites import Site
+from klog.server.controller.topic_table import TopicTable
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class Context:
     config: BrokerConfig
     now_s: Callable[[], float]
     registered: dict[int, Registration] = field(default_factory=dict)
+    ever_registered: set[int] = field(default_factory=set)
+    """Those that are away too. Any other broker id has never had a log of this cluster."""
     refused: dict[int, int] = field(default_factory=dict)
     """Broker id -> the incarnation that counts as dead, though its session lives."""
     trusted: set[int] = field(default_factory=set)
@@ -46,10 +49,12 @@ class Context:
     """Broker id -> the incarnation that is shutting down."""
     departed: dict[int, str] = field(default_factory=dict)
     """Broker id -> how it was last lost, and when; for the reasons of decisions."""
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: TopicTable = field(default_factory=TopicTable)
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     first_epochs: dict[str, int] = field(default_factory=dict)
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    reread: set[str] = field(default_factory=set)
+    """Topics with states that are new since the last look of `MetadataUpdates`, which empties it."""
     deleting: set[str] = field(default_factory=set)
     """Topics marked for deletion: they have no leaders."""
     restoring: set[str] = field(default_factory=set)
@@ -112,12 +117,7 @@ class Context:
 
     def hosted(self, broker_id: int) -> set[TopicPartition]:
         """The partitions that a broker has a replica of."""
-        return {
-            TopicPartition(topic.name, number)
-            for topic in self.topics.values()
-            for number, replicas in topic.partitions.items()
-            if broker_id in replicas
-        }
+        return self.topics.hosted(broker_id)
 
     def log_config(self, topic: str) -> LogConfig:
         return LogConfig.of(self.config.of_topic(topic), self.overrides.get(topic, {}))
@@ -131,10 +131,12 @@ class Context:
             if len(state.incarnations) != len(state.isr):
                 state = replace(state, incarnations=(UNKNOWN_INCARNATION,) * len(state.isr))
             self.states[name] = state
+            self.reread.add(name.topic)
 
     def forget_topic(self, topic: str) -> None:
         """It is deleted; a topic of the same name may be created."""
-        for known in (self.topics, self.overrides, self.first_epochs):
+        self.topics.pop(topic, None)
+        for known in (self.overrides, self.first_epochs):
             known.pop(topic, None)
         self.deleting.discard(topic)
         for partitions in (self.states, self.leaderless, self.waits):
@@ -152,19 +154,29 @@ class Context:
         replicas = self.replicas(name)
         topic_id = self.topics[name.topic].topic_id
         members = {*replicas, *(self.states[name].isr if name in self.states else ())}
+        live: dict[int, int] = {}
         facts: dict[int, ReplicaFacts | None] = {}
-        for one in members & self.facts.keys():
-            there = self.facts[one].get(name)
-            facts[one] = there if there is not None and there.topic_id == topic_id else None
-        return ElectionInput(
-            live={one: self.incarnation(one) for one in members if self.is_live(one)},
-            facts=facts,
-            offline={one for one in members if name in self.lost.get(one, ())},
-            leaving={one for one in members if one in self.leaving and self.leaving[one] == self._now(one)},
-            heard={one for one in members if one in self.heard and self.heard[one] == self._now(one)},
-            waited=name in self.waits and self.now_s() - self.waits[name] >= self.restart_wait_s,
-            departed=self.departed,
-        )
+        offline: set[int] = set()
+        leaving: set[int] = set()
+        heard: set[int] = set()
+        for one in members:  # one loop: a broker's death asks this of each of its thousands of partitions
+            found = self.registered.get(one)
+            if found is not None:
+                now = found.incarnation
+                if self.refused.get(one) != now:
+                    live[one] = now
+                if self.leaving.get(one) == now:
+                    leaving.add(one)
+                if self.heard.get(one) == now:
+                    heard.add(one)
+            if one in self.facts:
+                there = self.facts[one].get(name)
+                facts[one] = there if there is not None and there.topic_id == topic_id else None
+            lost = self.lost.get(one)
+            if lost and name in lost:
+                offline.add(one)
+        waited = name in self.waits and self.now_s() - self.waits[name] >= self.restart_wait_s
+        return ElectionInput(live, facts, offline, leaving, heard, waited, self.departed)
 
     @property
     def restart_wait_s(self) -> float:
@@ -185,7 +197,11 @@ class Context:
 
     def decide(self, name: TopicPartition) -> Decision | None:
         """What the partition's state must become, by what is known now; None where it is right."""
-        known, state, replicas = self.election_input(name), self.states.get(name), self.replicas(name)
+        state = self.states.get(name)
+        if state is not None and not self.leaving and self._is_served(name, state):
+            self.leaderless.pop(name, None)
+            return None
+        known, replicas = self.election_input(name), self.replicas(name)
         first_epoch = self.first_epochs.get(name.topic, 0)
         found: Decision | NoLeader | None
         if state is None:
@@ -207,6 +223,26 @@ class Context:
             self.leaderless[name] = found.reason
         return found
 
+    def _is_served(self, name: TopicPartition, state: PartitionState) -> bool:
+        """Whether the leader and the whole in-sync set have run since the state was written, and nothing is known
+        against their disks: `election.reconcile` leaves such a partition as it is.
+
+        Nearly all are like that when a broker answers, and again when what was decided is written; to find it out this
+        way takes a fifth of the time.
+        """
+        if state.leader not in state.isr:
+            return False
+        for one, incarnation in zip(state.isr, state.incarnations, strict=True):
+            found = self.registered.get(one)
+            if found is None or found.incarnation != incarnation or self.refused.get(one) == incarnation:
+                return False
+            if one in self.lost and name in self.lost[one]:
+                return False
+            there = self.facts[one].get(name) if one in self.facts else None
+            if there is not None and not there.is_online:
+                return False
+        return True
+
     def _reconcile(
         self,
         state: PartitionState,
@@ -215,7 +251,7 @@ class Context:
         name: TopicPartition,
         first: int,
     ) -> Decision | NoLeader | None:
-        allowed = self.log_config(name.topic).unclean_leader_election
+        allowed = may_be_led_uncleanly(self.overrides.get(name.topic, {}))
         return election.reconcile(state, replicas, known, unclean_allowed=allowed, first_epoch=first)
 
     def _leaving(

@@ -47,7 +47,9 @@ from klog.server.controller.registry_watch import RegistryWatch
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
 from klog.server.controller.topic_restorer import TopicRestorer
+from klog.server.controller.topic_table import TopicTable
 from klog.server.controller.trash_keeper import TrashKeeper
+from klog.server.departed import Departed
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
@@ -60,12 +62,15 @@ AGAIN_S = 0.5
 class Controller:
     """Event loop only; ZooKeeper is called in threads."""
 
-    def __init__(self, runtime: Runtime, image: ClusterImage, authority: Authority, peers: Peers) -> None:
+    def __init__(
+        self, runtime: Runtime, image: ClusterImage, authority: Authority, peers: Peers, departed: Departed
+    ) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
         self._authority = authority
         self._peers = peers
         self._image = image
+        self._left = departed
         state = self._state = ControllerState(runtime, self.deposed)
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
@@ -80,6 +85,9 @@ class Controller:
         self.restorer = TopicRestorer(runtime, state, channels, peers)
         self.trash = TrashKeeper(runtime, state, self.topics.resume_deletions, self.restorer.resume)
         self._reconciling: asyncio.Task[None] | None = None
+        self._has_lost_broker = False
+        """A broker refuses connections, and the others have yet to be sent that: after the elections, which it causes.
+        A thousand brokers that are sent it before would hold them up."""
 
     # --- the term ---------------------------------------------------------------------------------------------------
 
@@ -129,6 +137,8 @@ class Controller:
             self._reconciling = self._runtime.spawn(self._keep_reconciling(term))
             self._balance.start()
             self.reassigner.start()
+            if broker_id in context.facts:
+                self.reassigner.find_stray_logs(broker_id)  # the channel to have them deleted over is there now
             self._transfer.start()
             self._registry_watch.start()
             self._act_publisher.start()
@@ -147,7 +157,7 @@ class Controller:
         there = [one for one in topics.read_all(self._zookeeper, damage) if one.name not in context.restoring]
         found = [topics.give_id(self._zookeeper, topic, fence) for topic in there]
         topics.remember_ids(self._zookeeper, found, fence)
-        context.topics = {topic.name: topic for topic in found}
+        context.topics = TopicTable({topic.name: topic for topic in found})
         unreadable: dict[TopicPartition, str] = {}
         states = partition_states.read_many(self._zookeeper, list(context.partitions()), unreadable)
         for partition, what in unreadable.items():
@@ -168,6 +178,7 @@ class Controller:
         for what in damage.values():
             log.error("ignored: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)
+        context.ever_registered = brokers.ever_registered(self._zookeeper)
         return brokers.live(self._zookeeper, self._watch_registry)
 
     def end(self) -> None:
@@ -222,8 +233,15 @@ class Controller:
                     state.mark_dirty(names)
                 else:
                     continue
+                finally:
+                    self._tell_of_lost_brokers()
             # Not under the lock: a client that asks for something meanwhile gets its own error.
             await self._runtime.pause(AGAIN_S)
+
+    def _tell_of_lost_brokers(self) -> None:
+        if self._has_lost_broker:
+            self._has_lost_broker = False
+            self._channels.send_metadata()
 
     # --- which brokers live -----------------------------------------------------------------------------------------
 
@@ -246,6 +264,7 @@ class Controller:
         context = state.context
         now = {one.broker.broker_id: one for one in found}
         before, context.registered = context.registered, now
+        context.ever_registered |= now.keys()
         for broker_id in before.keys() | now.keys():
             was, new = before.get(broker_id), now.get(broker_id)
             if was is not None and new is not None and was.incarnation == new.incarnation:
@@ -268,7 +287,11 @@ class Controller:
 
     def _report_departed(self, context: Context) -> None:
         """Tell of brokers that this one knew from the last controller, and whose registrations have ended before this
-        term. Often it is that controller: one that hangs is replaced only when its session ends."""
+        term. Often it is that controller: one that hangs is replaced only when its session ends. Of those that were
+        lost earlier, the last controller has told; the time is what this broker knows by its updates."""
+        for broker_id, left_ms in self._left.left_ms.items():
+            if broker_id not in context.registered:
+                context.departed[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
         gone = [one for broker_id, one in sorted(self._image.brokers.items()) if broker_id not in context.registered]
         for broker_id, host, port in ((one.broker_id, one.host, one.port) for one in gone):
             how = context.departed[broker_id] = f"stopped answering: its ZooKeeper session ended by {_clock_time()}"
@@ -283,9 +306,17 @@ class Controller:
         elif context.refused.get(broker_id) == was.incarnation and broker_id in context.departed:
             how = context.departed[broker_id]
         else:
-            how = f"stopped answering: its ZooKeeper session ended at {_clock_time()}"
+            how = f"stopped answering: its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
         context.departed[broker_id] = how
         return how
+
+    def _silence(self, broker_id: int) -> str:
+        """How long the controller has not heard of a broker; empty where it has not heard of this incarnation."""
+        answered_ms = self._channels.answered_ms(broker_id)
+        if answered_ms is None:
+            return ""
+        silent_s = max(0, self._zookeeper.clock.now_ms() - answered_ms) / 1000
+        return f"; it last answered the controller at {_clock_time(answered_ms)}, {silent_s:.1f} s before"
 
     def refused(self, registration: Registration) -> None:
         """Connections are refused where this broker listened: it counts as dead, unless that was wrong once before."""
@@ -306,8 +337,8 @@ class Controller:
         context.departed[broker_id] = how
         where = {"host": registration.broker.host, "port": registration.broker.port}
         self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
+        self._has_lost_broker = True
         self._state.mark_dirty(context.hosted(broker_id))
-        self._channels.send_metadata()
 
     def answered(self, registration: Registration) -> None:
         """This incarnation answers: it lives, and a refusal before was wrong."""
@@ -352,6 +383,25 @@ class Controller:
             self.context.lost[broker_id] -= there
             self._state.mark_dirty(there)
             self._channels.send_metadata(there)
+
+    def replicas_begun(self, names: set[TopicPartition]) -> None:
+        """Leaders have cleared the marks of these new partitions (rule R1): read the states.
+
+        Else the next change names an old version: when a leader dies, a thousand elections would be refused together,
+        read and decided again.
+        """
+        self._runtime.spawn(self._read_states(names))
+
+    async def _read_states(self, names: set[TopicPartition]) -> None:
+        context = self.context
+        there = [name for name in names if context.knows(name)]
+        try:
+            found = await self._state.run(partition_states.read_many, self._zookeeper, there, {})
+        except KlogError as error:  # the next change of each reads it
+            log.debug("the states of %d new partitions were not read: %s", len(there), error.message)
+            return
+        if self._state.term is not None and self.context is context:
+            context.take_states({name: state for name, state in found.items() if context.knows(name)})
 
     def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas are stopped."""
@@ -408,6 +458,7 @@ class Controller:
         return sum(states[name].leader == broker_id for name in hosted if name in states)
 
 
-def _clock_time() -> str:
-    """Events have the date."""
-    return f"{datetime.now(UTC):%H:%M:%S}"
+def _clock_time(at_ms: int | None = None) -> str:
+    """Now unless given. Events have the date."""
+    at = datetime.now(UTC) if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+    return f"{at:%H:%M:%S}"

@@ -20,7 +20,6 @@ from klog.net.channel import Channel
 from klog.server.authority import Authority
 from klog.server.controller.peers import Peers
 from klog.server.executors import Purpose
-from klog.server.peer_probe import knock, probe
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -194,8 +193,9 @@ class ControllerElection:
                 self._reachable.clear()
             await channel.close()
         # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
-        await knock(*found.broker.probe_address)
-        await probe(found.broker, timeout_s=ASK_WITHIN_S, client_id=self._runtime.identity.client_id)
+        identity, there = self._runtime.identity, found.broker
+        await self._peers.knock(*there.probe_address, identity.ways.to_socket(there), name=there.inter_address[0])
+        await self._peers.probe(found.broker, identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
         """Take the place of that incarnation. After a failure the next refusal tries again."""

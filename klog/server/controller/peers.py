@@ -8,7 +8,10 @@ from typing import Any, Protocol
 
 from klog.coordination.brokers import Broker
 from klog.net.channel import Channel
+from klog.security.client_security import ClientSecurity
+from klog.server import peer_probe
 from klog.server.knocks import Knocks
+from klog.server.runtime import Identity
 
 
 class Reach(Protocol):
@@ -20,6 +23,20 @@ class Reach(Protocol):
     def __call__(self, there: Broker, /, *, timeout_s: float) -> Awaitable[Channel]: ...
 
 
+class Knock(Protocol):
+    """Whether a process answers at that address; None where that is unknown (`peer_probe.knock`)."""
+
+    def __call__(
+        self, host: str, port: int, security: ClientSecurity, /, *, name: str | None
+    ) -> Awaitable[bool | None]: ...
+
+
+class Probe(Protocol):
+    """Return when a process answers where the broker listens (`peer_probe.probe`). CannotConnect."""
+
+    def __call__(self, there: Broker, identity: Identity, /, *, timeout_s: float) -> Awaitable[None]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Peers:
     """``answer_locally``: this broker's answer to a request of its own."""
@@ -27,3 +44,5 @@ class Peers:
     reach: Reach
     knocks: Knocks
     answer_locally: Callable[[Any], Awaitable[Any]]
+    knock: Knock = peer_probe.knock
+    probe: Probe = peer_probe.probe

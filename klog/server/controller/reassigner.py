@@ -1,6 +1,6 @@
 """Carries out reassignments: begins them, by Kafka's requests or 0.8's queue, and takes each step when it is due.
 
-`klog.server.controller.reassignment` decides the steps; this module writes and sends them. `advance` is called with all
+`klog.replication.reassignment_steps` decides the steps; this module writes and sends them. `advance` is called with all
 partitions that were reconciled, so each report of an in-sync set, each broker that comes or goes and each new
 controller leads to the next step of the partitions that it concerns.
 
@@ -31,14 +31,14 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
+from klog.replication import reassignment_steps
 from klog.replication.election import Decision
 from klog.replication.isr import check_flush_rule
-from klog.server.controller import reassignment
+from klog.replication.reassignment_steps import Entry, Removal, Stalled
 from klog.server.controller.broker_channel import Stop
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
-from klog.server.controller.reassignment import Entry, Removal, Stalled
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.runtime import Runtime
 
@@ -106,7 +106,7 @@ class Reassigner:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def alter(
-        self, wanted: Mapping[TopicPartition, Target], throttle: int = reassignment.NO_THROTTLE, *, actor: Actor
+        self, wanted: Mapping[TopicPartition, Target], throttle: int = reassignment_steps.NO_THROTTLE, *, actor: Actor
     ) -> dict[TopicPartition, KlogError | None]:
         """Begin, replace and cancel reassignments; partition -> error.
 
@@ -146,7 +146,7 @@ class Reassigner:
                 outcome |= {TopicPartition(topic, number): error.bare() for number in changed}
                 continue
             for number, entry in changed.items():
-                self._begun(TopicPartition(topic, number), reassignment.entry_of(before, number), entry)
+                self._begun(TopicPartition(topic, number), reassignment_steps.entry_of(before, number), entry)
         # A later request overrides an entry in 0.8's queue.
         await self._unqueue([name for name, error in outcome.items() if error is None], wanted)
         return outcome
@@ -157,11 +157,11 @@ class Reassigner:
             raise UnknownTopicOrPartition(f"partition {name} does not exist")
         entry = self._entry(name)
         if target is None:
-            return reassignment.cancel(entry)
-        reassignment.check_target(entry, target, context.live)
+            return reassignment_steps.cancel(entry)
+        reassignment_steps.check_target(entry, target, context.live)
         if len(target) > 1:
             check_flush_rule(context.log_config(name.topic), context.config.integer("replica.lag.time.max.ms"))
-        return reassignment.begin(entry, target, throttle)
+        return reassignment_steps.begin(entry, target, throttle)
 
     def _begun(self, name: TopicPartition, before: Entry, entry: Entry) -> None:
         """It is written: send it to the brokers concerned."""
@@ -190,7 +190,7 @@ class Reassigner:
         found = []
         for name in self.all_in_progress():
             entry, state = self._entry(name), context.states.get(name)
-            step = reassignment.next_step(entry, state, context.election_input(name))
+            step = reassignment_steps.next_step(entry, state, context.election_input(name))
             isr = () if state is None else state.isr
             missing = tuple(one for one in entry.target if one not in isr)
             leader = NO_LEADER if state is None else state.leader
@@ -204,7 +204,7 @@ class Reassigner:
             TopicPartition(topic.name, number)
             for topic in context.topics.values()
             if topic.name not in context.deleting
-            for number in reassignment.in_progress(topic)
+            for number in reassignment_steps.in_progress(topic)
         ]
 
     def _in_progress(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -221,7 +221,7 @@ class Reassigner:
         ]
 
     def _entry(self, name: TopicPartition) -> Entry:
-        return reassignment.entry_of(self._state.context.topics[name.topic], name.partition)
+        return reassignment_steps.entry_of(self._state.context.topics[name.topic], name.partition)
 
     async def advance(self, names: Iterable[TopicPartition]) -> None:
         """Take the steps that are due for those of these partitions that are being reassigned; under the lock.
@@ -239,11 +239,11 @@ class Reassigner:
                 return
             todo = await self._remove(removals)
 
-    def _next_step(self, name: TopicPartition) -> reassignment.Step | None:
+    def _next_step(self, name: TopicPartition) -> reassignment_steps.Step | None:
         context = self._state.context
-        return reassignment.next_step(self._entry(name), context.states.get(name), context.election_input(name))
+        return reassignment_steps.next_step(self._entry(name), context.states.get(name), context.election_input(name))
 
-    def _log_stalled(self, steps: Mapping[TopicPartition, reassignment.Step | None]) -> None:
+    def _log_stalled(self, steps: Mapping[TopicPartition, reassignment_steps.Step | None]) -> None:
         """Once for each reason."""
         for name, step in steps.items():
             reason = step.reason if isinstance(step, Stalled) else ""
@@ -269,7 +269,7 @@ class Reassigner:
                 return None
             if (state.leader_epoch, state.isr) == (decision.leader_epoch, decision.isr):
                 return None
-            step = reassignment.next_step(before[name], state, context.election_input(name))
+            step = reassignment_steps.next_step(before[name], state, context.election_input(name))
             if not isinstance(step, Removal):
                 del planned[name]
                 return None
@@ -335,7 +335,7 @@ class Reassigner:
         known = self._state.context.topics
         for name, entry in entries.items():
             if name.topic in known:
-                known[name.topic] = reassignment.with_entry(known[name.topic], name.partition, entry)
+                known[name.topic] = reassignment_steps.with_entry(known[name.topic], name.partition, entry)
 
     async def _write(self, topic: str, entries: Mapping[int, Entry], actor: Actor | None = None) -> None:
         """With an actor it is an act; without, a step of a reassignment."""
@@ -350,7 +350,7 @@ class Reassigner:
                 raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
             changed = there
             for number, entry in entries.items():
-                changed = reassignment.with_entry(changed, number, entry)
+                changed = reassignment_steps.with_entry(changed, number, entry)
             if changed == there:
                 return there
             act = None if actor is None else _act(there, changed, entries, actor)
@@ -434,7 +434,7 @@ class Reassigner:
             for name, target in queue.wanted.items()
             if not context.knows(name) or self._entry(name).target != target
         }
-        outcome = await self._alter(begun, reassignment.NO_THROTTLE, QUEUE) if begun else {}
+        outcome = await self._alter(begun, reassignment_steps.NO_THROTTLE, QUEUE) if begun else {}
         for name, error in outcome.items():
             if error is not None:
                 log.error("cannot reassign %s as 0.8's queue in ZooKeeper asks: %s", name, error.message)
@@ -474,8 +474,8 @@ class Reassigner:
 
 def _act(there: topics.Topic, changed: topics.Topic, numbers: Iterable[int], actor: Actor) -> Act | None:
     """The act of a topic: partition -> its replicas when the reassignment is over. None where only throttles change."""
-    before = {str(number): list(reassignment.entry_of(there, number).target) for number in numbers}
-    after = {str(number): list(reassignment.entry_of(changed, number).target) for number in numbers}
+    before = {str(number): list(reassignment_steps.entry_of(there, number).target) for number in numbers}
+    after = {str(number): list(reassignment_steps.entry_of(changed, number).target) for number in numbers}
     if before == after:
         return None
     return new_act("reassignment", actor, topic=there.name, before=before, after=after)

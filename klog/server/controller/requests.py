@@ -14,7 +14,12 @@ from typing import Any
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.protocol.interbroker import LeaderAndIsrPartition, MetadataPartition, MetadataTopic
 from klog.server.controller.context import Context
+
+_LED: Any = LeaderAndIsrPartition
+_DESCRIBED: Any = MetadataPartition
+"""Called as they are, with integers as they come: `codec.build` takes as long again, and there are thousands."""
 
 DELETED_TOPIC_EPOCH = -2
 """KIP-570: a replica of a topic that is being deleted goes, whatever its epoch."""
@@ -24,7 +29,7 @@ def leader_and_isr(
     context: Context, head: Mapping[str, Any], broker_id: int, names: Iterable[TopicPartition], *, is_full: bool
 ) -> Any | None:
     """For the broker's replicas among ``names``; None when there is nothing to say."""
-    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    topics: dict[str, list[Any]] = defaultdict(list)
     for name in names:
         state = context.states.get(name)
         if state is None or name.topic in context.deleting or not context.knows(name):
@@ -36,18 +41,18 @@ def leader_and_isr(
         if broker_id in context.leaving and state.leader != broker_id:
             continue  # it gets StopReplica instead
         topics[name.topic].append(
-            {
-                "partition_index": name.partition,
-                "controller_epoch": state.controller_epoch,
-                "leader": state.leader,
-                "leader_epoch": state.leader_epoch,
-                "isr": state.isr,
-                "incarnations": state.incarnations,
-                "state_version": state.version,
-                "replicas": context.replicas(name),
-                "is_new": state.new,
-                "unclean_epoch": state.unclean_epoch,
-            }
+            _LED(
+                partition_index=name.partition,
+                controller_epoch=state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=state.isr,
+                incarnations=state.incarnations,
+                state_version=state.version,
+                replicas=context.replicas(name),
+                is_new=state.new,
+                unclean_epoch=state.unclean_epoch,
+            )
         )
     if not topics and not is_full:
         return None
@@ -94,15 +99,15 @@ def update_metadata(
     *,
     is_full: bool,
     with_slots: bool = False,
+    only: str = "",
 ) -> Any:
     """``changed``: topic -> its partitions to tell of, None for all. ``gone``: deleted topics with their ids.
 
-    ``with_slots``: who coordinates which groups has changed.
+    ``is_full``: the topics are all there is. ``with_slots``: who coordinates which groups has changed. ``only``:
+    "brokers" or "slots", and nothing else.
     """
-    if is_full:
-        changed = dict.fromkeys(context.topics)
-    topics = [
-        _topic(context, topic, numbers)
+    topics: list[Any] = [
+        metadata_topic(context, topic, numbers)
         for topic, numbers in changed.items()
         if topic in context.topics and topic not in context.deleting
     ]
@@ -111,7 +116,7 @@ def update_metadata(
         for topic, topic_id in gone.items()
     ]
     brokers = []
-    for broker_id, found in sorted(context.live.items()):
+    for broker_id, found in sorted(context.live.items()) if only != "slots" else ():
         host, port = found.broker.inter_address
         brokers.append(
             {
@@ -122,15 +127,19 @@ def update_metadata(
                 "incarnation": found.incarnation,
                 "inter_host": host,
                 "inter_port": port,
+                "endpoints": [
+                    {"listener": one.listener, "host": one.host, "port": one.port} for one in found.broker.endpoints
+                ],
             }
         )
-    slots = [asdict(holder) for holder in context.group_slots.values()] if is_full or with_slots else []
+    slots = [asdict(holder) for holder in context.group_slots.values()] if with_slots else []
     return codec.request(
         ApiKey.UPDATE_METADATA, 0, **head, is_full=is_full, brokers=brokers, topics=topics, slots=slots
     )
 
 
-def _topic(context: Context, topic: str, numbers: Collection[int] | None) -> dict[str, Any]:
+def metadata_topic(context: Context, topic: str, numbers: Collection[int] | None) -> Any:
+    """The metadata of a topic: of these of its partitions, None for all."""
     known = context.topics[topic]
     partitions = []
     for number in known.partitions if numbers is None else numbers:
@@ -139,22 +148,23 @@ def _topic(context: Context, topic: str, numbers: Collection[int] | None) -> dic
             continue
         state = context.states.get(name)
         partitions.append(
-            {
-                "partition_index": number,
-                "leader": -1 if state is None else state.leader,
-                "leader_epoch": -1 if state is None else state.leader_epoch,
-                "isr": () if state is None else state.isr,
-                "replicas": known.partitions[number],
-                "offline": context.offline_replicas(name),
-                "adding": known.adding.get(number, ()),
-                "removing": known.removing.get(number, ()),
-                "throttle": known.throttles.get(number, 0),
-            }
+            _DESCRIBED(
+                partition_index=number,
+                leader=-1 if state is None else state.leader,
+                leader_epoch=-1 if state is None else state.leader_epoch,
+                isr=() if state is None else state.isr,
+                replicas=known.partitions[number],
+                offline=context.offline_replicas(name),
+                adding=known.adding.get(number, ()),
+                removing=known.removing.get(number, ()),
+                throttle=known.throttles.get(number, 0),
+            )
         )
-    return {
+    values = {
         "name": topic,
         "topic_id": known.topic_id,
         "is_deleted": False,
         "settings": [{"name": key, "value": value} for key, value in context.overrides.get(topic, {}).items()],
         "partitions": partitions,
     }
+    return codec.build(MetadataTopic, values)

@@ -4,8 +4,8 @@ create   writes the topic node, then the states, marked new. The leaders create 
          partition without a state has never had a leader.
 delete   writes the mark, after which the topic has no leaders. Every replica removes its log and reports that. Then
          the committed offsets go, then the nodes, the mark last. Until then the name is taken. Replicas of brokers
-         that are away are removed when they are back. With ``klog.trash.retention.ms`` the logs, the states and the
-         offsets go to the trash.
+         that are away are removed when they are back; a broker that has never been registered has none. With
+         ``klog.trash.retention.ms`` the logs, the states and the offsets go to the trash.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import logging
 import random
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from klog.config import LogConfig
-from klog.coordination import topic_deletion, topics
+from klog.coordination import config_notices, topic_deletion, topics
 from klog.coordination.acts import Act, Actor, new_act
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.trash import Entry
@@ -53,6 +53,14 @@ LED_WITHIN_S = 10.0
 """How long a request that creates partitions waits for their leaders; one that hangs has lost its session by then."""
 DELETED_WITHIN_S = 5.0
 """How long a request waits for a deletion; it goes on after that."""
+
+
+Admit = Callable[[int], None]
+"""Called before so many partitions are created or deleted; what it raises is the request's error."""
+
+
+def admit_all(_: int) -> None:
+    """For the broker's own requests."""
 
 
 class TopicManager:
@@ -89,6 +97,7 @@ class TopicManager:
         overrides: Mapping[str, str],
         actor: Actor,
         validate_only: bool = False,
+        admit: Admit = admit_all,
     ) -> TopicImage:
         """Create a topic and wait for its leaders; None means the broker's default.
 
@@ -128,6 +137,7 @@ class TopicManager:
             shown = {number: PartitionImage(NO_LEADER, -1, tuple(ids), ()) for number, ids in assignment.items()}
             if validate_only:
                 return TopicImage(name, uuid.UUID(int=0), shown, dict(overrides))
+            admit(len(assignment))
             act = new_act(
                 "topic-create",
                 actor,
@@ -171,6 +181,7 @@ class TopicManager:
         *,
         actor: Actor,
         validate_only: bool = False,
+        admit: Admit = admit_all,
     ) -> None:
         """Add partitions to a topic, up to ``total``; ``assignment`` is that of the new ones.
 
@@ -205,6 +216,7 @@ class TopicManager:
             self._check_assignment(there, added)
             if validate_only:
                 return
+            admit(len(added))
             act = new_act(
                 "partitions-add", actor, topic=name, before={"partitions": there}, after={"partitions": total}
             )
@@ -279,22 +291,25 @@ class TopicManager:
         fence: list[Operation] = [*self._state.fence, act.write]
         topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), fence)
         try:
-            topics.forget_config_changes(self._zookeeper)
+            config_notices.forget(self._zookeeper)
         except KlogError as error:  # the change is made; the next one deletes the old notices
             log.warning("old notices of changed settings are not deleted yet: %s", error.message)
         return True
 
     # --- delete -----------------------------------------------------------------------------------------------------
 
-    async def delete(self, name: str, *, actor: Actor) -> None:
+    async def delete(self, name: str, *, actor: Actor, admit: Admit = admit_all) -> Callable[[], Awaitable[bool]]:
         """Delete a topic, its messages and the offsets that groups have committed in it (rule L10): to the trash.
 
-        Done when it returns, unless a broker with a replica is away: then the topic is deleted when that is back.
+        The topic is marked when this returns, and will be deleted whatever happens. What it returns waits until that is
+        done: False where it takes longer than DELETED_WITHIN_S. Where a broker with a replica is away, there is nothing
+        to wait for: the topic is deleted when that is back.
         """
         state = self._state
         async with state.lock:
             state.require()
             topic = self._topic(name)
+            admit(len(topic.partitions))
             act = new_act(
                 "topic-delete",
                 actor,
@@ -314,7 +329,7 @@ class TopicManager:
             done = self._begin_deletion(name)
             away = {
                 broker_id
-                for (_, broker_id), stage in self._deleting[name].items()
+                for (_, broker_id), stage in self._deleting.get(name, {}).items()  # none where no broker has any of it
                 if stage is ReplicaStage.DELETION_INELIGIBLE
             }
         if away:
@@ -323,12 +338,19 @@ class TopicManager:
                 name,
                 ", ".join(map(str, sorted(away))),
             )
-            return
-        try:
-            async with asyncio.timeout(DELETED_WITHIN_S):
-                await done.wait()
-        except TimeoutError:
-            log.warning("topic %s is not deleted yet; the deletion continues", name)
+
+        async def deleted() -> bool:
+            if away:
+                return True
+            try:
+                async with asyncio.timeout(DELETED_WITHIN_S):
+                    await done.wait()
+            except TimeoutError:
+                log.warning("topic %s is not deleted yet; the deletion continues", name)
+                return False
+            return True
+
+        return deleted
 
     async def begin_marked(self, name: str) -> None:
         """Under the controller's lock: begin the deletion of a topic that another program has marked in ZooKeeper."""
@@ -348,15 +370,22 @@ class TopicManager:
         return Entry(topic.topic_id, topic.name, self._zookeeper.clock.now_ms(), None if act is None else act.act_id)
 
     def _begin_deletion(self, name: str) -> asyncio.Event:
-        """Stop and delete every replica; those of brokers that are away wait."""
-        topic = self._state.context.topics[name]
+        """Stop and delete every replica; those of brokers that are away wait.
+
+        A topic that was written into ZooKeeper may name brokers that have never been there: they have nothing of it.
+        """
+        context = self._state.context
+        topic = context.topics[name]
         self._deleting[name] = {
             (partition, broker_id): ReplicaStage.OFFLINE
             for partition in topic.topic_partitions
             for broker_id in topic.partitions[partition.partition]
+            if broker_id in context.ever_registered
         }
         self._send_deletions(name)
-        return self._deleted.setdefault(name, asyncio.Event())
+        done = self._deleted.setdefault(name, asyncio.Event())
+        self._finish_deleted({name})
+        return done
 
     def _send_deletions(self, name: str) -> None:
         """To every live broker with a replica that is not deleted yet."""
@@ -401,7 +430,11 @@ class TopicManager:
             stages = self._deleting.get(name.topic, {})
             if stages.get((name, broker_id)) is ReplicaStage.DELETION_STARTED:
                 self._step(name.topic, name, broker_id, ReplicaStage.DELETION_SUCCESSFUL)
-        for topic in {name.topic for name in names} & self._deleting.keys():
+        self._finish_deleted({name.topic for name in names})
+
+    def _finish_deleted(self, names: Iterable[str]) -> None:
+        """Those of these topics whose replicas are all deleted."""
+        for topic in self._deleting.keys() & set(names):
             if all(stage is ReplicaStage.DELETION_SUCCESSFUL for stage in self._deleting[topic].values()):
                 del self._deleting[topic]
                 self._runtime.spawn(self._finish_deletion(topic))

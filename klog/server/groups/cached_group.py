@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 
 from klog.coordination.group_slots import SlotHolder
+from klog.groups.group import Group
+from klog.groups.members import NEVER_S
 from klog.server.groups.changes import MemberChanges
 from klog.server.groups.delayed_heartbeats import DelayedHeartbeats
-from klog.server.groups.group import Group
-from klog.server.groups.members import NEVER_S
 from klog.server.seldom import Seldom
 
 

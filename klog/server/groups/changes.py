@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from klog.coordination.group_states import MemberState
+from klog.groups.members import Member
 from klog.render.counts import counted
-from klog.server.groups.members import Member
 
 LISTED_MAX: Final = 10
 """Members that joined, or left, in one event."""

@@ -15,6 +15,7 @@ from klog.coordination import committed, offset_acts, paths
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR
+from klog.coordination.group_writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Operation, batches, size_bytes
 from klog.errors import (
     CoordinatorNotAvailable,
@@ -26,13 +27,13 @@ from klog.errors import (
     SessionLost,
     UnknownMemberId,
 )
+from klog.groups import bounds
 from klog.names import TopicPartition, is_topic_name
-from klog.server.groups import bounds
 from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.changes import REFUSALS_MAX
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.writer import TOGETHER_BYTES_MAX, GroupChanged, GroupWrite, GroupWriter
 from klog.server.groups.zk_calls import ZkCalls
+from klog.server.levels import Levels
 from klog.server.runtime import Runtime
 from klog.server.seldom import Seldom
 
@@ -60,6 +61,12 @@ class InvalidCommitOffsetSize(RequestError):
     code = "INVALID_COMMIT_OFFSET_SIZE"
 
 
+class GroupPartition(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
 class Committer(NamedTuple):
     """The member that commits. Generation -1 without an id: a consumer outside any group protocol."""
 
@@ -72,7 +79,13 @@ class Commits:
     """Event loop only."""
 
     def __init__(
-        self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter, offsets: OffsetWriter
+        self,
+        runtime: Runtime,
+        cache: GroupCache,
+        calls: ZkCalls,
+        writer: GroupWriter,
+        offsets: OffsetWriter,
+        levels: Levels[GroupPartition],
     ) -> None:
         self._zookeeper = runtime.zookeeper
         self._measures = runtime.measures
@@ -80,6 +93,7 @@ class Commits:
         self._calls = calls
         self._writer = writer
         self._offsets = offsets
+        self._levels = levels
         self._runtime = runtime
         self._refusals = Seldom(REFUSALS_MAX)
 
@@ -105,6 +119,8 @@ class Commits:
             measures = self._measures
             measures.group_commits.took((self._cache.now_s - began_s) * 1000)
             measures.offsets_committed += len(offsets)
+            for partition, one in offsets.items():
+                self._levels.note(GroupPartition(name, *partition), one.offset)
         return error
 
     async def fetch(

@@ -15,22 +15,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from klog.coordination.committed import OffsetWriter
+from klog.coordination.group_slots import slot_of
+from klog.coordination.group_writer import GroupWriter
 from klog.coordination.session import SessionState
 from klog.errors import CoordinatorNotAvailable, KlogError
+from klog.groups import bounds
+from klog.groups.acts import Joined, Left, Limits, Refused, Synced
+from klog.groups.group import Group
+from klog.groups.members import Join
+from klog.groups.phases import Phase
 from klog.net.connection import Connection
-from klog.server.groups import bounds
-from klog.server.groups.acts import Joined, Left, Limits, Refused, Synced
-from klog.server.groups.commits import Commits
+from klog.server.groups.commits import Commits, GroupPartition
 from klog.server.groups.delayed_heartbeats import DelayedHeartbeat, may_be_delayed
 from klog.server.groups.expiry import Expiry
-from klog.server.groups.group import Group
 from klog.server.groups.group_admin import GroupAdmin
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.members import Join
-from klog.server.groups.phases import Phase
-from klog.server.groups.writer import GroupWriter
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
+from klog.server.levels import UNKNOWN, Levels
 from klog.server.runtime import Runtime
 
 
@@ -51,7 +53,8 @@ class Coordinator:
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets)
         self._cache = GroupCache(runtime, image, limits, self._calls, self._writer)
         self._joining_bytes = 0
-        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets)
+        self._committed = Levels[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
+        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed)
         self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
         self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
 
@@ -81,6 +84,17 @@ class Coordinator:
     def cached_groups(self) -> list[Group]:
         """The groups in memory. Any thread."""
         return self._cache.groups
+
+    @property
+    def committed(self) -> Levels[GroupPartition]:
+        """What groups of this broker's slots have committed lately."""
+        return self._committed
+
+    def note_lost_slots(self) -> None:
+        """What groups commit whose slots have gone is not known here."""
+        slots = self.slots
+        for name in [one for one in self._committed.known if slot_of(one.group) not in slots]:
+            self._committed.note(name, UNKNOWN)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from klog.errors import KlogError
 
 if TYPE_CHECKING:
+    from klog.groups.group import Group
     from klog.net.connection import Connection
-    from klog.server.groups.group import Group
 
 DELAY_S = 2.8
 """A little less than the usual interval: when an answer arrives after the next heartbeat is due, some clients skip that

@@ -16,12 +16,12 @@ from klog.coordination import groups as registry
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.expired_offsets import Expired
 from klog.coordination.group_slots import slot_of
+from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import Operation, ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.render.counts import counted
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.runtime import Runtime
 from klog.storage.retention import RetentionClock

@@ -23,13 +23,13 @@ from klog.errors import (
     PeerError,
     UnknownTopicOrPartition,
 )
+from klog.groups.group import Group
+from klog.groups.phases import Phase
 from klog.names import TopicPartition
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from klog.render.counts import counted
 from klog.server.groups.commits import Commits
-from klog.server.groups.group import Group
 from klog.server.groups.group_cache import GroupCache
-from klog.server.groups.phases import Phase
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime

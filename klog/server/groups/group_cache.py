@@ -3,7 +3,7 @@
 A group is cached while this incarnation of the broker holds its slot (rule G1). It is read from ZooKeeper at the first
 request for it, or when this broker gets the slot of a group with members, who then have one session time-out to send a
 heartbeat. It is dropped with the slot, and all waiting requests are answered NOT_COORDINATOR.
-`klog.server.groups.group` decides what happens in a group; this module makes its writes, gives its answers and keeps
+`klog.groups.group` decides what happens in a group; this module makes its writes, gives its answers and keeps
 its deadlines.
 
 Without ZooKeeper, heartbeats are answered and nothing changes. A request that needs a change waits for one try and is
@@ -20,15 +20,15 @@ from itertools import islice
 from klog.coordination import consumers, group_states, paths
 from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.group_states import COORDINATOR, GroupState
+from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIsHeld, KlogError, NotCoordinator, SessionLost, ZooKeeperError
+from klog.groups import bounds
+from klog.groups.acts import Act, Answer, Limits, Made, Refused, Result
+from klog.groups.group import Group
+from klog.groups.members import NEVER_S
 from klog.render.counts import counted
-from klog.server.groups import bounds
-from klog.server.groups.acts import Act, Answer, Limits, Made, Refused, Result
 from klog.server.groups.cached_group import CachedGroup
-from klog.server.groups.group import Group
-from klog.server.groups.members import NEVER_S
-from klog.server.groups.writer import GroupChanged, GroupWrite, GroupWriter
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection
 from klog.server.image import ClusterImage

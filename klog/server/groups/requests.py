@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from klog.server.groups.bounds import CLIENT_ID_CHARS_MAX
+from klog.groups.bounds import CLIENT_ID_CHARS_MAX
 
 if TYPE_CHECKING:
     from klog.server.dispatch import Request

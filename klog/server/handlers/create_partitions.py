@@ -5,7 +5,8 @@ Behaviour
     means that the new partitions exist and have leaders. A topic that a request names twice is refused, both times.
 
 Version notes
-    v2 is flexible; v3 could answer THROTTLING_QUOTA_EXCEEDED, which klog never does.
+    v2 is flexible. v3 refuses what is beyond the client's quota with THROTTLING_QUOTA_EXCEEDED (KIP-599); before, it is
+    carried out, and the client must wait after it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
+from klog.server.handlers.create_topics import mutations
+from klog.server.quota_keeper import QuotaKeeper
+
+STRICT_FROM = 3
 
 
 @handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
-async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+async def handle(request: Request, *, controller: Controller, quota_keeper: QuotaKeeper) -> dict[str, Any]:
+    quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
     share = request.share()
@@ -38,8 +44,9 @@ async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
                 assignment,
                 actor=request.actor,
                 validate_only=request.entity.validate_only,
+                admit=quota.take,
             )
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}
         answers.append(answer)
-    return {"results": answers}
+    return {"throttle_time": quota.throttle_ms(), "results": answers}

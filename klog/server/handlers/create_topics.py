@@ -7,51 +7,75 @@ Behaviour
 
 Version notes
     v4 allows -1 for the broker's defaults (KIP-464). v5 answers with partitions, replicas and settings (KIP-525) and
-    is flexible. v7 answers with the topic's id.
+    is flexible. v7 answers with the topic's id. From v6 on a topic that is beyond the client's quota is refused with
+    THROTTLING_QUOTA_EXCEEDED (KIP-599); before, it is created, and the client must wait after it.
 
-Not here: request quotas (v6's THROTTLING_QUOTA_EXCEEDED is never answered); policies, which are Java classes.
+Not here: policies, which are Java classes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from klog.config import BrokerConfig
-from klog.coordination.acts import Actor
+from klog.coordination.acts import AUTO_CREATE
 from klog.errors import InvalidReplicaAssignment, InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import given_settings, topic_entries
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
+from klog.server.quota_keeper import QuotaKeeper
+from klog.server.throttling import FREE, Mutations, Throttling
 
 if TYPE_CHECKING:
     from klog.server.image import TopicImage
 
+TOGETHER = 20
+"""Topics of one request that are under way at the same time."""
+STRICT_FROM = 6
 DEFAULT = -1
 """The broker's default number of partitions or replicas, or the number in the assignment."""
 
 
 @handles(ApiKey.CREATE_TOPICS, 2, 7, of_controller=True)
-async def handle(request: Request, *, config: BrokerConfig, controller: Controller) -> dict[str, Any]:
+async def handle(
+    request: Request, *, config: BrokerConfig, controller: Controller, quota_keeper: QuotaKeeper
+) -> dict[str, Any]:
+    quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
-    answers = []
     share = request.share()
-    for topic in request.entity.topics:
+
+    async def answer(topic: Any) -> dict[str, Any]:
         await share.breathe()
         try:
             controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            made = await _create(controller, topic, request.actor, validate_only=request.entity.validate_only)
+            made = await _create(controller, topic, request, quota)
         except KlogError as error:
-            answers.append(_refused(topic.name, error))
-        else:
-            answers.append(_made(config, made, validate_only=request.entity.validate_only))
-    return {"topics": answers}
+            return _refused(topic.name, error)
+        return _made(config, made, validate_only=request.entity.validate_only)
+
+    # Some at a time: while the brokers begin to lead one, the next is written.
+    topics, answers = request.entity.topics, []
+    for at in range(0, len(topics), TOGETHER):
+        answers += await asyncio.gather(*map(answer, topics[at : at + TOGETHER]))
+    return {"throttle_time": quota.throttle_ms(), "topics": answers}
 
 
-async def _create(controller: Controller, asked: Any, actor: Actor, *, validate_only: bool) -> TopicImage:
+def mutations(throttling: Throttling, request: Request, strict_from: int) -> Mutations:
+    """What the request creates and deletes, by the quota of the client that asks; of a broker's own, by none."""
+    actor = request.actor
+    is_strict = request.head.version >= strict_from
+    if not request.is_of_client:
+        return FREE
+    client = actor.client.removeprefix(f"{AUTO_CREATE} for ")
+    return throttling.mutations(actor.principal, client, actor.host, is_strict=is_strict)
+
+
+async def _create(controller: Controller, asked: Any, request: Request, quota: Mutations) -> TopicImage:
     assignment: dict[int, list[int]] | None = None
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
@@ -68,8 +92,9 @@ async def _create(controller: Controller, asked: Any, actor: Actor, *, validate_
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
         assignment=assignment,
         overrides=given_settings((one.name, one.value) for one in asked.configs),
-        actor=actor,
-        validate_only=validate_only,
+        actor=request.actor,
+        validate_only=request.entity.validate_only,
+        admit=quota.take,
     )
 
 

@@ -1,16 +1,18 @@
 """DeleteTopics: v1-6.
 
 Behaviour
-    The controller deletes each topic alone. An answer without error means that the name is free again; brokers remove
-    the files soon after. The request is refused as a whole where ``delete.topic.enable`` is false.
+    The controller marks each topic alone, and then waits for all deletions, which run side by side. An answer without
+    error means that the name is free again, unless a broker with a replica is away or slow; brokers remove the files
+    soon after. The request is refused as a whole where ``delete.topic.enable`` is false.
 
 Version notes
-    v5 has error messages (KIP-599). v6 names topics or their ids (KIP-516), not both.
+    v5 has error messages, and refuses what is beyond the client's quota with THROTTLING_QUOTA_EXCEEDED (KIP-599);
+    before, it is deleted, and the client must wait after it. v6 names topics or their ids (KIP-516), not both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -19,10 +21,15 @@ from klog.errors import InvalidRequest, KlogError, TopicDeletionDisabled, Unknow
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
+from klog.server.handlers.create_topics import mutations
 from klog.server.image import ClusterImage
+from klog.server.quota_keeper import QuotaKeeper
 
 if TYPE_CHECKING:
     from klog.server.image import TopicImage
+
+
+STRICT_FROM = 5
 
 
 class _Asked(NamedTuple):
@@ -32,9 +39,11 @@ class _Asked(NamedTuple):
 
 @handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
 async def handle(
-    request: Request, *, config: BrokerConfig, image: ClusterImage, controller: Controller
+    request: Request, *, config: BrokerConfig, image: ClusterImage, controller: Controller, quota_keeper: QuotaKeeper
 ) -> dict[str, Any]:
+    quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
     answers = []
+    deletions: list[Callable[[], Awaitable[bool]]] = []
     share = request.share()
     by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in image.topics.values()}
     for asked in _asked(request):
@@ -45,7 +54,7 @@ async def handle(
             if not config["delete.topic.enable"]:
                 raise _disabled(request.head.version)
             name = _name(image, asked, by_id)
-            await controller.topics.delete(name, actor=request.actor)
+            deletions.append(await controller.topics.delete(name, actor=request.actor, admit=quota.take))
         except KlogError as error:
             answers.append(
                 {
@@ -57,7 +66,10 @@ async def handle(
             )
         else:
             answers.append({"name": name, "topic_id": asked.topic_id, "error_code": 0, "error_message": None})
-    return {"responses": answers}
+    for deleted in deletions:
+        if not await deleted():
+            break  # what holds one deletion up for so long would hold up the request once for each of the others
+    return {"throttle_time": quota.throttle_ms(), "responses": answers}
 
 
 def _asked(request: Request) -> list[_Asked]:

@@ -2,7 +2,7 @@
 
 Behaviour
     The cluster's id, its controller and its live brokers at the addresses advertised to clients. A request for the
-    permitted operations is answered with all of them: klog has no access lists.
+    permitted operations is answered with all of them; `klog.server.access` puts in what the principal may do.
 
 Version notes
     v1 asks for one sort of servers (KIP-919): klog's brokers are brokers (1); for controllers (2), which only a cluster
@@ -29,6 +29,7 @@ def handle(request: Request, *, image: ClusterImage) -> dict[str, Any]:
     if asked != BROKERS:
         error = MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
         return {**answer, "error_code": error.wire, "error_message": error.message, "controller_id": -1, "brokers": []}
+    listener = "" if request.connection is None else request.connection.listener
     may_do = request.entity.include_cluster_authorized_operations
     return {
         **answer,
@@ -37,7 +38,8 @@ def handle(request: Request, *, image: ClusterImage) -> dict[str, Any]:
         "error_message": None,
         "controller_id": image.controller_id,
         "brokers": [
-            {"broker_id": one.broker_id, "host": one.host, "port": one.port, "rack": one.rack}
+            {"broker_id": one.broker_id, "host": address[0], "port": address[1], "rack": one.rack}
             for _, one in sorted(image.brokers.items())
+            if (address := one.address_of(listener)) is not None
         ],
     }

@@ -5,8 +5,8 @@ Behaviour
     unknown group is ``Dead``, without an error. A group that a request names twice is answered once.
 
 Version notes
-    v3 asks for the permitted operations: all, as klog has no access lists. v4 has static members (KIP-345).
-    v5 is flexible.
+    v3 asks for the permitted operations: all, unless `klog.server.access` says otherwise. v4 has static members
+    (KIP-345). v5 is flexible.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from klog.errors import KlogError
+from klog.groups.phases import Phase
 from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.server import operations
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
 from klog.server.groups.group_admin import Described
-from klog.server.groups.phases import Phase
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)

@@ -1,9 +1,9 @@
-"""DescribeSelf (klog's own, 10004): this broker's identity, start time, clock and ZooKeeper."""
+"""DescribeSelf (klog's own, 10004): this broker's identity, start time, clock, ZooKeeper and listeners."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import klog
 from klog.config import BrokerConfig
@@ -14,6 +14,10 @@ from klog.server.lifecycle import Lifecycle
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.replicas import Replicas
 from klog.server.runtime import Identity
+
+SENDFILE: Final = "sendfile"
+ENCRYPTED: Final = "encrypted"
+"""OpenSSL encrypts what klog has read: Python's ssl does not say whether the kernel would (kernel TLS)."""
 
 
 @handles(ApiKey.DESCRIBE_SELF, 0, 0)
@@ -39,4 +43,22 @@ def handle(
         "version": klog.__version__,
         "leaders": len(partitions),
         "replicas": len(replicas.partitions) + len(replicas.followed),
+        "listeners": _listeners(config, identity),
     }
+
+
+def _listeners(config: BrokerConfig, identity: Identity) -> list[dict[str, Any]]:
+    """Each as clients reach it."""
+    if identity.registration is None:
+        return []
+    encrypted = {one.name for one in config.listeners.all if one.has_tls}
+    return [
+        {
+            "name": one.listener,
+            "protocol": one.protocol,
+            "host": one.host,
+            "port": one.port,
+            "ranges": ENCRYPTED if one.listener in encrypted else SENDFILE,
+        }
+        for one in identity.registration.broker.endpoints
+    ]

@@ -9,6 +9,8 @@ Behaviour
     A thread first reads data that is not in the page cache, so that a cold read does not block the event loop
     (rule L8). A request of very many partitions lets others run in between, and threads decode it and encode its answer
     (rule P1).
+    With quotas an answer has no more than they allow at once, and one that is too much now has no partitions and a
+    throttle time (KIP-219).
     Replica id -2 asks for this broker's own replica, leader or follower, up to the high watermark that it knows;
     without a replica the broker answers REPLICA_NOT_AVAILABLE.
 
@@ -32,12 +34,15 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.led_partition import LedPartition
+from klog.security.permissions import Operation
+from klog.server.access import Access
 from klog.server.dispatch import guarded, handles_frame
 from klog.server.executors import Purpose
 from klog.server.purgatory import DelayedFetch, Purgatory
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.local_replicas import DEBUGGING_REPLICA, LocalReplicas
 from klog.server.runtime import Runtime
+from klog.server.throttling import MeteredReply
 from klog.storage.log import FileRange
 
 log = logging.getLogger(__name__)
@@ -60,7 +65,9 @@ class FetchHandler:
         partitions: LedPartitions,
         local_replicas: LocalReplicas,
         purgatory: Purgatory,
+        access: Access | None,
     ) -> None:
+        self.access = access
         self.bytes_max = config.integer("fetch.max.bytes")
         self.runtime = runtime
         self.partitions = partitions
@@ -108,23 +115,38 @@ class FetchHandler:
         if wait_s <= 0 or read.enough():
             read.answer()
         else:
-            DelayedFetch(self._purgatory, read.watched(), wait_s, read.enough_with, read.answer, read.connection)
+            answer = read.reply.measured(read.answer) if isinstance(read.reply, MeteredReply) else read.answer
+            DelayedFetch(self._purgatory, read.watched(), wait_s, read.enough_with, answer, read.connection)
 
     async def _answer_from_local_replicas(
         self, head: RequestHead, request: FetchRequest, reply: Reply, connection: Connection
     ) -> None:
-        fetched = await self._local_replicas.fetch(request, connection)
+        denied: Fetched = []
+        if self.access is not None:
+            allowed = []
+            for asked in request.partitions:
+                error = self.access.refusal(connection, Operation.READ, asked.topic, ApiKey.FETCH)
+                if error is None:
+                    allowed.append(asked)
+                else:
+                    denied.append(FetchedPartition(asked.topic, asked.partition, error.wire, -1, -1, (), 0))
+            request = request._replace(partitions=allowed)
+        fetched = [*await self._local_replicas.fetch(request, connection), *denied]
         if reply.wanted:
             await self.send_long(head, reply, fetched, connection)
 
     def send(self, head: RequestHead, reply: Reply, fetched: Fetched) -> None:
         """Answer, and count what goes out."""
+        if isinstance(reply, MeteredReply) and reply.refuses(_size_bytes(fetched)):
+            fetched = []
         for one in fetched:
             self._count(one)
         reply.send(*fetch.write_response(head, fetched))
 
     async def send_long(self, head: RequestHead, reply: Reply, fetched: Fetched, connection: Connection) -> None:
         """The same for an answer of any number of partitions."""
+        if isinstance(reply, MeteredReply) and reply.refuses(_size_bytes(fetched)):
+            fetched = []
         share = Share(connection.turns)
         for one in fetched:
             self._count(one)
@@ -161,10 +183,14 @@ class _Read:
         """``is_long``: the partitions are so many that a thread reads them."""
         self.connection = connection
         self.request = request
+        self.reply = reply
         self._handler = handler
         self._head = head
         self._is_long = is_long
-        self._reply = reply
+        self._bytes_max = handler.bytes_max
+        if isinstance(reply, MeteredReply):
+            self._bytes_max = reply.fetch_bytes_max(handler.bytes_max)
+            self.request = request._replace(min_bytes=min(request.min_bytes, self._bytes_max))
         self._watched: dict[LedPartition, AskedPartition] = {}
         """The partitions that may get more data while the request waits."""
         self._there: dict[LedPartition, int] = {}
@@ -176,6 +202,13 @@ class _Read:
     def add(self, asked: AskedPartition) -> None:
         """One of the partitions to read, each once. To be called for all before anything else."""
         partition, error = None, None
+        access = self._handler.access
+        if access is not None:
+            error = access.refusal(self.connection, Operation.READ, asked.topic, ApiKey.FETCH)
+            if error is not None:
+                self._failed = True
+                self._asked.append((asked, None, error))
+                return
         try:
             partition = self._handler.partitions.leader_of(asked.topic, asked.partition)
             partition.check_epoch(asked.leader_epoch)
@@ -188,7 +221,7 @@ class _Read:
     def enough(self) -> bool:
         """Whether the answer need not wait: an error, a closed connection, or min_bytes below the high watermarks."""
         min_bytes = self.request.min_bytes
-        if self._failed or not self._asked or min_bytes <= 0 or not self._reply.wanted:
+        if self._failed or not self._asked or min_bytes <= 0 or not self.reply.wanted:
             return True
         total = 0
         for asked, partition, _ in self._asked:
@@ -215,14 +248,14 @@ class _Read:
     def enough_with(self, partition: LedPartition) -> bool:
         """As `enough`, for a waiting request, after a change in one partition: it does not look at the others, of which
         there may be many."""
-        if partition.resigned or not self._reply.wanted:
+        if partition.resigned or not self.reply.wanted:
             return True
         self._look(partition)
         return self._bytes_there >= self.request.min_bytes
 
     def answer(self) -> None:
         """Read and reply; through a thread where the read may wait for the disk, or takes long."""
-        if not self._reply.wanted:
+        if not self.reply.wanted:
             return
         if self._is_long or not all(
             partition is None or partition.log.reader.is_known(asked.offset) for asked, partition, _ in self._asked
@@ -233,7 +266,7 @@ class _Read:
         if self._cold(fetched):
             self._answer_later(fetched)
         else:
-            self._handler.send(self._head, self._reply, fetched)
+            self._handler.send(self._head, self.reply, fetched)
 
     def _answer_later(self, fetched: Fetched | None) -> None:
         """``fetched``: None where a thread must read the partitions first."""
@@ -259,12 +292,12 @@ class _Read:
         except KlogError as error:
             log.error("reading ahead failed: %s", error.message)
         if self._is_long:
-            await self._handler.send_long(self._head, self._reply, fetched, self.connection)
+            await self._handler.send_long(self._head, self.reply, fetched, self.connection)
         else:
-            self._handler.send(self._head, self._reply, fetched)
+            self._handler.send(self._head, self.reply, fetched)
 
     def _read(self) -> Fetched:
-        left = min(max(self.request.max_bytes, 0), self._handler.bytes_max)
+        left = min(max(self.request.max_bytes, 0), self._bytes_max)
         nothing_yet = True
         fetched: Fetched = []
         for asked, partition, error in self._asked:
@@ -306,6 +339,10 @@ class _Read:
                 )
             )
         return fetched
+
+
+def _size_bytes(fetched: Fetched) -> int:
+    return sum(one.size_bytes for one in fetched)
 
 
 def _bytes_below(partition: LedPartition, asked: AskedPartition) -> int:

@@ -39,10 +39,11 @@ async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, kno
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)
     if kind == GROUP:
+        listener = "" if request.connection is None else request.connection.listener
         found = [
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
-            if one is None
-            else _named(one)
+            if one is None or (address := one.address_of(listener)) is None
+            else _named(one, *address)
             for key, one in zip(keys, await _find(runtime, image, knocks, keys), strict=True)
         ]
     elif kind == TRANSACTION:
@@ -72,8 +73,8 @@ async def _find(
             return found
 
 
-def _named(one: BrokerImage) -> dict[str, Any]:
-    return {"error_code": 0, "error_message": None, "node_id": one.broker_id, "host": one.host, "port": one.port}
+def _named(one: BrokerImage, host: str, port: int) -> dict[str, Any]:
+    return {"error_code": 0, "error_message": None, "node_id": one.broker_id, "host": host, "port": port}
 
 
 def _refused(error: KlogError) -> dict[str, Any]:

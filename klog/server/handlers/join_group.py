@@ -16,11 +16,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from klog.groups.acts import Refused
+from klog.groups.members import Join
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.acts import Refused
 from klog.server.groups.coordinator import Coordinator
-from klog.server.groups.members import Join
 from klog.server.groups.requests import client_id_of, host_of, ms
 
 ASKS_TWICE_FROM = 4

@@ -1,9 +1,10 @@
 """Metadata: v0-9 for all clients, v10-12 for klog's own tools.
 
 Behaviour
-    Brokers at their advertised addresses, the controller, the cluster id (v2), and for each topic its partitions with
-    leader, leader epoch (v7), replicas and in-sync replicas. No topics asked for: all (v0: an empty list; later: null).
-    A topic that a request names twice is answered once, as Kafka does.
+    Brokers at the addresses advertised for the listener by which the request came (a broker without that listener is
+    left out, and leads nothing for its clients), the controller, the cluster id (v2), and for each topic its partitions
+    with leader, leader epoch (v7), replicas and in-sync replicas. No topics asked for: all (v0: an empty list; later:
+    null). A topic that a request names twice is answered once, as Kafka does.
     A missing topic is created if the broker allows it (auto.create.topics.enable), the request allows it (from v4 on)
     and the client is not a consumer: stock consumers say so since v4; before that every client counts as a producer.
     The answer waits a second at most until the topic exists, and is LEADER_NOT_AVAILABLE if that takes longer. A broker
@@ -18,7 +19,9 @@ Behaviour
     says why). An answer about all topics, or none, lists the live brokers.
 
 Version notes
-    v8 asks for the permitted operations: all, as klog has no access lists. From v11 on not for the cluster's.
+    v8 asks for the permitted operations: all, unless `klog.server.access` says otherwise. From v11 on not for the
+    cluster's.
+    v9 says the same in fewer bytes, too few for librdkafka: `codec.PADDED_METADATA`.
     v10 and on carry topic ids. Stock clients would then use ids in Fetch and other requests, which klog does not
     support yet. An export needs the ids to distinguish a topic from a later one of the same name. Asking by id is not
     supported. These versions list no broker that has left: klog's tools learn from them which brokers live.
@@ -29,9 +32,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from klog.config import BrokerConfig
+from klog.coordination.acts import Actor
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, check_topic_name
@@ -56,6 +60,19 @@ LOOK_AGAIN_S = 0.1
 """A broker that refused connections may listen again without an update from the controller."""
 CREATION_PATIENCE_S = 1.0
 """How long an answer waits for a topic that is being created: after LEADER_NOT_AVAILABLE clients wait longer."""
+
+
+class View(NamedTuple):
+    """The client that an answer is for."""
+
+    listener: str
+    """By which the client came: it gets the brokers' addresses of that listener."""
+    lists_departed: bool
+
+
+def _view(request: Request, names: list[str] | None) -> View:
+    lists_departed = bool(names) and request.head.version <= STOCK_MAX
+    return View("" if request.connection is None else request.connection.listener, lists_departed)
 
 
 @handles(ApiKey.METADATA, 0, 12, advertised_max_version=STOCK_MAX)
@@ -97,13 +114,14 @@ class MetadataHandler:
         names = None if is_all else _names(request)
         if names and None in names:
             raise MalformedRequest("Metadata asks for a topic by its id alone, which is not served")
-        lists_departed = bool(names) and request.head.version <= STOCK_MAX
+        view = _view(request, names)
         may_create = getattr(request.entity, "allow_auto_topic_creation", True)
         if names and may_create and self._config["auto.create.topics.enable"]:
-            being_created = [made for name in names if name not in self._image.topics if (made := self._create(name))]
+            missing, actor = [name for name in names if name not in self._image.topics], request.actor
+            being_created = [made for name in missing if (made := self._create(name, actor))]
             if being_created:
-                return self._answer_when_created(names, being_created, lists_departed)
-        return self._answer_with_leaders(names, lists_departed)
+                return self._answer_when_created(names, being_created, view)
+        return self._answer_with_leaders(names, view)
 
     async def _answer_when_known(self, request: Request) -> dict[str, Any]:
         """As `__call__`, once the cluster is known; a topic asked for by name is LEADER_NOT_AVAILABLE until then."""
@@ -111,35 +129,33 @@ class MetadataHandler:
             async with asyncio.timeout(IMAGE_PATIENCE_S):
                 await self._image.known.wait()
         except TimeoutError:
-            return self._answer(_names(request))
+            return self._answer(names := _names(request), view=_view(request, names))
         answer = self._answer_in_time(request)
         return answer if isinstance(answer, dict) else await answer
 
-    def _create(self, name: str) -> asyncio.Task[None] | None:
+    def _create(self, name: str, actor: Actor) -> asyncio.Task[None] | None:
         """Begin to create a topic; None for an invalid name, and while clients ask for too many new topics."""
         try:
-            return self._auto_creation.begin(check_topic_name(name))
+            return self._auto_creation.begin(check_topic_name(name), actor)
         except InvalidTopic:
             return None
 
     async def _answer_when_created(
-        self, names: list[str], being_created: list[asyncio.Task[None]], lists_departed: bool
+        self, names: list[str], being_created: list[asyncio.Task[None]], view: View
     ) -> dict[str, Any]:
         await asyncio.wait(being_created, timeout=CREATION_PATIENCE_S)
-        answer = self._answer_with_leaders(names, lists_departed)
+        answer = self._answer_with_leaders(names, view)
         return answer if isinstance(answer, dict) else await answer
 
-    def _answer_with_leaders(
-        self, names: list[str] | None, lists_departed: bool = False
-    ) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def _answer_with_leaders(self, names: list[str] | None, view: View) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """The answer, once it names no leader that refuses connections; at once where that is known."""
         leaders = self._leaders(names)
         refusing = self._knocks.known(self._image.brokers, leaders)
         if refusing is not None and (not refusing or self.doubts >= DOUBTS_MAX):
-            return self._answer(names, refusing, lists_departed)
-        return self._wait_for_leaders(names, lists_departed)
+            return self._answer(names, refusing, view=view)
+        return self._wait_for_leaders(names, view)
 
-    async def _wait_for_leaders(self, names: list[str] | None, lists_departed: bool) -> dict[str, Any]:
+    async def _wait_for_leaders(self, names: list[str] | None, view: View) -> dict[str, Any]:
         until_s = self._loop.time() + DOUBT_PATIENCE_S
         self.doubts += 1
         try:
@@ -150,7 +166,7 @@ class MetadataHandler:
                 if news.is_set() and now_s < until_s:
                     continue
                 if not refusing or now_s >= until_s or self.doubts > DOUBTS_MAX:
-                    return self._answer(names, refusing, lists_departed)
+                    return self._answer(names, refusing, view=view)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(min(until_s, now_s + LOOK_AGAIN_S)):
                         await news.wait()
@@ -165,20 +181,23 @@ class MetadataHandler:
         leaders.discard(NO_LEADER)
         return leaders
 
-    def _answer(
-        self, names: list[str] | None, refusing: Collection[int] = (), lists_departed: bool = False
-    ) -> dict[str, Any]:
+    def _answer(self, names: list[str] | None, refusing: Collection[int] = (), *, view: View) -> dict[str, Any]:
         """The answer by the controller's last update, without leaders that refuse connections."""
         image = self._image
-        brokers = self._departed.with_departed(image.brokers) if lists_departed else image.brokers
+        brokers = self._departed.with_departed(image.brokers) if view.lists_departed else image.brokers
+        addresses = {broker_id: one.address_of(view.listener) for broker_id, one in brokers.items()}
+        unreachable = {broker_id for broker_id, address in addresses.items() if address is None}
+        if unreachable:
+            refusing = {*refusing, *unreachable}
         if names is None:
             topics = [_topic(topic, refusing) for _, topic in sorted(image.topics.items())]
         else:
             topics = [self._named(name, refusing) for name in names]
         return {
             "brokers": [
-                {"node_id": one.broker_id, "host": one.host, "port": one.port, "rack": one.rack}
-                for _, one in sorted(brokers.items())
+                {"node_id": broker_id, "host": address[0], "port": address[1], "rack": brokers[broker_id].rack}
+                for broker_id, address in sorted(addresses.items())
+                if address is not None
             ],
             "cluster_id": image.cluster_id,
             "controller_id": image.controller_id,

@@ -3,14 +3,16 @@
 Behaviour
     For an epoch: the largest epoch at or below it that the log has, and the end offset of that epoch. For the current
     epoch: the end. For an epoch before the first one known: the asked epoch with the log's start, never an undefined
-    answer, which would make clients reset (rule R8). For an epoch above the current one: UNKNOWN_LEADER_EPOCH.
+    answer, which would make clients reset (rule R8). For an epoch above the current one: UNKNOWN_LEADER_EPOCH. While
+    segments that may have the epoch are still being read after a start: OFFSET_NOT_AVAILABLE, and the client asks
+    again; the log's start would send it back there.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError, UnknownLeaderEpoch
+from klog.errors import KlogError, OffsetNotAvailable, UnknownLeaderEpoch
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.replicas.led_partitions import LedPartitions
@@ -36,6 +38,8 @@ def _one(partitions: LedPartitions, topic: str, asked: Any) -> dict[str, Any]:
             )
         if asked.leader_epoch == partition.leader_epoch:
             epoch, end = partition.leader_epoch, partition.high_watermark.offset
+        elif not partition.log.knows_epoch(asked.leader_epoch):
+            raise OffsetNotAvailable(f"{partition.topic_partition}: the epochs of old segments are not known yet")
         else:
             epoch, log_end = partition.log.epoch_end(asked.leader_epoch)
             end = log_end.offset

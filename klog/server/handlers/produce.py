@@ -41,8 +41,10 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.batch import BatchHeader
+from klog.replication.batch_order import BatchOrder, batch_id
 from klog.replication.led_partition import REFUSED_S, LedPartition
-from klog.server.batch_order import BatchOrder, batch_id
+from klog.security.permissions import Operation
+from klog.server.access import Access
 from klog.server.dispatch import handles_frame
 from klog.server.inspection import Found, at_once, look
 from klog.server.purgatory import DelayedProduce, Purgatory
@@ -71,7 +73,9 @@ class ProduceHandler:
         replicas: Replicas,
         batch_order: BatchOrder,
         purgatory: Purgatory,
+        access: Access | None,
     ) -> None:
+        self._access = access
         self._identity = identity
         self._partitions = partitions
         self._replicas = replicas
@@ -88,26 +92,40 @@ class ProduceHandler:
         request = produce.read_request(frame, head)
         found: list[Found] | None = None
         partitions = self._partitions
+        if self._access is not None:
+            found = self._denied(self._access, request, connection)
         for index, asked in enumerate(request.partitions):
+            if found is not None and found[index] is not None:
+                continue
             partition = partitions.get(TopicPartition(asked.topic, asked.partition))
             if partition is not None and not partition.log.is_plain(asked.records):
                 found = found or [None] * len(request.partitions)
                 found[index] = at_once(partition.log, asked.records)
                 if found[index] is None:
                     connection.pause_reading(len(frame))
-                    return self._inspect(head, memoryview(bytearray(frame)), reply, connection)
+                    return self._inspect(head, memoryview(bytearray(frame)), reply, connection, found)
         self._append_all(head, request, reply, connection, found)
         return None
 
-    async def _inspect(self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection) -> None:
-        """Continue when all record sets have been inspected.
+    def _denied(self, access: Access, request: ProduceRequest, connection: Connection) -> list[Found] | None:
+        """The error of each partition that the principal may not write to; None where it may write to all."""
+        found: list[Found] = [
+            access.refusal(connection, Operation.WRITE, asked.topic, ApiKey.PRODUCE) for asked in request.partitions
+        ]
+        return found if any(found) else None
+
+    async def _inspect(
+        self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection, found: list[Found]
+    ) -> None:
+        """Continue when all record sets have been inspected; ``found`` is known of some.
 
         No record set is appended earlier, so that every batch of one request waits for its commit in the epoch in which
         it was appended.
         """
         request = produce.read_request(frame, head)
-        found: list[Found] = [None] * len(request.partitions)
         for index, asked in enumerate(request.partitions):
+            if found[index] is not None:
+                continue
             try:
                 found[index] = await look(
                     self._executors,

@@ -19,16 +19,16 @@ from zlib import crc32
 from klog.errors import CorruptLog, KlogError, StorageError
 from klog.names import TopicPartition
 from klog.replication.divergence import Diverged, truncation_address
+from klog.replication.follower import Follower, FollowerState
+from klog.replication.follower_throttle import Throttle
 from klog.secret import Secret
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.replicas.deletions import Deletions
-from klog.server.replicas.follower import Follower, FollowerState
 from klog.server.replicas.leader_endpoints import LeaderEndpoints
 from klog.server.replicas.leader_link import FetchSettings, LeaderLink
 from klog.server.replicas.repair import Repairer
-from klog.server.replicas.throttle import Throttle
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd

@@ -1,8 +1,10 @@
 """Keeps the ISRs of the partitions that this broker leads: at a beat, and when a follower may have caught up.
 
 At each beat, a quarter of ``replica.lag.time.max.ms``, every replicated partition notes where its log ends. A follower
-that has not flushed up to a note older than the lag time leaves the ISR (rule R4). The clock for this stops while the
-process is stopped: otherwise a broker that was suspended for a while would find all its followers late.
+that has not flushed up to a note older than the lag time leaves the ISR (rule R4). A partition whose replicas are all
+in sync, and have flushed all that there is, is not looked at until something happens to it (`LedPartition.settle`). The
+clock for the lag stops while the process is stopped: otherwise a broker that was suspended for a while would find all
+its followers late.
 
 A leader that no follower reaches does not shrink the ISR to itself at once. It asks, through ZooKeeper, for another
 leader (`coordination.leadership_transfer`). Until that is decided, or half the lag time is over, the ISR stays as it
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from klog.coordination import leadership_transfer
@@ -48,8 +50,9 @@ class Led(Protocol):
     def fence_of(self, name: TopicPartition) -> Sequence[Check]: ...
     def step_down(self, partition: LedPartition, why: str, seen_version: int = -1) -> None: ...
 
-    def is_damaged(self, one: Log) -> bool:
-        """Whether part of the log is known to be damaged."""
+    @property
+    def damaged_logs(self) -> Iterable[Log]:
+        """Those of which a part is known to be damaged."""
 
 
 class IsrMonitor:
@@ -135,32 +138,34 @@ class IsrMonitor:
 
     async def _look(self) -> None:
         self.look_at_disks()
-        replicated = [one for one in self._led.partitions.values() if len(one.replicas) > 1]
-        for partition in replicated:
+        open_ones = [one for one in self._led.partitions.values() if one.needs_look]
+        for partition in open_ones:
             partition.mark(self._clock_s, self._lag_s)
-        late = [one for one in replicated if one.isr_size > 1 and one.own_flush_is_overdue(self._clock_s, self._lag_s)]
+        late = [one for one in open_ones if one.isr_size > 1 and one.own_flush_is_overdue(self._clock_s, self._lag_s)]
         if late:
             self._give_up(late, "flushes are overdue")
         self.look_at_damaged()
-        self._look_at_full(replicated)
-        self._look_at_cut_off(replicated)
-        self._propose(set(replicated) - set(late))
-        for partition in replicated:
+        self._look_at_full()
+        self._look_at_cut_off(open_ones)
+        self._propose(set(open_ones) - set(late))
+        for partition in open_ones:
             if partition.change is not None and not partition.resigned:
                 self._writer.write(
                     partition, partition.change
                 )  # nothing if it is being written; and it stays under way
-        deserted = [one for one in replicated if one.is_deserted(self._clock_s, self._lag_s / 2)]
+        deserted = [one for one in open_ones if one.is_deserted(self._clock_s, self._lag_s / 2)]
+        for partition in open_ones:
+            partition.settle()
         if deserted:
             await self._writer.read_again(deserted)
 
     # --- what no follower reaches -------------------------------------------------------------------------------------
 
-    def _look_at_cut_off(self, replicated: list[LedPartition]) -> None:
+    def _look_at_cut_off(self, partitions: list[LedPartition]) -> None:
         """Ask for other leaders: once per partition and lag time at most."""
         self._handed_over = {name: at for name, at in self._handed_over.items() if self._clock_s - at < self._lag_s}
         alive = self._alive
-        cut_off = [one for one in replicated if one.is_cut_off(self._clock_s, alive, self._lag_s)]
+        cut_off = [one for one in partitions if one.is_cut_off(self._clock_s, alive, self._lag_s)]
         new = [one for one in cut_off if one.topic_partition not in self._handed_over]
         if new:
             log.warning(
@@ -194,7 +199,7 @@ class IsrMonitor:
 
     # --- what this broker can no longer lead --------------------------------------------------------------------------
 
-    def _look_at_full(self, replicated: list[LedPartition]) -> None:
+    def _look_at_full(self) -> None:
         """A leader whose disk has been full for the lag time gives way to an in-sync replica (rule L5).
 
         By then a follower that hangs has left the ISR.
@@ -202,13 +207,16 @@ class IsrMonitor:
         full = {one.path for one in self._log_dirs.dirs if one.is_full}
         self._full_since = {path: self._full_since.get(path, self._clock_s) for path in full}
         long = {path for path, since_s in self._full_since.items() if self._clock_s - since_s >= self._lag_s}
-        stuck = [one for one in replicated if one.isr_size > 1 and one.log.log_dir.path in long]
+        if not long:
+            return
+        stuck = [one for one in self._led.partitions.values() if one.isr_size > 1 and one.log.log_dir.path in long]
         if stuck:
             self._give_up(stuck, "the disk is full, or does not answer")
 
     def look_at_damaged(self) -> None:
         """A leader whose log is damaged gives way to an in-sync replica, and repairs it as a follower (rule L2)."""
-        damaged = [one for one in self._led.partitions.values() if one.isr_size > 1 and self._led.is_damaged(one.log)]
+        logs = [(one, self._led.partitions.get(one.topic_partition)) for one in self._led.damaged_logs]
+        damaged = [led for one, led in logs if led is not None and led.log is one and led.isr_size > 1]
         if damaged:
             self._give_up(damaged, "the log is damaged")
 

@@ -7,16 +7,19 @@ from typing import NamedTuple
 from klog.protocol import replica_fetch
 from klog.protocol.introduction import Introduction
 from klog.secret import Secret
+from klog.security.client_security import OPEN, ClientSecurity
 from klog.server.image import ClusterImage
 from klog.server.peer_probe import introduction
 from klog.server.runtime import Runtime
 
 
 class LeaderEndpoint(NamedTuple):
-    """The address of a leader, and the incarnations of the leader and of this broker for which it holds."""
+    """The address of a leader, whether it is plain, and the incarnations of the leader and of this broker for which
+    that holds."""
 
     host: str
     port: int
+    is_open: bool
     incarnation: int
     own_incarnation: int
 
@@ -39,9 +42,12 @@ class LeaderEndpoints:
         broker = self._image.brokers.get(leader)
         if broker is None or self._closed or own == self._suspended:
             return None
-        if broker.inter_port > 0:
-            return LeaderEndpoint(broker.inter_host, broker.inter_port, broker.incarnation, own)
-        return LeaderEndpoint(broker.host, broker.port, broker.incarnation, own)
+        way = self._identity.ways.to(broker.endpoints, broker.inter_address)
+        return LeaderEndpoint(way.host, way.port, way.security.is_open, broker.incarnation, own)
+
+    def security_to(self, endpoint: LeaderEndpoint) -> ClientSecurity:
+        """As the certificates and passwords are now."""
+        return OPEN if endpoint.is_open else self._identity.ways.security
 
     def introduction(self, leader: int) -> Introduction:
         """Proves to the leader, on one connection, that this broker belongs to its cluster (rule R10)."""

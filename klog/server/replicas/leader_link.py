@@ -32,11 +32,12 @@ from klog.errors import (
     PeerError,
     StorageError,
 )
+from klog.net.secure_streams import open_transport
 from klog.protocol import codec, replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import Introduction
 from klog.protocol.replica_fetch import Diverged, Failed, Records
-from klog.server.replicas.follower import Follower, FollowerState
+from klog.replication.follower import Follower, FollowerState
 from klog.server.replicas.leader_endpoints import LeaderEndpoint, LeaderEndpoints
 from klog.storage.log import LogEnd
 
@@ -121,6 +122,8 @@ class LeaderLink:
         self._leader_endpoints = fetchers.leader_endpoints
         self._endpoint: LeaderEndpoint | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._kept: object = None
+        """What must live as long as the transport."""
         self._transport: asyncio.Transport | None = None
         self._introduction: Introduction | None = None
         self._stage = _Stage.GREETING
@@ -231,7 +234,16 @@ class LeaderLink:
         receiver = _Receiver(self)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                transport, _ = await self._loop.create_connection(lambda: receiver, endpoint.host, endpoint.port)
+                if endpoint.is_open:
+                    transport, _ = await self._loop.create_connection(lambda: receiver, endpoint.host, endpoint.port)
+                else:
+                    transport, self._kept = await open_transport(
+                        lambda: receiver,
+                        endpoint.host,
+                        endpoint.port,
+                        self._leader_endpoints.security_to(endpoint),
+                        self._leader_endpoints.client_id,
+                    )
         except OSError as error:  # TimeoutError is one
             self._connecting = None
             log.log(

@@ -19,13 +19,17 @@ class LedPartitions(dict[TopicPartition, LedPartition]):
     def leader_of(self, topic: str, partition: int) -> LedPartition:
         """The partition, if this broker leads it.
 
-        Raises UnknownTopicOrPartition, LeaderNotAvailable where it has no leader, NotLeader where another broker leads.
+        Raises UnknownTopicOrPartition, LeaderNotAvailable where it has no leader, NotLeader where another broker leads,
+        or this one has just started and knows no partition: librdkafka takes an unknown one for an answer about its
+        offset, and resets a consumer that has not begun to where its settings say.
         """
         found = self.get(TopicPartition(topic, partition))
         if found is not None:
             return found
         known = self._image.topics.get(topic)
         if known is None or partition not in known.partitions:
+            if not self._image.known.is_set():
+                raise NotLeader(f"broker {self._broker_id} has just started and does not know {topic}-{partition} yet")
             raise UnknownTopicOrPartition(f"partition {topic}-{partition} does not exist")
         if known.partitions[partition].leader < 0:
             raise LeaderNotAvailable(f"{topic}-{partition} has no leader")

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.net.connection import Connection
-from klog.net.turns import Share
+from klog.net.turns import ConnectionEnded, Share
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
@@ -46,6 +46,10 @@ class LocalReplicas:
         name = TopicPartition(topic, partition)
         known = self._image.topics.get(topic)
         if known is None or partition not in known.partitions:
+            if not self._image.known.is_set():
+                raise ReplicaNotAvailable(
+                    f"broker {self._runtime.broker_id} has just started and does not know {name} yet"
+                )
             raise UnknownTopicOrPartition(f"partition {name} does not exist")
         epoch = known.partitions[partition].leader_epoch
         led, follower = self._replicas.partitions.get(name), self._replicas.followed.get(name)
@@ -65,11 +69,12 @@ class LocalReplicas:
     async def fetch(self, request: FetchRequest, connection: Connection) -> list[FetchedPartition[FileRange]]:
         """The batches of each replica in the request. Where no replica has any, one more try follows after max_wait.
 
-        A follower has no event for new batches, so the time is waited out.
+        A follower has no event for new batches, so the time is waited out. It is the client's choice, up to 24 days:
+        ConnectionEnded where the connection ends before it does.
         """
         fetched = await self._read(request, connection)
         if request.max_wait_ms > 0 and not any(one.ranges or one.error_code for one in fetched):
-            await asyncio.sleep(request.max_wait_ms / 1000)
+            await _wait(connection, request.max_wait_ms / 1000)
             fetched = await self._read(request, connection)
         return fetched
 
@@ -103,6 +108,20 @@ class LocalReplicas:
             nothing_yet = nothing_yet and not ranges
             found.append(FetchedPartition(asked.topic, asked.partition, code, high, start, ranges, size))
         return found
+
+
+async def _wait(connection: Connection, seconds: float) -> None:
+    ended = asyncio.Event()
+    connection.at_end.add(ended.set)
+    try:
+        async with asyncio.timeout(seconds):
+            if not connection.closed:
+                await ended.wait()
+    except TimeoutError:
+        return
+    finally:
+        connection.at_end.discard(ended.set)
+    raise ConnectionEnded("the client ended the connection before there was anything to fetch")
 
 
 def _ranges(replica: LocalReplica, asked: AskedPartition, max_bytes: int, at_least_one: bool) -> list[FileRange]:

@@ -15,11 +15,11 @@ from typing import Protocol
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.replication.follower import Follower, FollowerState
 from klog.replication.led_partition import LedPartition
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
-from klog.server.replicas.follower import Follower, FollowerState
 from klog.server.runtime import Runtime
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log

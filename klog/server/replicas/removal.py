@@ -5,6 +5,10 @@ or gone, or the partition has been reassigned from this broker. A controller wri
 
 The log of a topic that has an entry in the trash is moved there (`klog.storage.trash_folders`); `TrashEmptier` deletes
 it once neither an entry nor a topic has the id.
+
+A disk that was offline when its topic was deleted still has the log under its name when the disk is back. No request
+names it then: `trash_strays` moves it to the trash as long as the topic has an entry there. Once the topic is gone for
+good, the log stays where it is: a ZooKeeper that does not know a topic may have lost it.
 """
 
 from __future__ import annotations
@@ -64,6 +68,28 @@ def _look_up(runtime: Runtime, asked: Mapping[TopicPartition, UUID]) -> tuple[se
     """In a thread. The trash is read last: an entry is created before anything else of a deletion."""
     held = topics.still_held(runtime.zookeeper, runtime.broker_id, asked)
     return held, trash.kept_ids(runtime.zookeeper, asked.values())
+
+
+def trash_strays(runtime: Runtime, log_dirs: LogDirs, unassigned: Mapping[TopicPartition, tuple[UUID, int]]) -> None:
+    """In a thread: move logs to the trash whose topics have been deleted, by partition -> topic id, high watermark.
+
+    ``unassigned``: logs that the controller has sent no request about. Raises ZooKeeperError where the registry cannot
+    be read. A log that cannot be moved stays, with a line in the broker's log.
+    """
+    deleted = trash.ids(runtime.zookeeper)
+    asked = {name: topic_id for name, (topic_id, _) in unassigned.items() if topic_id in deleted}
+    if not asked:
+        return
+    held, to_trash = _look_up(runtime, asked)
+    for name, topic_id in asked.items():
+        if name in held or topic_id not in to_trash or log_dirs.is_being_trashed(name):
+            continue
+        try:
+            log_dirs.to_trash(name, unassigned[name][1])
+        except KlogError as error:
+            log.error("%s: its topic was deleted, and its log could not be moved to the trash: %s", name, error.message)
+        else:
+            log.info("%s: its topic was deleted while its disk was offline: its log is moved to the trash", name)
 
 
 async def remove_logs(

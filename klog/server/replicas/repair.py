@@ -17,12 +17,13 @@ from typing import Final
 
 from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
 from klog.names import TopicPartition
+from klog.net.secure_streams import open_streams
 from klog.protocol import codec, replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.replica_fetch import Failed, Range, Records
+from klog.replication.follower import Follower, FollowerState, Missing
 from klog.server.executors import Purpose
 from klog.server.replicas.deletions import Deletions
-from klog.server.replicas.follower import Follower, FollowerState, Missing
 from klog.server.replicas.leader_endpoints import LeaderEndpoints
 from klog.server.runtime import Runtime
 from klog.storage.log import LogEnd
@@ -110,7 +111,10 @@ class Repairer:
         if endpoint is None:
             raise CannotConnect(f"broker {follower.leader} is not alive")
         async with asyncio.timeout(ANSWER_S):
-            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            endpoints = self._leader_endpoints
+            reader, writer = await open_streams(
+                endpoint.host, endpoint.port, endpoints.security_to(endpoint), client_id=endpoints.client_id
+            )
             connection = _Connection(reader, writer)
             try:
                 await self._introduce(connection, follower.leader)

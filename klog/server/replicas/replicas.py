@@ -39,6 +39,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrRequest, StopReplicaRequest
+from klog.render.counts import counted
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
@@ -50,7 +51,7 @@ from klog.server.replicas.isr_monitor import IsrMonitor
 from klog.server.replicas.isr_writer import write_states
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.opening import Opened, open_logs, restore_logs, stuck_facts
-from klog.server.replicas.removal import deletable, remove_logs
+from klog.server.replicas.removal import deletable, remove_logs, trash_strays
 from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
@@ -120,6 +121,7 @@ class Replicas:
             lead: dict[TopicPartition, Assignment] = {}
             follow: dict[TopicPartition, Assignment] = {}
             named = set()
+            adopted = 0
             for topic in request.topics:
                 self._fences[topic.name] = topic.fence_version
                 for state in topic.partitions:
@@ -127,7 +129,9 @@ class Replicas:
                         TopicPartition(topic.name, state.partition_index), topic.topic_id or UUID(int=0), state
                     )
                     named.add(assigned.name)
-                    self._sort(assigned, lead, follow)
+                    adopted += self._sort(assigned, lead, follow)
+            if adopted:
+                log.info("in-sync sets of %s, from the controller", counted(adopted, "partition"))
             if request.is_full:
                 self._release((self._assignments.keys() | self.partitions.keys() | self.followed.keys()) - named)
             try:
@@ -147,13 +151,16 @@ class Replicas:
 
     def _sort(
         self, assigned: Assignment, lead: dict[TopicPartition, Assignment], follow: dict[TopicPartition, Assignment]
-    ) -> None:
-        """Decide what to do about one partition. One that is no longer led is resigned at once."""
+    ) -> bool:
+        """Decide what to do about one partition. One that this broker stops leading is resigned at once.
+
+        Whether it is led as before, with another in-sync set.
+        """
         name, state, known = assigned.name, assigned.state, self._assignments.get(assigned.name)
         if known is not None and known.topic_id == assigned.topic_id:
             if state.leader_epoch < known.leader_epoch:
                 log.info("%s: leader epoch %d is over: it is %d now", name, state.leader_epoch, known.leader_epoch)
-                return
+                return False
             if state.leader_epoch == known.leader_epoch and state.state_version < known.state.state_version:
                 # This broker has written the state since. It does not name the replicas: the controller's are right.
                 state = replace(known.state, replicas=state.replicas)
@@ -161,9 +168,10 @@ class Replicas:
         self._assignments[name] = assigned
         partition = self.partitions.get(name)
         if partition is not None and self._is_still_led(assigned, partition):
-            if partition.adopt(assigned.replicas_and_isr):
-                log.info("%s: ISR %s, from the controller", name, list(state.isr))
-            return
+            is_new = partition.adopt(assigned.replicas_and_isr)
+            if is_new:  # not for each a line at INFO: a broker's death concerns ten thousand
+                log.debug("%s: ISR %s, from the controller", name, list(state.isr))
+            return is_new
         if partition is not None:
             self.resign(name, NotLeader(f"{name} has another leader, or a new leader epoch"))
         if state.leader == self._identity.broker_id:
@@ -173,6 +181,7 @@ class Replicas:
             self._unfollow(name)
         elif not self._is_still_followed(assigned):
             follow[name] = assigned
+        return False
 
     def _is_still_followed(self, assigned: Assignment) -> bool:
         follower = self.followed.get(assigned.name)
@@ -409,10 +418,12 @@ class Replicas:
         return True
 
     async def describe(self) -> list[dict[str, Any]]:
-        """What the disks have of every log (rule R1), with those that a restored topic gets back from the trash.
+        """What the disks have of every log (rule R1), with those that a restored topic gets back from the trash, and
+        without those of topics that were deleted while their disk was offline.
 
         Raises ZooKeeperError where it cannot be read which these are: none of them may count as gone.
         """
+        await self._trash_strays()
         facts: list[dict[str, Any]] = []
         if any(one.trash.waiting for one in self._log_dirs.dirs):
             async with self._applying:
@@ -442,6 +453,19 @@ class Replicas:
                     }
                 )
         return facts
+
+    async def _trash_strays(self) -> None:
+        async with self._applying:
+            unassigned = {
+                name: (one_dir.topic_ids[name], self.high_watermark(one))
+                for one_dir in self._log_dirs.dirs
+                if one_dir.failure is None
+                for name, one in list(one_dir.logs.items())
+                if name not in self._assignments and name in one_dir.topic_ids
+            }
+            if unassigned:
+                runtime, log_dirs = self._runtime, self._log_dirs
+                await at_disks(runtime.executors, log_dirs, trash_strays, runtime, log_dirs, unassigned)
 
     # --- the end of leadership ----------------------------------------------------------------------------------------
 
@@ -519,8 +543,9 @@ class Replicas:
             ranges.append((first, end))
             self._monitor.look_at_damaged()
 
-    def is_damaged(self, one: Log) -> bool:
-        return one in self._damaged
+    @property
+    def damaged_logs(self) -> Iterable[Log]:
+        return list(self._damaged)
 
     def look_at_disks(self) -> None:
         """A disk may have failed: report it to the controller (rule L5)."""

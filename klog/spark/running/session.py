@@ -18,11 +18,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from klog.errors import CannotConnect, JavaMissing, KlogError, UsageError
+from klog.errors import CannotConnect, JavaMissing, KlogError
 from klog.spark.running import jvm
 from klog.spark.running.package import HOME
 
@@ -42,29 +41,6 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d %p %c: %m%n
 """
-
-
-@dataclass(frozen=True)
-class SparkTarget:
-    """Where Spark is to run, as a command's options say it."""
-
-    master: str | None = None
-    """Spark's; None: this machine's cores, or spark-submit's master."""
-    remote: str | None = None
-    """A Connect server, ``sc://host:port``, instead of a master."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """``spark.*``, over klog's own."""
-
-    def session(self) -> Any:
-        """The running session, or a new one, that knows ``format("klog")``. Errors of `start_session`, and of
-        `klog.spark.running.connect.connect_session`; UsageError where both a master and a server are named."""
-        if self.remote is None:
-            return start_session(self.master, dict(self.settings))
-        if self.master is not None:
-            raise UsageError("--master and --remote exclude each other", hint="a Connect server has its own master")
-        from klog.spark.running.connect import connect_session
-
-        return connect_session(self.remote, self.settings)
 
 
 def start_session(master: str | None = None, settings: dict[str, str] | None = None) -> Any:
@@ -97,13 +73,12 @@ def _new_session(master: str | None, settings: dict[str, str]) -> Any:
     local = not submitted and (master or MASTER).startswith("local")
     if not submitted and (master or "").startswith("spark://"):
         check_master(str(master))
-    _prepare_environment(settings, local=local)
-    scratch = Path(tempfile.mkdtemp(prefix="klog-spark-"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    prepare_environment(settings, local=local)
+    scratch = scratch_folder()
     builder = SparkSession.builder.appName("klog")
     if not submitted:
         builder = builder.master(master or MASTER)
-    for name, value in {**_settings(scratch, local=local, submitted=submitted), **settings}.items():
+    for name, value in {**settings_of(scratch, local=local, submitted=submitted), **settings}.items():
         builder = builder.config(name, value)
     log = scratch / "spark.log"
     try:
@@ -111,7 +86,7 @@ def _new_session(master: str | None, settings: dict[str, str]) -> Any:
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel(LOG_LEVEL)
     except (PySparkException, Py4JError, OSError) as error:
-        raise _not_started(master, str(error), log) from None
+        raise not_started(master, str(error), log) from None
     if not local:
         from klog.spark.running.package import make_zip
         from klog.spark.running.workers import check_workers, wait_for_executors
@@ -140,7 +115,7 @@ def check_master(master: str) -> None:
     )
 
 
-def _not_started(master: str | None, said: str, log: Path) -> KlogError:
+def not_started(master: str | None, said: str, log: Path) -> KlogError:
     """Why there is no session: of Java, or of a cluster that is not there."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     words = [line.lstrip(": ") for line in said.strip().splitlines() if not line.startswith("An error occurred while")]
@@ -172,7 +147,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
         os.close(target)
 
 
-def _prepare_environment(settings: Mapping[str, str], *, local: bool) -> None:
+def prepare_environment(settings: Mapping[str, str], *, local: bool) -> None:
     """Workers run ``python3`` from PATH unless told, and must find klog wherever this process found it."""
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -184,7 +159,15 @@ def _prepare_environment(settings: Mapping[str, str], *, local: bool) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [home, *paths]))
 
 
-def _settings(scratch: Path, *, local: bool, submitted: bool) -> dict[str, str]:
+def scratch_folder() -> Path:
+    """A new one, which goes when this process ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="klog-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return scratch
+
+
+def settings_of(scratch: Path, *, local: bool, submitted: bool) -> dict[str, str]:
+    """klog's own: quiet, on this machine alone, with ``scratch`` for what Spark puts on disk."""
     common = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
@@ -203,4 +186,5 @@ def _settings(scratch: Path, *, local: bool, submitted: bool) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(scratch),
+        "spark.python.daemon.module": "klog.spark.running.daemon",
     }

@@ -1,7 +1,7 @@
-"""`klog export submit`: the line that hands an export to spark-submit, and the zip of klog that it names.
+"""`klog export submit`, `klog stream submit`: the line that hands a command to spark-submit, and the zip that it names.
 
-The line is complete, so a scheduler of exports can keep it: an export continues where it stopped, so the same line is
-right every time.
+The line is complete, so a scheduler can keep it: an export, or a stream, continues where it stopped, so the same line
+is right every time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,18 @@ class Submission:
 
 
 def submission(
-    export: Sequence[str],
+    klog: Sequence[str],
     folder: Path,
     *,
     master: str,
     deploy_mode: str = "client",
     settings: Mapping[str, str] | None = None,
+    name: str = "klog export",
+    files: Sequence[Path] = (),
 ) -> Submission:
-    """The spark-submit line that runs ``klog`` with the words of ``export``; it writes a new zip in ``folder``.
+    """The spark-submit line that runs ``klog`` with these words; it writes a new zip in ``folder``.
+
+    ``name`` is shown on the cluster. ``files`` are sent along, into the folder in which the driver runs.
 
     UsageError for a mode that is not in DEPLOY_MODES, or if the master cannot do it.
     """
@@ -56,15 +60,17 @@ def submission(
     # since a program's own folder comes first in its path, and modules there would stand for others of their name.
     program = folder.absolute() / "klog_submitted.py"
     program.write_bytes((HOME / "klog" / "cli" / "export" / "submitted.py").read_bytes())
-    words = ["spark-submit", "--master", master, "--deploy-mode", deploy_mode, "--name", "klog export"]
+    words = ["spark-submit", "--master", master, "--deploy-mode", deploy_mode, "--name", name]
     for name, value in sorted({**_defaults(master, deploy_mode), **(settings or {})}.items()):
         words += ["--conf", f"{name}={value}"]
-    words += ["--py-files", str(archive), str(program), *export]
+    if files:
+        words += ["--files", ",".join(str(one.absolute()) for one in files)]
+    words += ["--py-files", str(archive), str(program), *klog]
     return Submission(shlex.join(words), str(archive), str(program))
 
 
 def _defaults(master: str, deploy_mode: str) -> dict[str, str]:
-    """What an export wants and Spark has otherwise."""
+    """What klog wants and Spark has otherwise."""
     found = {"spark.log.level": "WARN", "spark.task.maxFailures": "4"}
     if master.startswith("k8s://"):
         found["spark.kubernetes.container.image"] = "KLOG_IMAGE"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 
-def fraction_done(session: Any) -> float | None:
-    """The share of tasks of the running stages that have ended; None if none runs, or if it is unknown (Connect)."""
-    context = getattr(session, "_sc", None)
+def fraction_done(spark: Any) -> float | None:
+    """The share of tasks of the running stages that have ended; None if none runs, or if it is unknown (Connect).
+
+    ``spark`` is a context or a session.
+    """
+    context = getattr(spark, "_sc", spark if hasattr(spark, "statusTracker") else None)
     if context is None:
         return None
     tracker = context.statusTracker()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
+from klog.client.servers import librdkafka_servers
 from klog.errors import KlogError, TimedOut, UsageError
 from klog.names import TopicPartition
 from klog.tools.sender import silent_logger
@@ -98,7 +99,7 @@ def _one(message: Any, open_: dict[tuple[str, int], int], take: Take) -> None:
 
 def _settings(bootstrap: str) -> dict[str, Any]:
     return {
-        "bootstrap.servers": bootstrap,
+        **librdkafka_servers(bootstrap),
         "client.id": "klog-audit",
         "group.id": "klog-audit",  # asked for, and never used: partitions are assigned, nothing is committed
         "enable.auto.commit": False,

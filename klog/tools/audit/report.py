@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from klog.client.audit import TOPIC
 from klog.client.positions import Anchor, Range
 from klog.errors import NoSuchThing, UsageError
+from klog.render.counts import Count
 from klog.render.timestamps import moment
 from klog.tools.audit.compare import Judgement, State, sent
 from klog.tools.audit.ledger import CLOCK_MS, Ledger, read_ledger
@@ -96,8 +97,9 @@ async def report(
     mirror: Cluster | None = None,
     export: str | None = None,
     note: Callable[[str], None] = lambda text: None,
+    count: Count | None = None,
 ) -> AuditReport:
-    """Compare every tier with what producers have published on ``cluster``.
+    """Compare every tier with what producers have published on ``cluster``; ``count`` counts each tier's windows.
 
     NoSuchThing where no producer has published anything of the topics; errors of clusters are raised.
     """
@@ -118,6 +120,8 @@ async def report(
         tiers.append(ExportTier(EXPORT, export, cluster, ledger))
     known = {tier.name for tier in tiers}
     tiers += [RunTier(name, ledger) for name in sorted({tier for tier, _ in ledger.counted} - known)]
+    count = count or Count()
+    count.total = len(windows) * len(tiers)
     found_rows: list[tuple[Window, int, AuditRow]] = []
     order = {name: number for number, name in enumerate([SENT, *(tier.name for tier in tiers)])}
     for topic in sorted({window.topic for window in windows}):
@@ -129,7 +133,9 @@ async def report(
         for tier in tiers:
             latest_ms = tier.known_ms(topic, now_ms) - ledger.window_ms - options.grace_ms
             over = [one for one in own if one.start_ms <= latest_ms]
+            count.about = f"topic {topic}, {tier.name}"
             found = await tier.judge(topic, over, now_ms)
+            count.done += len(own)
             if found is None:
                 continue
             for window in own:

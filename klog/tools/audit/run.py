@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.client.audit import TOPIC, VERSION
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.render.counts import Count, counted
 from klog.render.timestamps import moment
 from klog.tools.audit.compare import State
 from klog.tools.audit.ledger import COUNTED, Ledger, read_ledger
@@ -60,10 +60,13 @@ async def run(
     publish_to: Cluster | None = None,
     note: Callable[[str], None] = lambda text: None,
     show: Callable[[list[AuditRow]], None] = lambda rows: None,
+    count: Count | None = None,
 ) -> AuditRun:
     """Count what is new on ``cluster``, and publish it in the audit topic of ``publish_to`` (the same one if None).
 
-    ``show`` gets the rows of each topic once they are published. Without topics: those that producers have published
+    ``show`` gets the rows of each topic once they are published; ``count`` has the offsets that were passed.
+
+    Without topics: those that producers have published
     counts of. NoSuchThing where there is none; UnknownTopicOrPartition for a named topic that is not there.
     """
     home = publish_to or cluster
@@ -87,7 +90,7 @@ async def run(
         # The windows of a topic without publications are unknown: minutes fit in most.
         is_known = any(window.topic == topic for window in ledger.produced)
         tally = Tally(ledger.window_ms if is_known else math.gcd(ledger.window_ms, FINE_MS))
-        read += await _count(cluster, topic, spans, tally)
+        read += await _count(cluster, topic, spans, tally, count or Count())
         total.update(tally)
         if options.publish:
             await publish(home, options, topic, spans, counted_ms, tally, anew=is_recreated)
@@ -150,12 +153,19 @@ async def _spans(
     return spans, counted_ms, options.anew or is_another
 
 
-async def _count(cluster: Cluster, topic: str, spans: dict[int, tuple[int, int]], tally: Tally) -> int:
+async def _count(cluster: Cluster, topic: str, spans: dict[int, tuple[int, int]], tally: Tally, count: Count) -> int:
     """Read all of it into the tally; how many messages there were."""
     from klog.tools.audit.reading import read_ranges
 
+    at = {one: begin for one, (begin, _) in spans.items()}
+    count.total = (count.total or 0) + sum(max(0, end - begin) for begin, end in spans.values())
+    count.about = f"topic {topic}"
+
     def take(message: Any) -> None:
         tally.add(message.topic(), message.timestamp()[1], message.headers())
+        offset, partition = message.offset(), message.partition()
+        count.done += offset - at[partition]
+        at[partition] = offset
 
     await read_ranges(cluster, {TopicPartition(topic, one): span for one, span in spans.items()}, take)
     return sum(found.messages for _, _, found in tally)
@@ -200,8 +210,9 @@ async def publish(
 def _send(bootstrap: str, audit_topic: str, key: bytes, messages: list[bytes]) -> None:
     from klog.client.audit_publisher import ensure_audit_topic
     from klog.client.producer import Producer
+    from klog.client.servers import librdkafka_servers
 
-    ensure_audit_topic({"bootstrap.servers": bootstrap}, audit_topic)
+    ensure_audit_topic(librdkafka_servers(bootstrap), audit_topic)
     with Producer(bootstrap_servers=bootstrap, client_id="klog-audit") as producer:
         producer.send(audit_topic, messages, key=key)
 

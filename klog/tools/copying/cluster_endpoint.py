@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata, TopicNode
+from klog.client.servers import more_servers
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, TimedOut
 
 A = TypeVar("A")
@@ -87,7 +88,7 @@ class ClusterEndpoint:
 
     async def _reopen(self, used: Cluster) -> Cluster:
         known = used.known_servers()
-        self.bootstrap = ",".join(dict.fromkeys([*self.bootstrap.split(","), *known]))
+        self.bootstrap = more_servers(self.bootstrap, known)
         fresh = await Cluster.connect(self.bootstrap, source=f"the {self.role}", timeout_s=self.timeout_s)
         self._cluster = fresh
         await used.close()

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException, Producer
 
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
+from klog.client.servers import librdkafka_servers
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import KlogError, TimedOut, UsageError
 from klog.names import TopicPartition
@@ -46,7 +47,7 @@ class KafkaTarget:
         self._logs: dict[TopicPartition, TargetLog] = {}
         self._stop = threading.Event()
         settings = {
-            "bootstrap.servers": side.bootstrap,
+            **librdkafka_servers(side.bootstrap),
             "client.id": "klog-mirror",
             "enable.idempotence": True,
             "acks": "all",

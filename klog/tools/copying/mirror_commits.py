@@ -16,7 +16,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from klog.client.blocking import error_of
+from klog.client.blocking import check_code
+from klog.client.servers import zookeeper_of
 from klog.errors import GroupIsHeld, KlogError, NodeExists, NoNode
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -109,7 +110,8 @@ async def _zookeeper_of(side: ClusterEndpoint) -> str | None:
     if not side.cluster.is_klog:
         return None
     rows = await side.patiently(list_brokers)
-    return next((row.zookeeper for row in rows if row.zookeeper is not None), None)
+    bootstrap = side.cluster.bootstrap
+    return next((zookeeper_of(bootstrap, row.zookeeper) for row in rows if row.zookeeper is not None), None)
 
 
 class InZooKeeper:
@@ -199,7 +201,7 @@ class ByCoordinator:
                 topics=[{"name": topic, "partition_indexes": numbers} for topic, numbers in _by_topic(wanted).items()],
                 require_stable=False,
             )
-            _check(answer.error_code, f"the offsets of group {self._group}")
+            check_code(answer.error_code, f"the offsets of group {self._group}")
             return answer
 
         answer = await self._side.patiently(ask)
@@ -241,17 +243,12 @@ class ByCoordinator:
         )
         for topic in answer.topics:
             for one in topic.partitions:
-                _check(one.error_code, f"committing {topic.name}-{one.partition_index} for group {self._group}")
+                check_code(one.error_code, f"committing {topic.name}-{one.partition_index} for group {self._group}")
 
     async def _coordinator(self, cluster: Cluster) -> int:
         answer = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=self._group, key_type=0)
-        _check(answer.error_code, f"the coordinator of group {self._group}")
+        check_code(answer.error_code, f"the coordinator of group {self._group}")
         return int(answer.node_id)
-
-
-def _check(code: Any, what: str) -> None:
-    if int(code):
-        raise error_of(int(code), f"{what}: {code.name}")
 
 
 def _by_topic(wanted: Any) -> dict[str, list[int]]:

@@ -56,8 +56,12 @@ async def consume(
     threads: int = 1,
     librdkafka: dict[str, str] | None = None,
     interrupted: Callable[[ConsumedRow], None] = lambda row: None,
+    begun: Callable[[Callable[[], int]], None] = lambda count: None,
 ) -> ConsumedRow:
-    """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads."""
+    """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads.
+
+    ``begun`` gets what counts the messages so far.
+    """
     from klog.client.positions import END, START
     from klog.tools.reader import Reader
     from klog.tools.tail import spans_of
@@ -108,6 +112,7 @@ async def consume(
             round(goal.messages / seconds, 1),
         )
 
+    begun(lambda: goal.messages)
     return await in_threads(work, stop, row, interrupted)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import KlogError, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.render.counts import counted
@@ -88,9 +89,16 @@ def check_load(load: LatencyLoad) -> None:
 
 
 async def latency(
-    cluster: Cluster, topic: str, load: LatencyLoad, *, interrupted: Callable[[LatencyRow], None] = lambda row: None
+    cluster: Cluster,
+    topic: str,
+    load: LatencyLoad,
+    *,
+    interrupted: Callable[[LatencyRow], None] = lambda row: None,
+    begun: Callable[[Callable[[], int]], None] = lambda count: None,
 ) -> LatencyRow:
     """Measure; ``interrupted`` gets the figures so far where the task is cancelled.
+
+    ``begun`` gets what counts the messages so far.
 
     UnknownTopicOrPartition; TimedOut where a message does not come within the cluster's time-out.
     """
@@ -128,6 +136,7 @@ async def latency(
             times.largest_ms,
         )
 
+    begun(lambda: probe.latencies.count)
     return await in_threads([probe.run], stop, row, interrupted)
 
 
@@ -145,7 +154,7 @@ class _Probe:
         self._stop = stop
         self._timeout_s = cluster.timeout_s
         self._error: str | None = None
-        common = {"bootstrap.servers": cluster.bootstrap, "logger": silent_logger()}
+        common = {**librdkafka_servers(cluster.bootstrap), "logger": silent_logger()}
         try:
             self._producer = Producer(
                 {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import UsageError
 from klog.render.counts import counted
@@ -97,8 +98,12 @@ async def produce(
     load: ProduceLoad,
     *,
     interrupted: Callable[[ProducedRow], None] = lambda row: None,
+    begun: Callable[[Callable[[], int]], None] = lambda count: None,
 ) -> ProducedRow:
-    """Send ``load`` to the topics in turn; ``interrupted`` gets the figures so far where the task is cancelled."""
+    """Send ``load`` to the topics in turn; ``interrupted`` gets the figures so far where the task is cancelled.
+
+    ``begun`` gets what counts the messages so far.
+    """
     check_load(load)
     for topic in topics:
         await cluster.topic(topic)
@@ -131,6 +136,7 @@ async def produce(
             f"{counted(failed, 'message')} not acknowledged: {first_error}" if failed else None,
         )
 
+    begun(lambda: sum(one.messages for one in senders))
     return await in_threads([one.run for one in senders], stop, row, interrupted)
 
 
@@ -153,7 +159,7 @@ class _Sender:
         self._first, end = (load.messages * at // load.threads for at in (number, number + 1))
         self._count = end - self._first
         settings: dict[str, Any] = {
-            "bootstrap.servers": cluster.bootstrap,
+            **librdkafka_servers(cluster.bootstrap),
             "client.id": f"klog-perf-{number}",
             "acks": load.acks,
             "enable.idempotence": load.acks == "all",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -84,3 +84,8 @@ class TopTick:
     groups: tuple[GroupLine, ...]
     events: tuple[Mapping[str, Any], ...]
     trouble: str | None = None
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Brokers' ids as one word."""
+    return ",".join(map(str, numbers)) or "none"

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, row
-from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick
+from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick, listed
 
 Fragment = tuple[str, str]
 """A style (of prompt_toolkit's names) and a text."""
@@ -393,8 +393,8 @@ def _panes() -> list[Pane]:
                 Column("IN TROUBLE", 0, lambda one: f"{one.topic}-{one.partition}", lambda one: one.topic),
                 Column("WHAT", 20, lambda one: one.trouble, lambda one: one.trouble),
                 Column("LEADER", 8, lambda one: "-" if one.leader is None else str(one.leader), lambda one: one.leader),
-                Column("REPLICAS", 12, lambda one: _listed(one.replicas), lambda one: len(one.replicas)),
-                Column("IN-SYNC", 12, lambda one: _listed(one.isr), lambda one: -len(one.isr)),
+                Column("REPLICAS", 12, lambda one: listed(one.replicas), lambda one: len(one.replicas)),
+                Column("IN-SYNC", 12, lambda one: listed(one.isr), lambda one: -len(one.isr)),
             ),
             lambda one: (one.topic, one.partition),
             _partition_is_bad,
@@ -548,7 +548,3 @@ def _empty_in(one: GroupLine) -> str:
 def _told(one: Any) -> str:
     told = one[1]
     return f"{told.what} ({told.reason})" if told.reason else str(told.what)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers)) or "none"

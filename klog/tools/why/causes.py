@@ -6,14 +6,16 @@ The first step is the symptom, the last one the cause with what helps. Without a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from klog.admin.check_dead import hangs_do, how_to_start, never_was, never_was_do
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition
 from klog.render.counts import counted
 from klog.tools.events import Event, EventFilter
+from klog.tools.why.act_causes import stopped_by
 from klog.tools.why.steps import (
     BROKER_KINDS,
     ISR_KINDS,
@@ -22,6 +24,7 @@ from klog.tools.why.steps import (
     Known,
     Step,
     listed,
+    moment,
     numbered,
     step,
     time_of,
@@ -30,10 +33,6 @@ from klog.tools.why.steps import (
 
 if TYPE_CHECKING:
     from klog.client.metadata import PartitionNode
-
-HANGS_DO: Final = (
-    "its process lives: read its log; `kill -CONT PID` if it was stopped, otherwise `kill -9 PID` and start it"
-)
 
 
 def why_partition(known: Known, name: TopicPartition) -> list[Step]:
@@ -64,11 +63,18 @@ def _all_well(topic: str, count: int) -> str:
 
 def why_gone(known: Known, topic: str) -> list[Step]:
     """Why there is no such topic; none where it never was, as far as is known."""
-    act = next((one for one in reversed(known.acts) if one.kind == "topic-delete"), None)
+    act = next((one for one in known.acts_on(f"topic {topic}") if one.kind == "topic-delete"), None)
     event = known.last(EventFilter(topic, kinds=("topic-deleted",)))
     if act is None and event is None:
         return []
     steps = [step(known.now, f"topic {topic} does not exist", "metadata")]
+    awaited = _deletion_awaits(known, topic)
+    if awaited:
+        if act is not None:
+            steps.append(step(act.time, f"{act.principal} deleted topic {topic}", f"act {act.act}"))
+        what = f"its deletion waits for broker {listed(awaited)}: the name is taken until then"
+        steps.append(step(moment(known.facts.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
+        return numbered([*steps, *broker_steps(known, awaited[0])])
     do = f"`klog topic create {topic}` makes an empty one"
     if topic in known.facts.trashed:
         do = f"`klog topic restore {topic}` brings it back from the trash; {do}"
@@ -79,6 +85,15 @@ def why_gone(known: Known, topic: str) -> list[Step]:
     evidence = f"act {act.act}" + (f", {act.before}" if act.before != "-" else "")
     do = f"{do}; `klog acts show {act.act}` shows what there was"
     return numbered([*steps, step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)])
+
+
+def _deletion_awaits(known: Known, topic: str) -> list[int]:
+    """The brokers that are away and have replicas of a topic that is being deleted."""
+    there = known.facts.topics.get(topic)
+    if there is None or topic not in known.facts.deletions:
+        return []
+    assigned = {broker for brokers in there.partitions.values() for broker in brokers}
+    return sorted(one for one in assigned if _is_down(known, one) and not never_was(known.facts, one))
 
 
 def why_broker(known: Known, broker: int) -> list[Step]:
@@ -145,7 +160,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
         evidence = f"min.insync.replicas is {minimum}, in-sync replicas {len(one.isr)}"
         yield step(known.now, f"{name} refuses acks=all", evidence)
     adding = _moving(known, name.topic).get(name, ())
-    suspects = one.isr if offline else [broker for broker in one.replicas if broker not in one.isr]
+    suspects = (one.isr or one.replicas) if offline else [broker for broker in one.replicas if broker not in one.isr]
     if not offline and (adding or name in _moving(known, name.topic)) and set(suspects) <= set(adding):
         yield from _reassignment(known, name, [broker for broker in adding if broker in suspects])
         return
@@ -198,7 +213,7 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
         throttle = known.facts.topics[name.topic].throttles.get(name.partition)
         limit = f"; its throttle is {throttle:,} bytes/s" if throttle else ""
         do = "`klog reassign status`; raise the throttle with `klog reassign execute`, or `klog reassign cancel`"
-        yield step(known.now, what, f"its log did not grow within a second{limit}", do)
+        yield step(known.now, what, f"its log did not grow within {known.facts.watched_s:g} s{limit}", do)
     else:
         do = "wait: `klog reassign status --watch` shows how far it is"
         yield step(known.now, "the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
@@ -207,6 +222,11 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
 def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     """Why this broker does not serve."""
     facts = known.facts
+    if never_was(facts, broker):
+        do = never_was_do(facts, known.metadata, broker)
+        evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
+        yield step(None, f"broker {broker} is not registered, and has never been", evidence, do)
+        return
     if facts.registered is not None and broker not in facts.registered:
         yield step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
     event = _went_down(known, broker)
@@ -220,16 +240,32 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     address = facts.hung.get(broker) or facts.located.get(broker) or _address(known, broker)
     if broker in facts.hung or address in facts.hung_addresses:
         evidence = f"{address} takes connections and does not answer"
-        yield step(time, f"broker {broker} hangs", evidence, HANGS_DO)
+        yield step(time, f"broker {broker} hangs", evidence, hangs_do(facts, [str(address)], broker))
     elif broker in facts.silent:
         yield step(time, f"broker {broker} does not answer", facts.silent[broker], "`klog check brokers`")
     elif address is None:  # a process that hangs loses its entry just the same
         evidence = "metadata: not among the live brokers; events do not tell its address, so it was not asked"
-        do = f"look whether its process still runs: if so, `kill -9 PID` first; then start broker {broker}"
+        do = f"look whether its process still runs: if so, `kill -9 PID` first; then {_start(known, broker)}"
         yield step(time, f"broker {broker} is dead or hangs", evidence, do)
     else:
-        evidence = "metadata: not among the live brokers"
-        yield step(time, f"broker {broker} is dead", evidence, f"start broker {broker}")
+        yield from _last_words(known, broker)
+        evidence, do = "metadata: not among the live brokers", _start(known, broker)
+        act = stopped_by(known, broker, event, do)
+        yield step(time, f"broker {broker} is dead", evidence, do if act is None else None)
+        if act is not None:
+            yield act
+
+
+def _start(known: Known, broker: int) -> str:
+    return f"start broker {broker}{how_to_start(known.facts, broker)}"
+
+
+def _last_words(known: Known, broker: int) -> Iterator[Step]:
+    """An error with which the log of a broker of this machine ends."""
+    here = known.facts.here.get(broker)
+    line = here.last_error() if here is not None else None
+    if here is not None and line is not None:
+        yield step(line.time, f"broker {broker} logged an error before it ended", f"log {here.log_file}: {line.text}")
 
 
 def _went_down(known: Known, broker: int) -> Event | None:
@@ -269,6 +305,10 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
         )  # fmt: skip
         time = time_of(event) if event is not None else None
         evidence = told(event).evidence if event is not None else f"broker {broker} says {one.error}"
+        here = known.facts.here.get(broker)
+        line = here.last_error(one.path) if here is not None else None
+        if here is not None and line is not None:
+            evidence += f"; log {here.log_file}: {line.text}"
         do = f"repair or replace the disk, then start broker {broker} again"
         yield step(time, f"log dir {one.path} of broker {broker} is offline", evidence, do)
     elif full:

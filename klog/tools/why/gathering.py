@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
@@ -22,13 +21,22 @@ from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.where import locate
 from klog.tools.why.addresses import last_addresses
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
+from klog.tools.why.denials import KIND as DENIED
+from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
 from klog.tools.why.steps import KINDS, Known, Step
+from klog.tools.why.throttling import KIND as THROTTLED
+from klog.tools.why.throttling import why_throttled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from klog.admin.acts import ActRow
+    from klog.admin.check_facts import Facts
     from klog.client.cluster import Cluster
+    from klog.client.metadata import Metadata
     from klog.client.positions import Position
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -54,23 +62,26 @@ async def why(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     addresses: tuple[str | None, str | None],
+    home: Path,
     subject: Subject,
     since: Position,
     timeout_s: float,
 ) -> list[Step]:
     """The steps from the subject's symptom to its cause; none where nothing is wrong, and without ``do`` where there is
-    only something to say. ``addresses``: of brokers and of ZooKeeper, as they were given."""
+    only something to say. ``addresses``: of brokers and of ZooKeeper, as they were given; ``home``
+    has the local clusters."""
     kind, name, offset = subject
-    facts = await gather(*addresses, ("topics", "brokers"), timeout_s=timeout_s, locate=last_addresses)
+    if kind == DENIED:
+        return await why_denied(cluster, name or None, since)
+    if kind == THROTTLED:
+        return await why_throttled(cluster, name or None, since)
+    facts = await gather(*addresses, ("topics", "brokers"), timeout_s=timeout_s, locate=last_addresses, home=home)
     if facts.metadata is None:
         raise NoSuchThing(f"no broker answers: {facts.no_brokers}", hint="`klog check`")
-    events, no_events = await _events(cluster, since, timeout_s)
-    known = Known(facts, facts.metadata, events, no_events)
+    known = await known_of(cluster, zookeeper, facts, facts.metadata, since, timeout_s)
     if offset is not None:
         partition = _partition(known, name)
-        session = await zookeeper()
-        about = await asyncio.to_thread(acts.list_acts, session, topic=partition.topic)
-        return why_message(replace(known, acts=about), await message_facts(cluster, partition, offset))
+        return why_message(known, await message_facts(cluster, partition, offset))
     if kind != "group":
         found = find(known, kind, name)
         if found is not None:
@@ -84,15 +95,27 @@ async def why(
         except GroupIdNotFound:
             pass
     if kind in (None, "topic"):
-        session = await zookeeper()
-        about = await asyncio.to_thread(acts.list_acts, session, topic=name)
-        gone = why_gone(replace(known, acts=about), name)
+        gone = why_gone(known, name)
         if gone:
             return gone
     raise NoSuchThing(
         f"the cluster has no {kind or 'topic, partition, broker or group'} {name!r}",
         hint=await _similar(known, zookeeper, kind, name),
     )
+
+
+async def known_of(
+    cluster: Cluster,
+    zookeeper: Callable[[], Awaitable[ZooKeeper]],
+    facts: Facts,
+    metadata: Metadata,
+    since: Position,
+    timeout_s: float,
+) -> Known:
+    """The facts of `klog check`, with the events and acts that causes are found in."""
+    events, no_events = await _events(cluster, since, timeout_s)
+    about = await _acts(zookeeper) if facts.no_zookeeper is None else []
+    return Known(facts, metadata, events, no_events, about)
 
 
 async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
@@ -243,6 +266,15 @@ async def _events(cluster: Cluster, since: Position, timeout_s: float) -> tuple[
     return sorted(events, key=lambda event: str(event.get("ts"))), no_events
 
 
+async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
+    """None without ZooKeeper: an act is one more step, and no chain needs it."""
+    try:
+        session = await zookeeper()
+        return await asyncio.to_thread(acts.list_acts, session)
+    except KlogError:
+        return []
+
+
 def _number(text: str) -> int:
     """-1 where it is not a number that ids and partitions can have."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
@@ -256,6 +288,8 @@ def _partition_name(text: str) -> str:
 
 def parsed(subject: list[str]) -> Subject:
     """What the words ask about. UsageError."""
+    if subject[0] in (DENIED, THROTTLED) and len(subject) <= 2:
+        return Subject(subject[0], subject[1] if len(subject) == 2 else "")
     if len(subject) == 1:
         return Subject(None, subject[0])
     if len(subject) == 2 and subject[0] in KIND_WORDS:
@@ -274,6 +308,7 @@ def parsed(subject: list[str]) -> Subject:
         return Subject("partition", _partition_name(subject[1]), int(text))
     found = " ".join(subject)
     raise UsageError(
-        f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET or a name, got {found!r}",
+        f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET, "
+        f"denied [PRINCIPAL], throttled [NAME] or a name, got {found!r}",
         hint="for example `klog why message orders-0 1234`",
     )

@@ -5,6 +5,7 @@ The rules are ordered, the strongest first: the first that has a cause ends the 
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from klog.coordination.group_states import COORDINATOR
 from klog.names import TopicPartition
 from klog.render.counts import counted
 from klog.tools.events import Event, EventFilter
+from klog.tools.why.act_causes import shortened_by
 from klog.tools.why.causes import broker_steps, partition_steps
 from klog.tools.why.steps import Known, Step, listed, moment, numbered, step, time_of, told
 
@@ -158,7 +160,7 @@ def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
         for name, ms in sorted(of.awaited.items(), key=lambda pair: -pair[1])
     ]
     if not awaited:
-        do = f"look at its members (`klog group describe {of.name}`): one of them does not join again"
+        do = f"look at its members (`klog group describe {shlex.quote(of.name)}`): one of them does not join again"
         yield step(since, f"group {of.name} waits for members to join again", evidence, do)
         return
     more = f" and {len(awaited) - AWAITED_MAX} more" if len(awaited) > AWAITED_MAX else ""
@@ -178,10 +180,14 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
     if row.current_offset < row.log_start_offset:
         evidence = f"committed offset {row.current_offset}, log start offset {row.log_start_offset}"
         do = (
-            f"raise the topic's retention.ms; what was deleted is lost: `klog group rewind {of.name} --to start` goes "
-            "on with what there is"
+            "raise the topic's retention.ms; what was deleted is lost: "
+            f"`klog group rewind {shlex.quote(of.name)} --to start` goes on with what there is"
         )
-        yield step(row.committed, f"{name}: retention deleted messages that the group had not read", evidence, do)
+        act = shortened_by(known, str(row.topic), do)
+        what = f"{name}: retention deleted messages that the group had not read"
+        yield step(row.committed, what, evidence, do if act is None else None)
+        if act is not None:
+            yield act
     else:
         evidence = f"committed offset {row.current_offset}, log end offset {row.log_end_offset}"
         do = f"was the topic deleted and made again? `klog acts list --topic {row.topic}`; then `klog group rewind`"
@@ -194,16 +200,19 @@ def _no_member(known: Known, of: GroupFacts) -> Iterator[Step]:
     *before, last = list(_last_words(known, of)) or [step(None, f"group {of.name} has no member", "ZooKeeper")]
     yield from before
     gone = _last_gone(known, of)
+    name = shlex.quote(of.name)
+    unneeded = f"where it is not needed, `klog group delete {name}`"
     if gone is None:
-        do = "start its consumers"
+        do = f"start its consumers: `klog events --group {name}` shows its last members; {unneeded}"
         yield step(last.time or of.committed, f"group {of.name} has no member", last.evidence, do)
         return
-    name, where = gone.get("member"), f"client {gone.get('client')} at {gone.get('host')}"
+    member, where = gone.get("member"), f"client {gone.get('client')} at {gone.get('host')}"
     if "stopped answering" in str(gone.get("why")):
         do = f"look at the process of {where}: `kill -CONT PID` if it was stopped, start it if it died"
-        yield step(last.time, f"the last member, {name}, hangs or died", f"{where} {gone.get('why')}", do)
+        yield step(last.time, f"the last member, {member}, hangs or died", f"{where} {gone.get('why')}", do)
     else:
-        yield step(last.time, f"group {of.name} has no member", f"{where} {gone.get('why')}", "start its consumers")
+        do = f"start its consumers, the last of which was {where}; {unneeded}"
+        yield step(last.time, f"group {of.name} has no member", f"{where} {gone.get('why')}", do)
 
 
 def _refused(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -240,7 +249,8 @@ def _never(known: Known, of: GroupFacts) -> Iterator[Step]:
 def _unowned(known: Known, of: GroupFacts) -> Iterator[Step]:
     missing = look_of(of.group, of.phase, known.metadata.topics).unowned
     if missing:
-        do = f"restart its consumers, so that they share the partitions out again; `klog group describe {of.name}`"
+        show = f"`klog group describe {shlex.quote(of.name)}`"
+        do = f"restart its consumers, so that they share the partitions out again; {show}"
         what = f"no live consumer owns {listed(missing, 6)}"
         yield step(_since(of), what, f"owners by {'coordinator' if of.coordinator is not None else 'ZooKeeper'}", do)
 

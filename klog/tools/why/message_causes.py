@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from klog.admin.acts import SETTINGS
 from klog.names import TopicPartition
 from klog.render.counts import counted
 from klog.tools.events import EventFilter
+from klog.tools.why.act_causes import shortened_by
 from klog.tools.why.causes import is_well, partition_steps
 from klog.tools.why.steps import Known, Step, moment, numbered, step, time_of
 
@@ -127,7 +129,7 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     is_young = retention_ms < 0 or (
         since is not None and retention_ms < 1 << 50 and known.now - since < timedelta(milliseconds=retention_ms)
     )
-    changed = any(one.kind == "topic-settings" for one in known.acts)
+    changed = any(one.kind == SETTINGS for one in known.acts_on(f"topic {of.name.topic}"))
     if is_young and retention_bytes < 0 and not changed:
         evidence = f"{settings}: the topic is younger than its retention"
         do = "nothing brings it back; look for who deletes records (`kafka-delete-records`, a stream program)"
@@ -135,7 +137,10 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
         return
     first = "" if of.first is None else f"; the first message that is left is from {of.first:%Y-%m-%d %H:%M:%S}"
     do = f"nothing brings it back; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
-    yield step(of.first, "retention deleted it", f"{settings}{first}", do)
+    act = shortened_by(known, of.name.topic, do)
+    yield step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
+    if act is not None:
+        yield act
 
 
 def _number(text: str | None) -> int:

@@ -45,7 +45,7 @@ class Known:
     events: Sequence[Event] = ()
     no_events: str | None = None
     acts: Sequence[ActRow] = ()
-    """Those that concern the subject, the oldest first."""
+    """Those that ZooKeeper has, the oldest first."""
 
     @property
     def now(self) -> datetime:
@@ -55,6 +55,10 @@ class Known:
     def last(self, chosen: EventFilter) -> Event | None:
         """The last event that is chosen."""
         return next((event for event in reversed(self.events) if chosen.takes(event)), None)
+
+    def acts_on(self, subject: str) -> list[ActRow]:
+        """The acts on a subject as their rows name it, the newest first."""
+        return [act for act in reversed(self.acts) if act.subject == subject]
 
     def chosen(self, chosen: EventFilter) -> Iterator[Event]:
         """All that are chosen."""

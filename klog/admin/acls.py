@@ -1,0 +1,186 @@
+"""ACLs: who may do what. By Kafka's requests, but for `check`, which only klog's brokers answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from klog.client.blocking import error_of
+from klog.errors import NoSuchThing, Refused
+from klog.protocol.apis import ApiKey
+from klog.security.permissions import (
+    ANY_HOST,
+    Acl,
+    Binding,
+    Filter,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    Resource,
+    ResourceType,
+    word_of_number,
+)
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+VERSION_MAX = 3
+VERSION_MIN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AclRow:
+    """One ACL. ``resource`` is ``topic:orders``; ``pattern`` literal or prefixed; ``permission`` Allow or Deny."""
+
+    principal: str
+    permission: str
+    operation: str
+    resource: str
+    pattern: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """Whether a principal may do what was asked, and which rule decides."""
+
+    allowed: bool
+    rule: str
+
+
+def row(binding: Binding) -> AclRow:
+    """An ACL as it is shown."""
+    pattern, acl = binding
+    return AclRow(
+        acl.principal,
+        acl.permission.title,
+        acl.operation.title,
+        str(Resource(pattern.kind, pattern.name)),
+        pattern.pattern_type.title.lower(),
+        acl.host,
+    )
+
+
+async def list_acls(cluster: Cluster, chosen: Filter) -> list[AclRow]:
+    """The ACLs that match, sorted. Raises SecurityDisabled where brokers check no permissions."""
+    return [row(one) for one in await read_acls(cluster, chosen)]
+
+
+async def read_acls(cluster: Cluster, chosen: Filter) -> list[Binding]:
+    """The same, as bindings."""
+    answer = await cluster.to_any(ApiKey.DESCRIBE_ACLS, VERSION_MAX, VERSION_MIN, **_filter_fields(chosen))
+    _check(answer)
+    found = []
+    for resource in answer.resources:
+        pattern = Pattern(
+            word_of_number(ResourceType, resource.resource_type),
+            str(resource.resource_name),
+            word_of_number(PatternType, resource.pattern_type),
+        )
+        found += [Binding(pattern, _acl(one)) for one in resource.acls]
+    return sorted(found)
+
+
+async def add_acls(cluster: Cluster, bindings: Sequence[Binding]) -> None:
+    """Write ACLs; one that is there already stays. Raises the first error."""
+    creations = [
+        {
+            "resource_type": one.pattern.kind,
+            "resource_name": one.pattern.name,
+            "resource_pattern_type": one.pattern.pattern_type,
+            "principal": one.acl.principal,
+            "host": one.acl.host,
+            "operation": one.acl.operation,
+            "permission_type": one.acl.permission,
+        }
+        for one in bindings
+    ]
+    answer = await cluster.to_any(ApiKey.CREATE_ACLS, VERSION_MAX, VERSION_MIN, creations=creations)
+    for result in answer.results:
+        _check(result)
+
+
+async def remove_acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Binding]:
+    """Remove the ACLs that match any of the filters; those removed. Raises the first error."""
+    answer = await cluster.to_any(
+        ApiKey.DELETE_ACLS, VERSION_MAX, VERSION_MIN, filters=[_filter_fields(one) for one in filters]
+    )
+    removed = []
+    for result in answer.filter_results:
+        _check(result)
+        for one in result.matching_acls:
+            _check(one)
+            pattern = Pattern(
+                word_of_number(ResourceType, one.resource_type),
+                str(one.resource_name),
+                word_of_number(PatternType, one.pattern_type),
+            )
+            removed.append(Binding(pattern, _acl(one)))
+    return sorted(set(removed))
+
+
+async def refuse_missing(cluster: Cluster, bindings: Sequence[Binding]) -> None:
+    """NoSuchThing where one of these ACLs is not there."""
+    there = set(await read_acls(cluster, Filter()))
+    missing = [one for one in bindings if one not in there]
+    if missing:
+        raise NoSuchThing(f"there is no ACL {missing[0]!s}", hint="`klog acl list` shows the ACLs")
+
+
+async def remove_exactly(cluster: Cluster, bindings: Sequence[Binding]) -> list[Binding]:
+    """Remove these ACLs; NoSuchThing, before anything is removed, where one of them is not there."""
+    await refuse_missing(cluster, bindings)
+    return await remove_acls(cluster, [filter_of(one) for one in bindings])
+
+
+def filter_of(binding: Binding) -> Filter:
+    """The filter that matches this ACL alone."""
+    pattern, acl = binding
+    return Filter(*pattern, principal=acl.principal, host=acl.host, operation=acl.operation, permission=acl.permission)
+
+
+async def check(
+    cluster: Cluster, principal: str, operation: Operation, resource: Resource, host: str = ANY_HOST
+) -> CheckRow:
+    """Whether the principal may do that, as the broker that is asked decides. Refused on plain Kafka."""
+    if not cluster.is_klog:
+        raise Refused(f"{cluster} is not a klog cluster: only klog says which rule decides")
+    answer = await cluster.to_any(
+        ApiKey.CHECK_PERMISSION,
+        0,
+        principal=principal,
+        host=host,
+        operation=operation,
+        resource_type=resource.kind,
+        resource_name=resource.name,
+    )
+    _check(answer)
+    return CheckRow(bool(answer.is_allowed), str(answer.rule))
+
+
+def _check(answer: Any) -> None:
+    if answer.error_code.value:
+        raise error_of(answer.error_code.value, answer.error_message or "the broker refuses")
+
+
+def _acl(found: Any) -> Acl:
+    return Acl(
+        str(found.principal),
+        str(found.host),
+        word_of_number(Operation, found.operation),
+        word_of_number(Permission, found.permission_type),
+    )
+
+
+def _filter_fields(chosen: Filter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": chosen.kind,
+        "resource_name_filter": chosen.name,
+        "pattern_type_filter": chosen.pattern_type,
+        "principal_filter": chosen.principal,
+        "host_filter": chosen.host,
+        "operation": chosen.operation,
+        "permission_type": chosen.permission,
+    }

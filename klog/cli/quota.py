@@ -1,0 +1,164 @@
+"""``klog quota``: what one client may take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.invocation import Invocation
+from klog.cli.name_cache import quota_names
+from klog.cli.name_values import settings
+from klog.errors import InvalidRequest, UsageError
+from klog.render import Report
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.security.quotas import Entity
+
+ROW = "klog.admin.quotas:QuotaRow"
+
+quota = Noun("quota", "Quotas of users, client ids and addresses: list, check, set, remove.")
+
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The user; ANONYMOUS without a login.")]
+Client = Annotated[str | None, typer.Option("--client", metavar="CLIENT-ID", help="The client id.")]
+DefaultUser = Annotated[bool, typer.Option("--default-user", help="Each user without a quota of its own.")]
+DefaultClient = Annotated[bool, typer.Option("--default-client", help="Each client id without a quota of its own.")]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="The IP address that connections come from.")]
+DefaultIp = Annotated[bool, typer.Option("--default-ip", help="Each address without a quota of its own.")]
+
+
+@quota.command("list", rows=ROW)
+async def list_quotas(
+    invocation: Invocation,
+    user: User = None,
+    client: Client = None,
+    default_user: DefaultUser = False,
+    default_client: DefaultClient = False,
+    ip: Ip = None,
+    default_ip: DefaultIp = False,
+) -> Report:
+    """List the quotas, all or those of a user, of a client id, of both, or of an address.
+
+    Rates are bytes per second, percent of the broker's event loop, partitions created and deleted per second, and new
+    connections per second.
+    """
+    from klog.admin import quotas
+
+    wanted = _names((user, default_user), (client, default_client), (ip, default_ip))
+    if wanted.ip is not None:
+        wanted = _checked(wanted)
+    return invocation.report(await quotas.list_quotas(await invocation.cluster(), wanted))
+
+
+@quota.command("check", rows="klog.admin.quotas:AppliedQuota")
+async def check(
+    invocation: Invocation,
+    user: Annotated[str, typer.Argument(metavar="USER", help="The user; ANONYMOUS without a login.")],
+    client: Annotated[str, typer.Argument(metavar="CLIENT-ID", help="The client id.", show_default=False)] = "",
+    ip: Ip = None,
+) -> Report:
+    """Show which quotas apply to a client: their values, whose they are, and who shares them. `-`: no limit."""
+    from klog.admin import quotas
+
+    address = None if ip is None else _checked(_names((None, False), (None, False), (ip, False))).ip
+    cluster = await invocation.cluster()
+    return invocation.report(await quotas.check_quotas(cluster, user.removeprefix("User:"), client, address))
+
+
+@quota.command("set", rows=ROW, changes=True, dry_run=True)
+async def set_quotas(
+    invocation: Invocation,
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="QUOTA=VALUE",
+            help="producer_byte_rate=20MB/s, consumer_byte_rate=20MB/s, request_percentage=50, "
+            "controller_mutation_rate=10/s; of an address connection_creation_rate=20/s.",
+            autocompletion=quota_names,
+        ),
+    ],
+    user: User = None,
+    client: Client = None,
+    default_user: DefaultUser = False,
+    default_client: DefaultClient = False,
+    ip: Ip = None,
+    default_ip: DefaultIp = False,
+) -> Report:
+    """Set quotas of a user, of a client id, of a client id of a user, or of an address.
+
+    The most specific one counts: a user with a client id, then users, then client ids; a default last at each step.
+    All clients of a user share its quota. It holds at each broker by itself, soon after the change. A connection beyond
+    the quota of its address is closed, after a second at most.
+    """
+    from klog.admin import quotas
+
+    entity = _entity((user, default_user), (client, default_client), (ip, default_ip))
+    changes = {
+        (key := quotas.quota_named(name)): quotas.quota_value(key, value) for name, value in settings(given).items()
+    }
+    cluster = await invocation.cluster()
+    if invocation.shared.dry_run:
+        planned = await quotas.set_quotas(cluster, entity, changes, validate_only=True)
+        invocation.end_dry_run(f"set {counted(len(changes), 'quota')} of {entity}", invocation.report([planned]))
+    return invocation.report([await quotas.set_quotas(cluster, entity, changes)])
+
+
+@quota.command("remove", rows=ROW, changes=True, asks=True)
+async def remove(
+    invocation: Invocation,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="QUOTA", help="Only these quotas; all if not given.", autocompletion=quota_names),
+    ] = None,
+    user: User = None,
+    client: Client = None,
+    default_user: DefaultUser = False,
+    default_client: DefaultClient = False,
+    ip: Ip = None,
+    default_ip: DefaultIp = False,
+) -> Report:
+    """Remove quotas, and show what is left. `klog undo` brings them back. Exit 1 if one does not exist.
+
+    Asks first on a protected cluster.
+    """
+    from klog.admin import quotas
+
+    entity = _entity((user, default_user), (client, default_client), (ip, default_ip))
+    keys = list(dict.fromkeys(quotas.quota_named(name) for name in names or ()))
+    cluster = await invocation.cluster()
+    left = await quotas.remove_quotas(cluster, entity, keys, validate_only=True)
+    what = ", ".join(keys) or "all quotas"
+    invocation.confirm(f"Remove {what} of {entity}", invocation.report([left]), everywhere=False)
+    return invocation.report([await quotas.remove_quotas(cluster, entity, keys)])
+
+
+Given = tuple[str | None, bool]
+"""A name, and whether the default is meant."""
+
+
+def _entity(*given: Given) -> Entity:
+    return _checked(_names(*given))
+
+
+def _checked(entity: Entity) -> Entity:
+    from klog.security.quotas import check_entity
+
+    try:
+        return check_entity(entity)
+    except InvalidRequest as error:
+        hint = "--user NAME, --client CLIENT-ID, or both; or --ip ADDRESS; or the defaults"
+        raise UsageError(error.message, hint=hint) from None
+
+
+def _names(*given: Given) -> Entity:
+    """Of a user, a client id and an address."""
+    from klog.security.quotas import DEFAULT, DEFAULT_NODE, Entity
+
+    for flag, (name, is_default) in zip(Entity._fields, given, strict=True):
+        if name is not None and is_default:
+            raise UsageError(f"--{flag} and --default-{flag} exclude each other")
+        if name == DEFAULT_NODE:
+            raise UsageError(f"--{flag} {DEFAULT_NODE}: this is how the default is shown", hint=f"--default-{flag}")
+    return Entity(*(DEFAULT if is_default else name for name, is_default in given))

@@ -1,0 +1,52 @@
+"""Flags of the commands that run Spark, and what is done with a line of spark-submit."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from klog.cli.invocation import Invocation
+from klog.render import Report
+
+if TYPE_CHECKING:
+    from klog.spark.running.submit import Submission
+
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting.")]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="MASTER", help="Spark master; all cores of this machine if not given."),
+]
+
+# --- of spark-submit --------------------------------------------------------------------------------------------------
+
+ClusterMaster = Annotated[
+    str, typer.Option("--master", metavar="MASTER", help="spark://HOST:PORT, yarn or k8s://https://HOST:PORT.")
+]
+DeployMode = Annotated[
+    Literal["client", "cluster"],
+    typer.Option(
+        "--deploy-mode", metavar="MODE", help="client: the driver runs here; cluster: it runs on the cluster."
+    ),
+]
+Shipped = Annotated[
+    Path, typer.Option("--folder", metavar="FOLDER", help="Folder for the zip of klog and the program.")
+]
+SHIPPED = Path("klog-submit")
+RunLine = Annotated[bool, typer.Option("--run", help="Run the command line.")]
+
+
+async def show_or_run(invocation: Invocation, submission: Submission, *, run: bool) -> Report | int:
+    """The line on stdout, or as a report where a form of output is asked for; or what it ends with when it is run."""
+    from klog.spark.running import submit
+
+    if run:
+        invocation.detail(submission.command)
+        return await asyncio.to_thread(submit.run, submission)
+    if invocation.shared.output is not None:
+        return invocation.report([submission])
+    sys.stdout.write(submission.command + "\n")
+    return 0

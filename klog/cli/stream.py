@@ -1,0 +1,326 @@
+"""``klog stream``: results that are computed from topics as messages come, and written once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_values import pairs
+from klog.cli.spark_flags import (
+    SHIPPED,
+    ClusterMaster,
+    Conf,
+    DeployMode,
+    Master,
+    RunLine,
+    Shipped,
+    show_or_run,
+)
+from klog.cli.target import klog_home
+from klog.errors import TimedOut, UsageError
+from klog.render import Format, Report, render
+from klog.render.counts import counted
+from klog.signals import StopRequest
+
+if TYPE_CHECKING:
+    from klog.streams.folder import Progress, StreamFolder
+
+stream = Noun("stream", "Compute on topics as messages come, with Spark.")
+
+STOP_WAIT_S = 60.0
+"""A batch may be in hand."""
+LOOK_EVERY_S = 0.1
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
+OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The streams; all if none is given.")]
+State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Folder with the streams and their checkpoints [~/.klog/streams]."),
+]
+
+
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="Program: .py with a function `stream`, or .sql with one query."),
+]
+Sql = Annotated[str | None, typer.Option("-e", "--sql", metavar="SQL", help="A query, instead of a file.")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from", metavar="TOPIC[:FORM]", help="Input. FORM of the values: text, avro, avro=ID or json=COLUMNS."
+    ),
+]
+Target = Annotated[str | None, typer.Option("--to", metavar="topic:T|export:ROOT", help="Output.")]
+StreamName = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Name of the stream; that of its output if not given.")
+]
+
+
+@stream.command("run", rows="klog.streams.status:BatchRow", own_interrupt=True)
+async def run(
+    invocation: Invocation,
+    file: File = None,
+    sql: Sql = None,
+    sources: Sources = None,
+    target: Target = None,
+    name: StreamName = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="COLUMN,...", help="Columns of the messages' key; all columns are the value."),
+    ] = None,
+    late: Annotated[
+        str | None,
+        typer.Option("--late", metavar="DURATION", help="For SQL: how late rows may come, like '30 seconds'."),
+    ] = None,
+    time: Annotated[
+        str, typer.Option("--time", metavar="COLUMN", help="With --late: the column of the time.")
+    ] = "timestamp",
+    update: Annotated[
+        bool, typer.Option("--update", help="For SQL: write the result of a window each time that it has changed.")
+    ] = False,
+    begin: Annotated[
+        Literal["start", "end"],
+        typer.Option("--begin", metavar="start|end", help="Where the first run begins."),
+    ] = "start",
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", metavar="N", min=1, help="At most N messages per batch.")
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="DURATION", help="Interval between batches, like '10 seconds'.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Exit after the messages that are there now.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+    state: State = None,
+) -> None:
+    """Run a stream until it is stopped: one row per batch.
+
+    It continues from its checkpoint, whatever it was that ended it. Each row of a result is in the output once: a batch
+    that is repeated after a crash is not written again. What passes by itself (a broker away, a process of Spark
+    killed) starts the stream again; Ctrl-C, SIGTERM and `klog stream stop` end it with exit code 0.
+
+    In SQL and in the parameters of `stream` in Python, an input is called like its topic, with _ for dots and hyphens.
+    """
+    from klog.spark.running.target import SparkTarget
+    from klog.streams.folder import Description, StreamFolder
+    from klog.streams.job import Job, Program, sink_of
+    from klog.streams.program import Input, Late, check_names
+
+    if invocation.shared.output in (Format.JSON, Format.YAML):
+        raise UsageError(
+            f"--output {invocation.shared.output.value} is for a single report, and a stream shows many",
+            hint="-o jsonl",
+        )
+    for value, flag in ((sources, "--from"), (target, "--to")):
+        if not value:
+            raise UsageError(f"{flag} is missing", hint="klog stream run -e SQL --from TOPIC --to topic:TOPIC")
+    assert sources is not None and target is not None
+    program = Program.of(file, sql)
+    if program.sql is None and (late is not None or update):
+        raise UsageError(f"{'--update' if update else '--late'} is for SQL; a program in Python says so itself")
+    inputs = tuple(map(Input.parse, sources))
+    check_names(inputs)
+    folder = StreamFolder(state or klog_home() / "streams", name or target.rpartition(":")[2].rpartition("/")[2])
+    await invocation.cluster()
+    if target.startswith("topic:"):
+        invocation.check_may_change()
+    servers = await invocation.bootstrap_servers()
+    options = {"startingOffsets": "earliest" if begin == "start" else "latest"}
+    if max_messages is not None:
+        options["maxOffsetsPerTrigger"] = str(max_messages)
+    job = Job(
+        servers,
+        inputs,
+        program,
+        sink_of(servers, target, tuple(one.strip() for one in (key or "").split(",") if one.strip())),
+        str(folder.checkpoint),
+        SparkTarget(master, None, dict(pairs(conf)), klog_home() / "cache"),
+        folder.name,
+        "update" if update else "append",
+        None if late is None else Late(late, time),
+        options,
+        every,
+        once,
+    )
+    with folder.running():
+        from klog.streams.running import now
+
+        folder.describe(Description(folder.name, tuple(sources), target, str(program), str(servers), started_at=now()))
+        await _run(invocation, folder, job.start)
+
+
+@stream.command("submit", rows="klog.spark.running.submit:Submission")
+async def submit(
+    invocation: Invocation,
+    master: ClusterMaster,
+    state: Annotated[
+        Path,
+        typer.Option("--state", metavar="DIR", help="Folder for the checkpoint, which driver and executors reach."),
+    ],
+    file: File = None,
+    sql: Sql = None,
+    sources: Sources = None,
+    target: Target = None,
+    name: StreamName = None,
+    deploy_mode: DeployMode = "client",
+    conf: Conf = None,
+    arguments: Annotated[
+        str,
+        typer.Option(
+            "--arguments", metavar="WORDS", help="Further flags of `klog stream run`, as one quoted argument."
+        ),
+    ] = "",
+    folder: Shipped = SHIPPED,
+    run_line: RunLine = False,
+) -> Report | int:
+    """Print the spark-submit command line of a stream, and write the zip of klog that it ships.
+
+    The stream runs until it is stopped; the same line goes on from its checkpoint. The program is sent along.
+    """
+    from klog.spark.running.submit import submission
+    from klog.streams.job import Program
+    from klog.streams.program import Input, check_names
+
+    for value, flag in ((sources, "--from"), (target, "--to")):
+        if not value:
+            raise UsageError(f"{flag} is missing", hint="klog stream submit -e SQL --from TOPIC --to topic:TOPIC")
+    assert sources is not None and target is not None
+    Program.of(file, sql)
+    check_names(tuple(map(Input.parse, sources)))
+    await invocation.cluster()
+    words = ["-B", str(await invocation.bootstrap_servers()), "stream", "run"]
+    if file is not None:
+        words.append(file.name if deploy_mode == "cluster" else str(file.absolute()))
+    flags = (("-e", sql), ("--to", target), ("--name", name), ("--state", str(state.absolute())))
+    words += [word for one in sources for word in ("--from", one)]
+    words += [word for flag, value in flags if value is not None for word in (flag, value)]
+    made = submission(
+        [*words, *shlex.split(arguments)],
+        folder,
+        master=master,
+        deploy_mode=deploy_mode,
+        settings=dict(pairs(conf)),
+        name=f"klog stream {name or target}",
+        files=[file] if file is not None and deploy_mode == "cluster" else [],
+    )
+    return await show_or_run(invocation, made, run=run_line)
+
+
+async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None:
+    """Until SIGINT, SIGTERM or a stop file; a second signal ends the process at once."""
+    from klog.streams import running
+
+    stop, asked, shown = threading.Event(), StopRequest(), _Rows(invocation)
+
+    def stopping(number: int) -> None:
+        if not asked.again():
+            return
+        if asked.count > 1:
+            os._exit(128 + number)
+        invocation.say("stopping; a batch in hand is begun again by the next run")
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(one, stopping, one)
+    done = await asyncio.to_thread(running.run, folder, start, stop, on_batch=shown.show, say=invocation.say)
+    batches = 0 if done.batch is None else done.batch + 1
+    invocation.say(f"stopped after {counted(batches, 'batch', 'batches')}; the next run continues from there")
+
+
+class _Rows:
+    """Batches, one row each: a table on a terminal, JSON Lines for another program."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        chosen = invocation.shared.output
+        self._command = invocation.command
+        self._form = chosen or (Format.TABLE if is_terminal(sys.stdout) else Format.JSONL)
+        self._header = not invocation.shared.no_header
+
+    def show(self, progress: Progress) -> None:
+        from klog.streams.status import BatchRow
+
+        report = Report(self._command, BatchRow, [BatchRow.of(progress)])
+        render(report, self._form, sys.stdout, header=self._header, terminal=is_terminal(sys.stdout))
+        sys.stdout.flush()
+        self._header = False
+
+
+def _folders(names: list[str] | None, state: Path | None) -> list[StreamFolder]:
+    from klog.streams.folder import StreamFolder, all_streams
+
+    where = state or klog_home() / "streams"
+    return [StreamFolder(where, name) for name in names] if names else all_streams(where)
+
+
+@stream.command("list", rows="klog.streams.status:StreamRow", connects=False)
+def list_streams(invocation: Invocation, state: State = None) -> Report:
+    """List the streams of this machine: what they compute, and whether they run."""
+    from klog.streams import status as stream_status
+
+    return invocation.report(stream_status.rows(_folders(None, state)))
+
+
+@stream.command("status", rows="klog.streams.status:StreamStatus")
+async def show_status(
+    invocation: Invocation,
+    names: OptionalNames = None,
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", metavar="N", min=0, help="Exit 1 if one lags by more, or does not run.")
+    ] = None,
+    state: State = None,
+) -> Report:
+    """Show the lag, the last batch, the watermark, late rows and the state of streams."""
+    from klog.streams import status as stream_status
+
+    await invocation.cluster()
+    servers = await invocation.bootstrap_servers()
+    rows = await asyncio.to_thread(stream_status.status, _folders(names, state), servers)
+    behind = [
+        row.name
+        for row in rows
+        if max_lag is not None and (row.lag is None or row.lag > max_lag or row.state != stream_status.RUNNING)
+    ]
+    footer = f"behind by more than {max_lag:,} messages, or not running: {', '.join(behind)}" if behind else None
+    return invocation.report(rows, footer=footer, failed=bool(behind))
+
+
+@stream.command("stop", rows="klog.streams.status:StreamRow", connects=False)
+async def stop_stream(invocation: Invocation, name: Name, state: State = None) -> Report:
+    """Stop a stream, and wait until it has stopped. The next `klog stream run` continues from there."""
+    from klog.streams import status as stream_status
+
+    (folder,) = _folders([name], state)
+    folder.existing()
+    if not folder.is_running():
+        return invocation.report(stream_status.rows([folder]), footer=f"{name} does not run")
+    folder.ask_to_stop()
+    deadline = asyncio.get_running_loop().time() + STOP_WAIT_S
+    while folder.is_running():
+        if asyncio.get_running_loop().time() > deadline:
+            raise TimedOut(f"{name} has not stopped within {STOP_WAIT_S:.0f} s; it is still asked to")
+        await asyncio.sleep(LOOK_EVERY_S)
+    return invocation.report(stream_status.rows([folder]))
+
+
+@stream.command("remove", rows="klog.streams.status:StreamRow", connects=False, asks=True)
+def remove_stream(invocation: Invocation, name: Name, state: State = None) -> Report:
+    """Remove a stream that does not run, with its checkpoint. Its output stays. Asks first."""
+    from klog.streams import status as stream_status
+
+    (folder,) = _folders([name], state)
+    folder.existing()
+    rows = stream_status.rows([folder])
+    invocation.confirm(f"Remove the stream {name} with its checkpoint in {folder.path}", invocation.report(rows))
+    folder.remove()
+    return invocation.report(rows, footer=f"removed {folder.path}")

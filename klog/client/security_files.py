@@ -1,0 +1,106 @@
+"""A client's certificates and keys from files: PEM as it is, PKCS12 by the package ``cryptography``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from klog.client.librdkafka_security import librdkafka_security
+from klog.errors import InvalidConfig, NoSuchThing, UsageError
+from klog.security.bearer import OAUTHBEARER
+from klog.security.client_security import (
+    LOCATIONS,
+    PLAINTEXT,
+    PROTOCOL,
+    SETTINGS,
+    TOKEN_URL,
+    ClientSecurity,
+    client_security,
+)
+
+FILE_BYTES_MAX: Final = 4 << 20
+"""Of a file of certificates. All authorities that a system believes are 230 KB."""
+
+_PASSWORDS: Final = {"ssl.truststore.location": "ssl.truststore.password"}
+_PKCS12: Final = (".p12", ".pfx")
+_JKS_MAGIC: Final = b"\xfe\xed\xfe\xed"
+
+
+def read_security(given: Mapping[str, str], source: str, token_command: tuple[str, ...] = ()) -> ClientSecurity:
+    """How a client with these settings connects. ``token_command``: as in `client_security`.
+
+    Raises UsageError, and NoSuchThing for a file that cannot be read.
+    """
+    if (given.get(PROTOCOL) or PLAINTEXT).upper() == PLAINTEXT:
+        return client_security(given, source, token_command)
+    found = dict(given)
+    for name, meant in LOCATIONS.items():
+        if given.get(name):
+            for setting, text in zip(meant, _texts(given, name, len(meant), source), strict=True):
+                if text:
+                    found.setdefault(setting, text)
+    return client_security(found, source, token_command)
+
+
+def as_librdkafka(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The same settings, those of security as librdkafka knows them. InvalidConfig."""
+    try:
+        security = read_security({name: str(value) for name, value in given.items()}, source)
+    except (UsageError, NoSuchThing) as error:
+        raise InvalidConfig(error.message, hint=error.hint) from None
+    if security.is_open:
+        return dict(given)
+    if "oauth_cb" in given and security.mechanism == OAUTHBEARER:
+        raise InvalidConfig(
+            f"{source}: oauth_cb and {TOKEN_URL} exclude each other: klog reads the token of the latter"
+        )
+    return {**{name: value for name, value in given.items() if name not in SETTINGS}, **librdkafka_security(security)}
+
+
+def _texts(given: Mapping[str, str], name: str, wanted: int, source: str) -> list[str]:
+    """The PEM text of a file: once for each setting that it answers, where it holds both certificate and key."""
+    path = Path(given[name]).expanduser()
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise NoSuchThing(f"{source}: {name}: cannot read {path}: {error.strerror}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise UsageError(
+            f"{source}: {name}: {path} has more than {FILE_BYTES_MAX >> 20} MiB: not a file of certificates"
+        )
+    if content.startswith(_JKS_MAGIC):
+        raise UsageError(
+            f"{source}: {name}: {path} is a Java keystore (JKS), which klog does not read",
+            hint=f"keytool -importkeystore -srckeystore {path} -destkeystore {path.stem}.p12 -deststoretype PKCS12",
+        )
+    kind = given.get("ssl.truststore.type" if "trust" in name else "ssl.keystore.type", "").upper()
+    if kind == "PKCS12" or path.suffix in _PKCS12 or (content[:1] == b"\x30" and b"-----" not in content):
+        password = given.get(_PASSWORDS.get(name, "ssl.keystore.password"), "")
+        return _from_pkcs12(content, password, path, wanted, f"{source}: {name}")
+    try:
+        text = content.decode("ascii")
+    except UnicodeDecodeError:
+        text = ""
+    if "-----BEGIN" not in text:
+        raise UsageError(f"{source}: {name}: {path} is not PEM: it has no line -----BEGIN ...-----")
+    return [text] * wanted
+
+
+def _from_pkcs12(content: bytes, password: str, path: Path, wanted: int, where: str) -> list[str]:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
+    try:
+        store = pkcs12.load_pkcs12(content, password.encode() or None)
+    except ValueError as error:
+        raise UsageError(f"{where}: cannot read {path} as PKCS12: {error}") from None
+    own = [store.cert.certificate] if store.cert is not None else []
+    certificates = [*own, *(one.certificate for one in store.additional_certs)]
+    chain = b"".join(one.public_bytes(Encoding.PEM) for one in certificates).decode()
+    if wanted == 1:
+        return [chain]
+    if store.key is None:
+        raise UsageError(f"{where}: {path} has no key")
+    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return [chain, key]

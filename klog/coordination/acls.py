@@ -1,0 +1,309 @@
+"""ACLs, where Kafka and its tools have them (KIP-11, KIP-290): a node for each pattern that has some.
+
+    /kafka-acl/Topic/orders
+    /kafka-acl-extended/prefixed/Topic/ord
+        {"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"Read","host":"*"}]}
+
+Names of groups that cannot be a node's name are percent-encoded, as in `paths.group_node`. A change also writes a
+notice, whose number ZooKeeper chooses, so that brokers read what has changed and nothing else:
+
+    /kafka-acl-changes/acl_changes_0000000007            TOPIC:orders
+    /kafka-acl-extended-changes/acl_changes_0000000003   {"version":1,"resourceType":"TOPIC","name":"ord",
+                                                          "patternType":"PREFIXED"}
+
+Every change is an act, in the same transaction. An operation that klog does not know is left out. Of a node that
+cannot be read otherwise nothing is used (`Damage`), and what its pattern is about is denied: there may be a Deny in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from klog.coordination import entries, paths
+from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination.entries import Entry
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
+from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.security import permissions
+from klog.security.permissions import KINDS, Acl, Binding, Pattern, PatternType, Permission, ResourceType, word_of_text
+
+ACL_ACT: Final = "acls"
+"""The kind of acts on ACLs. The states are what the node has, with the pattern: ``{"resourceType":"Topic",
+"name":"orders","patternType":"Literal","version":1,"acls":[..]}``."""
+
+NODE_BYTES_MAX: Final = MULTI_BYTES_MAX // 4
+RACE_TRIES: Final = 20
+NOTICE_AGE_MS: Final = 15 * 60_000
+"""As in Kafka: then every broker has seen it, or reads everything."""
+NOTICES_AT_ONCE: Final = 1_000
+NOTICES_KEPT: Final = 100
+"""When there are more, old ones are removed."""
+
+_NOTICE: Final = "acl_changes_"
+_ROOTS: Final = {PatternType.LITERAL: paths.ACLS, PatternType.PREFIXED: paths.PREFIXED_ACLS}
+_CHANGES: Final = {PatternType.LITERAL: paths.ACL_CHANGES, PatternType.PREFIXED: paths.PREFIXED_ACL_CHANGES}
+_FOLDERS: Final = tuple(f"{root}/{kind.title}" for root in _ROOTS.values() for kind in KINDS)
+
+Damage = dict[Pattern, str]
+"""What cannot be read, and why."""
+State = frozenset[Acl]
+
+
+@dataclass(slots=True)
+class AclsRead:
+    """ACLs as they were read, and what could not be read."""
+
+    acls: dict[Pattern, State] = field(default_factory=dict)
+    damage: Damage = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Notices:
+    """``patterns``: what changed; None where a notice does not say. ``last``: the highest numbers there are.
+
+    ``count``: of the notices, read or not.
+    """
+
+    patterns: set[Pattern] | None
+    last: Mapping[PatternType, int]
+    count: int
+
+
+def path_of(pattern: Pattern) -> str:
+    """The node of a pattern's ACLs."""
+    return f"{_ROOTS[pattern.pattern_type]}/{pattern.kind.title}/{paths.group_node(pattern.name)}"
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def ensure_folders(zookeeper: ZooKeeper) -> None:
+    """Create the folders where absent, as each broker of Kafka's does."""
+    zookeeper.ensure_paths([*_FOLDERS, *_CHANGES.values(), paths.ACTS])
+
+
+def read_all(zookeeper: ZooKeeper) -> AclsRead:
+    """All ACLs there are. SessionLost."""
+    patterns = [
+        Pattern(kind, paths.group_name(node), pattern_type)
+        for pattern_type, root in _ROOTS.items()
+        for kind, nodes in zip(KINDS, zookeeper.children_many([f"{root}/{one.title}" for one in KINDS]), strict=True)
+        for node in nodes
+    ]
+    return read(zookeeper, patterns)
+
+
+def read(zookeeper: ZooKeeper, patterns: Iterable[Pattern]) -> AclsRead:
+    """The ACLs of these patterns; of one without a node, none."""
+    found = AclsRead()
+    patterns = list(patterns)
+    for pattern, node in zip(patterns, zookeeper.get_many([path_of(one) for one in patterns]), strict=True):
+        try:
+            found.acls[pattern] = _decoded(pattern, node)
+        except ZooKeeperError as error:
+            found.damage[pattern] = error.message
+    return found
+
+
+def notices(zookeeper: ZooKeeper, after: Mapping[PatternType, int], watch: Watch) -> Notices:
+    """What the notices with higher numbers name. The watch fires at the next one."""
+    patterns: set[Pattern] | None = set()
+    last = dict(after)
+    count = 0
+    for pattern_type, folder in _CHANGES.items():
+        numbered = sorted(
+            (int(one.removeprefix(_NOTICE)), one)
+            for one in _children(zookeeper, folder, watch)
+            if one.removeprefix(_NOTICE).isdecimal()
+        )
+        count += len(numbered)
+        new = [one for one in numbered if one[0] > after.get(pattern_type, -1)]
+        if numbered:
+            last[pattern_type] = numbered[-1][0]
+        if len(new) > NOTICES_AT_ONCE or (numbered and numbered[-1][0] < after.get(pattern_type, -1)):
+            patterns = None  # more than is worth it, or the folder was made again
+            continue
+        nodes = zookeeper.get_many([f"{folder}/{name}" for _, name in new])
+        for (_, name), node in zip(new, nodes, strict=True):
+            named = None if node is None else _noticed(f"{folder}/{name}", node.data, pattern_type)
+            if named is None:
+                patterns = None
+            elif patterns is not None:
+                patterns.add(named)
+    return Notices(patterns, last, count)
+
+
+def _children(zookeeper: ZooKeeper, folder: str, watch: Watch) -> list[str]:
+    try:
+        return zookeeper.children(folder, watch)
+    except NoNode:  # a tool has removed it
+        ensure_folders(zookeeper)
+        return zookeeper.children(folder, watch)
+
+
+def forget_notices(zookeeper: ZooKeeper) -> None:
+    """Remove notices that are older than `NOTICE_AGE_MS`, by this process's clock."""
+    oldest_ms = zookeeper.clock.now_ms() - NOTICE_AGE_MS
+    for folder in _CHANGES.values():
+        where = [f"{folder}/{name}" for name in zookeeper.children(folder)]
+        for path, stat in zip(where, zookeeper.exists_many(where), strict=True):
+            if stat is not None and stat.created_ms < oldest_ms:
+                try:
+                    zookeeper.delete(path)
+                except NoNode:  # another broker has removed it
+                    continue
+
+
+def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | None:
+    """The pattern that a notice names; None where it cannot be read."""
+    try:
+        if pattern_type is PatternType.LITERAL:
+            kind, _, name = data.decode().partition(":")
+        else:
+            entry = Entry(path, data)
+            kind, name = entry.text("resourceType"), entry.text("name")
+            pattern_type = word_of_text(PatternType, entry.text("patternType"))
+        found = Pattern(word_of_text(ResourceType, kind), name, pattern_type)
+    except (ValueError, ZooKeeperError):
+        return None
+    return found if found.kind in KINDS and name and pattern_type in _ROOTS else None
+
+
+def _decoded(pattern: Pattern, node: ZNode | None) -> State:
+    if node is None or not node.data:
+        return frozenset()
+    entry = Entry(path_of(pattern), node.data)
+    return _acls(entry)
+
+
+def _acls(entry: Entry) -> State:
+    return frozenset(acl for one in entry.entry_list("acls") if (acl := _acl(one)) is not None)
+
+
+def _acl(entry: Entry) -> Acl | None:
+    """None for an operation that klog does not know, as of a later Kafka's resources."""
+    try:
+        operation = word_of_text(permissions.Operation, entry.text("operation"))
+    except ValueError:
+        return None
+    try:
+        permission = word_of_text(Permission, entry.text("permissionType"))
+    except ValueError as error:
+        raise ZooKeeperError(f"ZooKeeper node {entry.path}: {error}") from None
+    return Acl(entry.text("principal"), entry.text("host"), operation, permission)
+
+
+def state_of(acls: Iterable[Acl]) -> dict[str, Any]:
+    """As the node has it."""
+    return {
+        "version": 1,
+        "acls": [
+            {
+                "principal": one.principal,
+                "permissionType": one.permission.title,
+                "operation": one.operation.title,
+                "host": one.host,
+            }
+            for one in sorted(acls)
+        ],
+    }
+
+
+def act_state(pattern: Pattern, acls: Iterable[Acl]) -> dict[str, Any]:
+    """As an act keeps it."""
+    return {
+        "resourceType": pattern.kind.title,
+        "name": pattern.name,
+        "patternType": pattern.pattern_type.title,
+        **state_of(acls),
+    }
+
+
+def read_act_state(state: object) -> tuple[Pattern, State]:
+    """What an act keeps; ZooKeeperError where it cannot be read."""
+    if not isinstance(state, dict):
+        raise ZooKeeperError("the act keeps no ACLs")
+    entry = Entry(paths.ACTS, entries.encode(state))
+    try:
+        pattern = Pattern(
+            word_of_text(ResourceType, entry.text("resourceType")),
+            entry.text("name"),
+            word_of_text(PatternType, entry.text("patternType")),
+        )
+    except ValueError as error:
+        raise ZooKeeperError(f"the act keeps no ACLs: {error}") from None
+    return pattern, _acls(entry)
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def change(
+    zookeeper: ZooKeeper, pattern: Pattern, decide: Callable[[State], Iterable[Acl]], actor: Actor
+) -> tuple[State, State]:
+    """Write a pattern's ACLs as ``decide`` makes them of those that there are; what there was, and what there is.
+
+    No write where that changes nothing. InvalidRequest for more ACLs than a node may have; SessionLost.
+    """
+    path = path_of(pattern)
+    for _ in range(RACE_TRIES):
+        node = zookeeper.find(path)
+        before = _decoded(pattern, node)
+        after = frozenset(decide(before))
+        if after == before:
+            return before, after
+        data = entries.encode(state_of(after))
+        if len(data) > NODE_BYTES_MAX:
+            raise InvalidRequest(
+                f"{pattern} would have {len(after)} ACLs, {len(data)} bytes; a pattern can have {NODE_BYTES_MAX}"
+            )
+        act = new_act(
+            ACL_ACT,
+            actor,
+            acl=str(pattern),
+            before=act_state(pattern, before),
+            after=act_state(pattern, after),
+            clock=zookeeper.clock,
+        )
+        operations = [_write(path, node, data if after else None), _notice(pattern), act.write]
+        try:
+            zookeeper.commit(operations, landed(zookeeper, act))
+        except (BadVersion, NodeExists):
+            continue
+        except NoNode:
+            ensure_folders(zookeeper)  # or another client has removed the node: it is read again
+            continue
+        return before, after
+    raise SessionLost(f"{pattern}: others change its ACLs all the time; {RACE_TRIES} tries were too late")
+
+
+def _write(path: str, node: ZNode | None, data: bytes | None) -> Operation:
+    if node is None:
+        return Create(path, data or b"")
+    return Delete(path, node.stat.version) if data is None else SetData(path, data, node.stat.version)
+
+
+def _notice(pattern: Pattern) -> Create:
+    folder = _CHANGES[pattern.pattern_type]
+    if pattern.pattern_type is PatternType.LITERAL:
+        data = f"{pattern.kind.name}:{pattern.name}".encode()
+    else:
+        data = entries.encode(
+            {
+                "version": 1,
+                "resourceType": pattern.kind.name,
+                "name": pattern.name,
+                "patternType": pattern.pattern_type.name,
+            }
+        )
+    return Create(f"{folder}/{_NOTICE}", data, sequence=True)
+
+
+def by_pattern(bindings: Sequence[Binding]) -> dict[Pattern, set[Acl]]:
+    """The ACLs of each pattern."""
+    found: dict[Pattern, set[Acl]] = {}
+    for one in bindings:
+        found.setdefault(one.pattern, set()).add(one.acl)
+    return found

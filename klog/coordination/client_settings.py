@@ -1,0 +1,40 @@
+"""The nodes that Kafka keeps settings of users and client ids in: a user's credentials and quotas are one node.
+
+    /config/users/alice               {"version":1,"config":{"SCRAM-SHA-256":"salt=..","producer_byte_rate":"1048576"}}
+    /config/users/alice/clients/app   {"version":1,"config":{"producer_byte_rate":"1024"}}
+    /config/clients/app               the same
+
+Each writer replaces its own keys of ``config``, at the version that it read, and keeps the others. A node without data
+is one that Kafka or klog made for the nodes below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from klog.coordination import entries
+from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZNode
+from klog.errors import ZooKeeperError
+
+
+def settings_of(path: str, node: ZNode | None) -> dict[str, object]:
+    """The settings in a node; ZooKeeperError for one that cannot be read, which shows none of its content."""
+    if node is None or not node.data:
+        return {}
+    try:
+        found = entries.Entry(path, node.data).fields.get("config", {})
+    except ZooKeeperError:
+        found = None
+    if not isinstance(found, dict):
+        raise ZooKeeperError(f"ZooKeeper node {path} has {len(node.data)} bytes that are not settings in JSON")
+    return dict(found)
+
+
+def write_settings(path: str, node: ZNode | None, settings: Mapping[str, object]) -> Operation:
+    """What replaces the node that was read. Without settings it goes, unless there are nodes below it."""
+    data = entries.encode({"version": 1, "config": settings})
+    if node is None:
+        return Create(path, data)
+    if not settings and not node.stat.children:
+        return Delete(path, node.stat.version)
+    return SetData(path, data, node.stat.version)

@@ -1,0 +1,118 @@
+"""Notices of changed settings, where Kafka's brokers look for them: ``/config/changes/config_change_N``.
+
+0.8 writes the name of a topic in quotes, Kafka 0.9 and later one of
+
+    {"version":1,"entity_type":"topics","entity_name":"orders"}
+    {"version":2,"entity_path":"users/alice/clients/app"}
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from klog.coordination import entries, paths
+from klog.coordination.zookeeper import Create, Delete, Watch, ZooKeeper
+from klog.errors import NoNode, ZooKeeperError
+
+KEPT_MS = 15 * 60 * 1000
+KEPT_MAX = 5_000
+"""Every change of settings lists them; a client that changes settings all the time makes 60,000 in 15 minutes."""
+READ_AT_ONCE = 1000
+"""Notices read at a time; the rest is read the next time."""
+DELETED_AT_ONCE = 100
+_NOTICE = "config_change_"
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """``entities``: what changed, each once: ``topics/orders``, ``users/alice``; the first that changed first.
+
+    ``last`` is the highest number that was read, ``is_all`` whether there were no more; ``damage``: path -> why.
+    """
+
+    entities: list[str] = field(default_factory=list)
+    last: int = -1
+    is_all: bool = True
+    damage: dict[str, str] = field(default_factory=dict)
+
+
+def read(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
+    """The notices with numbers above ``after``, `READ_AT_ONCE` at most. The watch fires at the next one."""
+    numbered = _listed(zookeeper, watch)
+    if not numbered or numbered[-1][0] < after:
+        after = -1  # the folder was created again, and counts from 0
+    new = [one for one in numbered if one[0] > after]
+    chosen = new[:READ_AT_ONCE]
+    where = [f"{paths.CONFIG_CHANGES}/{name}" for _, name in chosen]
+    damage: dict[str, str] = {}
+    changed: dict[str, None] = {}
+    for path, node in zip(where, zookeeper.get_many(where), strict=True):
+        if node is None:
+            continue
+        try:
+            changed[_noticed(path, node.data)] = None
+        except ZooKeeperError as error:
+            damage[path] = error.message
+    return Notices(list(changed), chosen[-1][0] if chosen else after, len(chosen) == len(new), damage)
+
+
+def last(zookeeper: ZooKeeper, watch: Watch) -> Notices:
+    """No notice, and the number of the last one: for those who read everything anyway."""
+    numbered = _listed(zookeeper, watch)
+    return Notices(last=numbered[-1][0] if numbered else -1)
+
+
+def _listed(zookeeper: ZooKeeper, watch: Watch | None) -> list[tuple[int, str]]:
+    try:
+        children = zookeeper.children(paths.CONFIG_CHANGES, watch)
+    except NoNode:
+        if watch is None:
+            return []
+        zookeeper.ensure_path(paths.CONFIG_CHANGES)
+        children = zookeeper.children(paths.CONFIG_CHANGES, watch)
+    return sorted((int(one.removeprefix(_NOTICE)), one) for one in children if one.removeprefix(_NOTICE).isdecimal())
+
+
+def _noticed(path: str, data: bytes) -> str:
+    try:
+        plain = json.loads(data)
+    except (ValueError, RecursionError):
+        plain = None
+    if isinstance(plain, str):
+        return f"topics/{plain}"
+    entry = entries.Entry(path, data)
+    if "entity_path" in entry.fields:
+        return entry.text("entity_path")
+    return f"{entry.text('entity_type')}/{entry.text('entity_name')}"
+
+
+def of_topic(name: str) -> Create:
+    """The operation that leaves a notice, as 0.8 writes it."""
+    return Create(f"{paths.CONFIG_CHANGES}/{_NOTICE}", f'"{name}"'.encode(), sequence=True)
+
+
+def of_entity(entity_path: str) -> Create:
+    """The same for an entity that 0.8 does not know."""
+    data = entries.encode({"version": 2, "entity_path": entity_path})
+    return Create(f"{paths.CONFIG_CHANGES}/{_NOTICE}", data, sequence=True)
+
+
+def forget(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
+    """Remove notices older than 15 minutes, as 0.8 does, and the oldest beyond `KEPT_MAX`; `READ_AT_ONCE` of them at
+    most. Returns how many went."""
+    limit_ms = (zookeeper.clock.now_ms() if now_ms is None else now_ms) - KEPT_MS
+    names = zookeeper.children(paths.CONFIG_CHANGES)
+    oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in names[:READ_AT_ONCE]]
+    nodes = zookeeper.get_many(oldest)
+    old = [
+        Delete(path)
+        for number, (path, node) in enumerate(zip(oldest, nodes, strict=True))
+        if node is not None and (number < len(names) - KEPT_MAX or node.stat.created_ms < limit_ms)
+    ]
+    for at in range(0, len(old), DELETED_AT_ONCE):
+        try:
+            zookeeper.multi(old[at : at + DELETED_AT_ONCE])
+        except NoNode:  # another does the same; what is left goes with the next change
+            return at
+    return len(old)

@@ -1,0 +1,190 @@
+"""Quotas, where Kafka and its tools have them (KIP-13, KIP-55, KIP-612): below ``/config``.
+
+    /config/clients/app                    {"version":1,"config":{"producer_byte_rate":"1048576"}}
+    /config/users/alice                    the same; the user's credentials are there too
+    /config/users/alice/clients/app
+    /config/users/<default>/clients/<default>
+    /config/ips/10.0.0.7                   {"version":1,"config":{"connection_creation_rate":"20"}}
+
+Names are percent-encoded; ``<default>`` is the default user, client id or address. A change also writes a notice
+(`config_notices`), so that brokers read what has changed and nothing else, and an act, in the same transaction.
+A value that cannot be read is `Damage`: it limits no client, and it stays until it is set or removed. Other keys of
+``config`` stay, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from klog.coordination import config_notices, paths
+from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination.client_settings import settings_of, write_settings
+from klog.coordination.zookeeper import Operation, ZNode, ZooKeeper
+from klog.errors import BadVersion, InvalidRequest, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.security.quotas import DEFAULT, Entity, QuotaKey, Values, name_of, parse_value, plain_ip, text_of
+
+log = logging.getLogger(__name__)
+
+QUOTA_ACT: Final = "quotas"
+"""The kind of acts on quotas. The subject is the entity's path; the states are what it has:
+``{"producer_byte_rate":"1024"}``."""
+RACE_TRIES: Final = 20
+
+Damage = dict[str, str]
+"""Path of a node -> what of it cannot be read."""
+
+
+@dataclass(slots=True)
+class QuotasRead:
+    """Quotas as they were read, of entities without any too; and what could not be read."""
+
+    quotas: dict[Entity, Values] = field(default_factory=dict)
+    damage: Damage = field(default_factory=dict)
+
+
+def path_of(entity: Entity) -> str:
+    """The node of an entity's quotas."""
+    if entity.ip is not None:
+        return paths.ip_config(entity.ip)
+    if entity.user is None:
+        assert entity.client is not None
+        return paths.client_config(entity.client)
+    if entity.client is None:
+        return paths.user_config(entity.user)
+    return paths.user_client_config(entity.user, entity.client)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_all(zookeeper: ZooKeeper) -> QuotasRead:
+    """All quotas there are. SessionLost."""
+    users, clients, ips = zookeeper.children_many([paths.USER_CONFIGS, paths.CLIENT_CONFIGS, paths.IP_CONFIGS])
+    below = zookeeper.children_many([f"{paths.USER_CONFIGS}/{node}/clients" for node in users])
+    entities = [Entity(client=name_of(node)) for node in clients] + [Entity(ip=name_of(node)) for node in ips]
+    for user, of_user in zip(map(name_of, users), below, strict=True):
+        entities.append(Entity(user))
+        entities += [Entity(user, name_of(node)) for node in of_user]
+    return read(zookeeper, entities)
+
+
+def read(zookeeper: ZooKeeper, entities: Iterable[Entity]) -> QuotasRead:
+    """The quotas of these entities; of one without a node, none."""
+    found = QuotasRead()
+    entities = list(entities)
+    for entity, node in zip(entities, zookeeper.get_many([path_of(one) for one in entities]), strict=True):
+        found.quotas[entity] = _decoded(entity, node, found.damage)
+    return found
+
+
+def _decoded(entity: Entity, node: ZNode | None, damage: Damage) -> Values:
+    values: dict[QuotaKey, float] = {}
+    path = path_of(entity)
+    try:
+        settings = settings_of(path, node)
+        if entity.ip not in (None, DEFAULT) and plain_ip(entity.ip) != entity.ip:
+            raise InvalidRequest(f"the address is written {plain_ip(entity.ip)}")
+    except ZooKeeperError as error:
+        damage[path] = error.message
+        return values
+    except InvalidRequest as error:
+        damage[path] = f"ZooKeeper node {path}: {error.message}"
+        return values
+    for key in QuotaKey:
+        text = settings.get(key)
+        if text is None or key.is_of_addresses != (entity.ip is not None):
+            continue
+        try:
+            values[key] = parse_value(key, str(text))
+        except InvalidRequest as error:
+            damage[path] = f"ZooKeeper node {path}: {error.message}"
+    return values
+
+
+def state_of(values: Values) -> dict[str, str]:
+    """As an act keeps it, and the node."""
+    return {str(key): text_of(key, values[key]) for key in QuotaKey if key in values}
+
+
+def read_act_state(state: object) -> Values:
+    """What an act keeps; ZooKeeperError where it cannot be read."""
+    if not isinstance(state, dict):
+        raise ZooKeeperError("the act keeps no quotas")
+    try:
+        return {QuotaKey(name): parse_value(QuotaKey(name), str(text)) for name, text in state.items()}
+    except (ValueError, InvalidRequest) as error:
+        raise ZooKeeperError(f"the act keeps no quotas: {error}") from None
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def change(
+    zookeeper: ZooKeeper, entity: Entity, changes: Mapping[QuotaKey, float | None], actor: Actor
+) -> tuple[Values, Values]:
+    """Set quotas of an entity, or remove those that are None; what there was, and what there is.
+
+    No write where that changes nothing. ZooKeeperError where the node cannot be read: it may have a user's
+    credentials. SessionLost.
+    """
+    path = path_of(entity)
+    for _ in range(RACE_TRIES):
+        node = zookeeper.find(path)
+        settings = settings_of(path, node)
+        before = _decoded(entity, node, {})
+        wanted: dict[str, object] = {name: value for name, value in settings.items() if name not in changes}
+        wanted |= {str(key): text_of(key, value) for key, value in changes.items() if value is not None}
+        after = {key: value for key in QuotaKey if (value := changes.get(key, before.get(key))) is not None}
+        if wanted == settings:
+            return before, after
+        act = new_act(
+            QUOTA_ACT,
+            actor,
+            quota=entity.path,
+            before=state_of(before),
+            after=state_of(after),
+            clock=zookeeper.clock,
+        )
+        operations: list[Operation] = [
+            write_settings(path, node, wanted),
+            config_notices.of_entity(entity.path),
+            act.write,
+        ]
+        try:
+            zookeeper.commit(operations, landed(zookeeper, act))
+        except (BadVersion, NodeExists):
+            continue
+        except NoNode:
+            _ensure_folders(zookeeper, entity)  # or another client has removed the node: it is read again
+            continue
+        _forget_notices(zookeeper)
+        return before, after
+    raise SessionLost(f"{path}: others change it all the time; {RACE_TRIES} tries were too late")
+
+
+def _ensure_folders(zookeeper: ZooKeeper, entity: Entity) -> None:
+    folders = [paths.USER_CONFIGS, paths.CLIENT_CONFIGS, paths.IP_CONFIGS, paths.CONFIG_CHANGES, paths.ACTS]
+    if entity.user is not None and entity.client is not None:
+        folders.append(f"{paths.user_config(entity.user)}/clients")
+    zookeeper.ensure_paths(folders)
+
+
+def _forget_notices(zookeeper: ZooKeeper) -> None:
+    try:
+        config_notices.forget(zookeeper)
+    except KlogError as error:  # the change is made; the next one deletes the old notices
+        log.warning("old notices of changed settings are not deleted yet: %s", error.message)
+
+
+def noticed(found: config_notices.Notices) -> set[Entity]:
+    """The entities with quotas that notices name."""
+    return {entity for path in found.entities if (entity := Entity.of_path(path)) is not None}
+
+
+def subject_of(path: str) -> str:
+    """An act's entity, in words; the path itself where it cannot be read."""
+    entity = Entity.of_path(path)
+    return path if entity is None else str(entity)

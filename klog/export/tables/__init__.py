@@ -1,0 +1,1 @@
+"""Exports that are tables of Iceberg or Delta Lake: `TableCommits` is what `klog.export.root` uses of them."""

@@ -1,0 +1,158 @@
+"""How an export that is a table commits its batches: in the table, and then in the root.
+
+    ROOT/data/0000000042-<run>/part-*.parquet   files of the table
+    ROOT/data/0000000042-<run>/_undecodable/    messages that could not be decoded: no files of the table
+    ROOT/_klog/manifests/<run>.json                    the manifest of a batch that may be committed
+    ROOT/_klog/commits/0000000042.json                 the same, once the table has the batch
+    ROOT/_klog/catalog.db                              the catalogue of an Iceberg table that has no other
+
+The table's own commit counts, since that is what readers see; it names the batch, the run, and the manifest by its
+hash. The commit in the root follows it. A process killed between the two leaves a table that is one batch ahead; the
+next one that looks at the root finds the manifest of that run and writes the commit.
+
+The table's own tools may merge its files, sort them, and let its old snapshots expire: what the root's manifests say of
+offsets and counts still holds for the rows, and `klog export verify` compares those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from klog.errors import Refused
+from klog.export.batch_writer import is_undecodable
+from klog.export.manifest import ExportedFile, ExportIdentity, Manifest, sha256
+from klog.export.partitioning import Partitioning
+from klog.export.stores.store import Store
+from klog.export.tables.table import AddedFile, Table, TableBatch
+
+MANIFESTS: Final = "_klog/manifests"
+
+
+def commit_path(batch: int) -> str:
+    return f"_klog/commits/{batch:010d}.json"
+
+
+class TableCommits:
+    """The commits of one root."""
+
+    def __init__(self, store: Store, identity: ExportIdentity) -> None:
+        self._store = store
+        self._by = None if identity.partition_by is None else Partitioning.parse(identity.partition_by)
+        self._table = open_table(store, identity)
+
+    def flush(self, run: str, folder: str, data: bytes) -> None:
+        """Make a batch's manifest and its files durable."""
+        self._store.create(manifest_path(run), data)
+        self._store.sync(folder)
+
+    def commit(self, batch: int, run: str, folder: str, data: bytes) -> bool:
+        """Commit a flushed batch. False where the table has a batch of that number, of another run."""
+        manifest = Manifest.from_json(data, manifest_path(run))
+        files = [
+            AddedFile(path := f"{folder}/{one.path}", one.bytes, one.messages, self._partition(path))
+            for one in shown_files(manifest)
+        ]
+        schema = self._schema(files[0].path) if files else None
+        if schema is not None:
+            self._table.create(schema, self._by)
+        elif self._table.last_number() is None:
+            return self._store.create(commit_path(batch), data)  # without a message there are no columns yet
+        if not self._table.append(files, schema, TableBatch(batch, run, sha256(data))):
+            return False
+        self.record(batch, run, data)
+        return True
+
+    def record(self, batch: int, run: str, data: bytes) -> None:
+        """Write the root's commit of a batch that the table has."""
+        self._store.create(commit_path(batch), data)
+        self._store.remove(manifest_path(run))
+
+    def settle(self) -> None:
+        """Write the commit of a batch that the table has and the root does not know of yet.
+
+        Refused where the table has less than the root knows of, or something else.
+        """
+        last = self._table.last_number()
+        known = self._store.names("_klog/commits")
+        newest = int(known[-1].removesuffix(".json")) if known else -1
+        if last is None or last < newest:
+            if last is not None or any(self._shows(name) for name in known):
+                there = "no batch" if last is None else f"batch {last} as the last one"
+                raise Refused(
+                    f"{self._store.url}: the export has committed batch {newest}, and its table has {there}",
+                    hint="bring the table's metadata back from a backup, or export to another place",
+                )
+            return
+        if last == newest:
+            return
+        found = self._table.last()
+        assert found is not None, "a batch has left the table"
+        data = self._store.read(manifest_path(found.run))
+        if data is None or sha256(data) != found.sha256:
+            if self._store.read(commit_path(found.batch)) is not None:
+                return  # another process has written it meanwhile
+            raise Refused(
+                f"{self._store.location(manifest_path(found.run))} is missing or was changed: "
+                f"it is the manifest of batch {found.batch}, which the table has",
+                hint="bring the file back from a backup",
+            )
+        self.record(found.batch, found.run, data)
+
+    def has(self, batch: int, run: str) -> bool:
+        """Whether the table has this batch, and from this run."""
+        last = self._table.last_number()
+        if last is None or last < batch:
+            return False
+        data = self._store.read(commit_path(batch))
+        if data is not None:
+            return Manifest.from_json(data, self._store.location(commit_path(batch))).run == run
+        found = self._table.last()
+        return found is not None and found.run == run
+
+    def scan(self, columns: Sequence[str]) -> Iterator[Any]:
+        """The columns of all rows, as Arrow record batches."""
+        return self._table.scan(columns)
+
+    def _shows(self, name: str) -> bool:
+        """Whether this commit of the root has rows for the table."""
+        path = f"_klog/commits/{name}"
+        return bool(shown_files(Manifest.from_json(self._store.read(path) or b"", self._store.location(path))))
+
+    def _partition(self, path: str) -> tuple[Any] | None:
+        """What the rows of a file have in common; its first one says it."""
+        if self._by is None or self._by.is_time:
+            return None
+        import pyarrow.parquet as pq
+
+        with self._store.open_input(path) as file:
+            rows = next(pq.ParquetFile(file).iter_batches(1, columns=[self._by.column]))
+        column = rows.column(0)
+        return (self._by.function(column.type)(column[0].as_py()),)
+
+    def _schema(self, path: str) -> Any:
+        import pyarrow.parquet as pq
+
+        with self._store.open_input(path) as file:
+            return pq.read_schema(file).remove_metadata()
+
+
+def shown_files(manifest: Manifest) -> list[ExportedFile]:
+    """A batch's files that are the table's: all but those of messages that could not be decoded."""
+    return [one for one in manifest.files if not is_undecodable(one.path)]
+
+
+def manifest_path(run: str) -> str:
+    return f"{MANIFESTS}/{run}.json"
+
+
+def open_table(store: Store, identity: ExportIdentity) -> Table:
+    """UsageError where the package that it needs is not installed."""
+    about = {"name": "", "catalog": None, **(identity.table or {})}
+    if identity.commit == "delta":
+        from klog.export.tables.delta import Delta
+
+        return Delta(store)
+    from klog.export.tables.iceberg import Iceberg
+
+    return Iceberg(store, about["name"] or "", about["catalog"])

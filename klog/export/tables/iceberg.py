@@ -1,0 +1,225 @@
+"""An Iceberg table, by pyiceberg.
+
+Format
+    A batch is one commit of two changes: a snapshot that adds the files, with ``klog.batch``, ``klog.run`` and
+    ``klog.manifest-sha256`` in its summary, and the same three as properties of the table, which say what the last
+    batch was when old snapshots have expired.
+
+Catalogue
+    Without another one, a table has a catalogue of its own: SQLite, in ``ROOT/_klog/catalog.db``. Others (REST, Hive,
+    SQL) are named by their address; pyiceberg's own settings (``~/.pyiceberg.yaml``, ``PYICEBERG_CATALOG__KLOG__*``)
+    add what they need besides, such as credentials.
+
+Rules
+    * A commit requires the snapshot that was read before it. pyiceberg would repeat a failed commit on top of whatever
+      was committed meanwhile, a batch of the same number too; so it is kept from that, and what is there is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from klog.errors import Refused, StorageError, UsageError
+from klog.export.partitioning import Partitioning
+from klog.export.stores.objects import s3_endpoint
+from klog.export.stores.store import Store, scheme_of
+from klog.export.tables.table import AddedFile, TableBatch, append_once
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+
+CATALOG: Final = "klog"
+"""The name by which pyiceberg's configuration knows the catalogue."""
+NAMESPACE: Final = "klog"
+CATALOG_FILE: Final = "_klog/catalog.db"
+_RETRIES: Final = "commit.retry.num-retries"
+
+
+class Iceberg:
+    """The table at the root of a store. ``catalog``: its address; None: a file in the root."""
+
+    def __init__(self, store: Store, name: str, catalog: str | None) -> None:
+        try:
+            import pyiceberg  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                f"{store.url} is an Iceberg table, which needs the package pyiceberg",
+                hint="pip install 'klog[tables]'",
+            ) from None
+        local = scheme_of(store.url) == "file"
+        if catalog is None and not local:
+            raise UsageError(
+                f"{store.url}: an Iceberg table there needs a catalogue",
+                hint="--catalog URI, such as that of a REST catalogue, or sqlite:////path/of/a/file",
+            )
+        self._store = store
+        place = store.location("").rstrip("/")
+        self._location = f"file://{place}" if local else place.replace("s3a://", "s3://", 1)
+        self._address = catalog or f"sqlite:///{store.location(CATALOG_FILE)}"
+        self._name = tuple(name.split("."))
+        self._opened: Catalog | None = None
+
+    def last_number(self) -> int | None:
+        last = self.last()
+        return None if last is None else last.batch
+
+    def last(self) -> TableBatch | None:
+        table = self._open()
+        return None if table is None else TableBatch.of(table.properties)
+
+    def create(self, schema: Any, by: Partitioning | None) -> None:
+        if self._open() is not None:
+            return
+        try:
+            with self._named("create"):
+                self._catalog().create_namespace_if_not_exists(self._name[:-1])
+                making = self._catalog().create_table_transaction(
+                    self._name, schema, self._location, properties={"format-version": "2"}
+                )
+                with making:
+                    if by is not None:
+                        with making.update_spec() as spec:
+                            spec.add_field(by.column, by.as_iceberg(), by.label)
+        except StorageError:
+            if self._open() is None:  # another run may have been quicker
+                raise
+
+    def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
+        from pyiceberg.exceptions import CommitFailedException, ValidationError
+        from pyiceberg.table import TableProperties
+
+        facts = batch.facts
+        paths = [f"{self._location}/{file.path}" for file in files]
+
+        def look() -> tuple[IcebergTable, TableBatch | None]:
+            table = self._existing()
+            return table, TableBatch.of(table.properties)
+
+        def commit(table: IcebergTable) -> bool:
+            table.metadata.properties[_RETRIES] = "0"  # of this copy alone
+            try:
+                with self._named("commit to"), table.transaction() as adding:
+                    adding.set_properties(facts)
+                    if schema is not None:
+                        with adding.update_schema() as wider:
+                            wider.union_by_name(schema)
+                    if any(file.partition for file in files):
+                        mapping = adding.table_metadata.schema().name_mapping.model_dump_json()
+                        adding.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+                        with adding.update_snapshot(facts).fast_append() as rows:
+                            for path, file in zip(paths, files, strict=True):
+                                rows.append_data_file(_data_file(table, adding.table_metadata, path, file))
+                    elif paths:
+                        adding.add_files(paths, facts, check_duplicate_files=False)
+                    else:
+                        with adding.update_snapshot(facts).fast_append():
+                            pass  # a snapshot all the same: of two runs that commit this batch one must fail
+            except StorageError as error:
+                if isinstance(error.__cause__, CommitFailedException):
+                    return False
+                if isinstance(error.__cause__, ValidationError):
+                    raise Refused(
+                        f"{self._location}: a column of the table cannot become another type: {error.__cause__}",
+                        hint="export to another root",
+                    ) from None
+                raise
+            return True
+
+        return append_once(self._location, batch, look, commit)
+
+    def scan(self, columns: Sequence[str]) -> Iterator[Any]:
+        table = self._open()
+        if table is None:
+            return
+        with self._named("read"):
+            yield from table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
+
+    def _catalog(self) -> Catalog:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.utils.config import Config
+
+        if self._opened is None:
+            more: dict[str, str] = {} if self._address.startswith(("http:", "https:", "thrift:")) else {"type": "sql"}
+            endpoint = s3_endpoint(self._store.url)
+            if endpoint is not None and "s3.endpoint" not in (Config().get_catalog_config(CATALOG) or {}):
+                more["s3.endpoint"] = endpoint  # of the variables that all others go by; pyiceberg has its own alone
+            with self._named("open the catalogue of"):
+                self._opened = load_catalog(
+                    CATALOG,
+                    uri=self._address,
+                    warehouse=self._location,
+                    **more,
+                    **{"py-io-impl": "klog.export.tables.durable_io.DurableFileIO"},
+                )
+        return self._opened
+
+    def _open(self) -> IcebergTable | None:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        if self._address.endswith(CATALOG_FILE) and CATALOG_FILE.rpartition("/")[2] not in self._store.names("_klog"):
+            return None  # to look for a table would make the file
+        with self._named("open"):
+            try:
+                return self._catalog().load_table(self._name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def _existing(self) -> IcebergTable:
+        table = self._open()
+        if table is None:
+            raise Refused(
+                f"the catalogue {self._address} has no table {'.'.join(self._name)}",
+                hint="register the table there again; its metadata lies in the root's folder metadata",
+            )
+        return table
+
+    @contextmanager
+    def _named(self, act: str) -> Iterator[None]:
+        """The libraries' errors in klog's words."""
+        from pyiceberg.exceptions import RESTError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (SQLAlchemyError, RESTError, OSError, ValueError, TypeError) as error:
+            raise StorageError(f"{self._location}: cannot {act} the Iceberg table: {error}") from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "pyiceberg":
+                raise
+            raise StorageError(f"{self._location}: cannot {act} the Iceberg table: {error}") from error
+
+
+def _data_file(table: IcebergTable, metadata: TableMetadata, path: str, file: AddedFile) -> DataFile:
+    """As pyiceberg's own for ``add_files``, which cannot know the partition of a hash, or without statistics."""
+    import pyarrow.parquet as pq
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    with table.io.new_input(path).open() as source:
+        found = pq.read_metadata(source)
+    schema = metadata.schema()
+    statistics = data_file_statistics_from_parquet_metadata(
+        found, compute_statistics_plan(schema, metadata.properties), parquet_path_to_id_mapping(schema)
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition or ()),
+        file_size_in_bytes=file.bytes,
+        sort_order_id=None,
+        spec_id=metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )

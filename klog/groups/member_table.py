@@ -1,0 +1,147 @@
+"""The members of a group in the order in which they joined; static ones also by their instance id (KIP-345)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from klog.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol, UnknownMemberId
+from klog.groups.bounds import GROUP_BYTES_MAX
+from klog.groups.members import NEVER_S, Join, Member, common_protocols
+
+
+class MemberTable:
+    """``leader``: the id of the member that assigns the partitions, "" without members."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._members: dict[str, Member] = {}
+        self._static: dict[str, str] = {}
+        self.leader = ""
+        self.size_bytes = 0
+        """Of all members."""
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members.values()))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def __getitem__(self, member_id: str) -> Member:
+        return self._members[member_id]
+
+    def get(self, member_id: str) -> Member | None:
+        """The member with this id, if there is one."""
+        return self._members.get(member_id)
+
+    def find(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that a request names as its sender. Raises UnknownMemberId, FencedInstanceId."""
+        if instance_id is not None:
+            known = self._static.get(instance_id)
+            if known is None:
+                raise UnknownMemberId(f"group {self._group!r} has no static member {instance_id!r}")
+            if known != member_id:
+                raise FencedInstanceId(f"another process is static member {instance_id!r} of group {self._group!r}")
+        if member_id not in self._members:
+            raise UnknownMemberId(f"group {self._group!r} has no member {member_id!r}")
+        return self._members[member_id]
+
+    def static(self, instance_id: str | None) -> Member | None:
+        """The member under this instance id."""
+        known = None if instance_id is None else self._static.get(instance_id)
+        return None if known is None else self._members[known]
+
+    def predecessor(self, join: Join) -> Member | None:
+        """The static member that this join replaces: it names the instance, and no member id."""
+        return None if join.member_id else self.static(join.instance_id)
+
+    def add(self, member: Member) -> None:
+        """Add it; the first member is the leader."""
+        self._members[member.member_id] = member
+        self.count(member)
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        if not self.leader:
+            self.leader = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """Remove it; if it was the leader, the next member is."""
+        del self._members[member.member_id]
+        self.size_bytes -= member.counted_bytes
+        if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
+            del self._static[member.instance_id]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self._members), "")
+
+    def replace(self, old: Member, new: Member) -> None:
+        """Replace it in the same place of the order; if it was the leader, the new one is."""
+        assert new.instance_id is not None, "only static members are replaced"
+        self._members = {
+            (new if one is old else one).member_id: new if one is old else one for one in self._members.values()
+        }
+        self._static[new.instance_id] = new.member_id
+        self.size_bytes -= old.counted_bytes
+        self.count(new)
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+
+    def clear(self) -> None:
+        self._members.clear()
+        self._static.clear()
+        self.leader = ""
+        self.size_bytes = 0
+
+    def takes(self, member: Member, join: Join) -> None:
+        """The member joins again with this request."""
+        member.takes(join)
+        self.count(member)
+
+    def give(self, member: Member, assignment: bytes) -> None:
+        """Assign it partitions."""
+        member.assignment = assignment
+        self.count(member)
+
+    def count(self, member: Member) -> None:
+        """Count its size again, which has changed."""
+        self.size_bytes += member.size_bytes - member.counted_bytes
+        member.counted_bytes = member.size_bytes
+
+    def check_room(self, join: Join, known: Member | None, members_max: int, *, of_joined: bool) -> None:
+        """GroupMaxSizeReached unless there is room for this member, known or new, and for its metadata.
+
+        ``of_joined``: count only the members that have joined by now.
+        """
+        others_bytes = self.size_bytes - (0 if known is None else known.counted_bytes)
+        if others_bytes + join.size_bytes > GROUP_BYTES_MAX:
+            raise GroupMaxSizeReached(
+                f"the members of group {self._group!r} take {others_bytes} of {GROUP_BYTES_MAX} bytes: no room for "
+                f"{join.size_bytes} more"
+            )
+        if known is not None and (known.joining is not None or not of_joined):
+            return
+        if sum(1 for one in self if one is not known and (one.joining is not None or not of_joined)) >= members_max:
+            raise GroupMaxSizeReached(f"group {self._group!r} has {len(self)} members; group.max.size is {members_max}")
+
+    def check_protocols(self, join: Join, replaced: Member | None, protocol_type: str) -> None:
+        """InconsistentGroupProtocol unless all members share a protocol; the only member may have any."""
+        others = [one for one in self if one.member_id != join.member_id and one is not replaced]
+        names = {name for name, _ in join.protocols}
+        if not join.protocol_type or not names:
+            raise InconsistentGroupProtocol("a member must name a protocol type and at least one protocol")
+        if others and (join.protocol_type != protocol_type or not names & common_protocols(others)):
+            raise InconsistentGroupProtocol(
+                f"group {self._group!r} ({protocol_type}) agrees on {sorted(common_protocols(others))}; "
+                f"offered are {sorted(names)} ({join.protocol_type})"
+            )
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """The longest rebalance time-out of all members."""
+        return max((member.rebalance_timeout_s for member in self._members.values()), default=0.0)
+
+    @property
+    def deadline_s(self) -> float:
+        """When the first member is removed unless it sends a heartbeat."""
+        return min((member.deadline_s for member in self._members.values()), default=NEVER_S)

@@ -1,0 +1,150 @@
+"""Which connections come in: counted in all, by listener and by address, under Kafka's settings (rule P2).
+
+It decides and does nothing.
+
+Rules
+    * Beyond a bound of all, or of a listener, new connections wait in the kernel's queue.
+    * Beyond the bound of its address a new connection ends.
+    * The listener of brokers, where clients have another one, takes connections beyond the bound of all, as Kafka's
+      does: one connection of another listener gives way for each (`Victims`). It waits where there is none.
+
+Which one gives way: who has not yet shown who it is, then who waits for no answer, then the others; of those alike the
+one that has been silent for longest. Connections of brokers stay.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from klog.net.strangers import Strangers
+
+VICTIMS_AT_ONCE: Final = 64
+"""Found in one walk over all connections, so that many brokers at once cost few walks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What the settings and the machine allow."""
+
+    total: int = sys.maxsize
+    total_from: str = "max.connections"
+    """What sets ``total``, for the log."""
+    per_ip: int = sys.maxsize
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    """Address -> its own bound."""
+    per_listener: Mapping[str, int] = field(default_factory=dict)
+    """Listener -> ``listener.name.NAME.max.connections``; without an entry only ``total`` bounds it."""
+    listener_of_brokers: str | None = None
+    """None where clients use it, too."""
+
+
+class Full(NamedTuple):
+    """Why a listener takes no more."""
+
+    limit: str
+    """What sets it."""
+    is_own: bool
+    """Whether it is the listener's own limit, and not that of all."""
+
+
+class Admission:
+    """The counts, and what they allow. Event loop only."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.total = 0
+        self.of_address: Counter[str] = Counter()
+        self.of_listener: Counter[str] = Counter()
+        self.refused = 0
+        """Connections that ended since their address had too many."""
+        self.gave_way = 0
+        """Connections that ended for another broker's."""
+
+    def full(self, listener: str) -> Full | None:
+        """What keeps a listener from taking one more; None where it may."""
+        limits = self.limits
+        here = self.of_listener[listener]
+        own_max = limits.per_listener.get(listener, sys.maxsize)
+        if here >= own_max:
+            return Full(f"listener.name.{listener.lower()}.max.connections", True)
+        if self.total < limits.total:
+            return None
+        if listener == limits.listener_of_brokers and self.total == limits.total and here < self.total:
+            return None
+        return Full(limits.total_from, False)
+
+    def needs_room(self) -> bool:
+        """Whether there is one more than there may be, so that another must give way."""
+        return self.total > self.limits.total
+
+    def too_many_of(self, ip: str) -> bool:
+        """Whether an address has as many as it may."""
+        return self.of_address[ip] >= self.limits.per_ip_overrides.get(ip, self.limits.per_ip)
+
+    def enter(self, listener: str, ip: str) -> None:
+        self.total += 1
+        self.of_listener[listener] += 1
+        self.of_address[ip] += 1
+
+    def leave(self, listener: str, ip: str) -> None:
+        self.total -= 1
+        self.of_listener[listener] -= 1
+        self.of_address[ip] -= 1
+        if self.of_address[ip] <= 0:
+            del self.of_address[ip]
+
+    def refuse(self, peer: str, ip: str, strangers: Strangers) -> None:
+        """Count and log a connection that is one too many of its address."""
+        self.refused += 1
+        setting = "max.connections.per.ip"
+        if ip in self.limits.per_ip_overrides:
+            setting += ".overrides"
+        strangers.say(peer, f"its address has {self.of_address[ip]} connections, as many as it may ({setting})")
+
+
+class Guest(Protocol):
+    """A connection, as this module needs it."""
+
+    closed: bool
+    listener: str
+    is_broker: bool
+    due_s: float
+    last_active_s: float
+
+    @property
+    def idle(self) -> bool: ...
+
+
+T = TypeVar("T", bound=Guest)
+
+
+class Victims(Generic[T]):
+    """Connections in the order in which they give way. Event loop only."""
+
+    def __init__(self, spared_listener: str | None) -> None:
+        self._spared = spared_listener
+        self._found: list[tuple[T, float]] = []
+        """The first one last, each with when it was last active as it was found."""
+
+    def next(self, connections: Iterable[T]) -> T | None:
+        """The one that gives way now; None where all must stay."""
+        for is_fresh in (False, True):
+            if is_fresh:
+                others = (one for one in connections if one.listener != self._spared and not one.is_broker)
+                found = heapq.nsmallest(VICTIMS_AT_ONCE, others, key=_worth)
+                self._found = [(one, one.last_active_s) for one in reversed(found)]
+            while self._found:
+                one, active_s = self._found.pop()
+                if not one.closed and not one.is_broker and (one.last_active_s == active_s or is_fresh):
+                    return one
+        return None
+
+
+def _worth(one: Guest) -> tuple[bool, bool, float]:
+    return one.due_s == math.inf, not one.idle, one.last_active_s

@@ -1,0 +1,86 @@
+"""What all connections of a loop share: buffers to receive into, memory, turns, and who has something to send."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from klog.net.memory_pool import MemoryPool
+from klog.net.strangers import Strangers
+from klog.net.turns import Turns
+
+SCRATCH_BYTES: Final = 1024 * 1024
+SPARE_BYTES_MIN: Final = 64 * 1024
+SPARE_BYTES_MAX: Final = 4 * 1024 * 1024
+SPARES_MAX: Final = 4
+
+
+class Sender(Protocol):
+    """A connection, as this module needs it."""
+
+    def send_ready(self) -> None: ...
+
+
+class Limits(NamedTuple):
+    """What one connection may cost."""
+
+    frame_bytes_max: int
+    """socket.request.max.bytes"""
+    replies_max: int = 500
+    """queued.max.requests, here of one connection"""
+    send_buffer_bytes: int | None = None
+    """socket.send.buffer.bytes; None leaves it to the kernel, which adapts it"""
+    receive_buffer_bytes: int | None = None
+
+
+class Shared:
+    """See the module. Event loop only."""
+
+    def __init__(self, unfinished_bytes_max: float = math.inf) -> None:
+        """``unfinished_bytes_max``: queued.max.request.bytes."""
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.memory_pool = MemoryPool(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
+        self.turns = Turns()
+        self.strangers = Strangers()
+        self._spare: list[memoryview] = []
+        self._together = False
+        self._ready: list[Sender] = []
+
+    def take(self, frame_bytes: int, size: int) -> memoryview:
+        """A buffer for an unfinished frame: a spare one for all of it, or a new one of ``size`` bytes."""
+        for index, spare in enumerate(self._spare):
+            if len(spare) >= frame_bytes:
+                return self._spare.pop(index)
+        return memoryview(bytearray(size))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Keep a buffer for the next large frame: a new one would be zeroed and its pages faulted in each time.
+
+        Of too many the largest stay: a frame's buffer grows, and leaves small ones behind that no large frame can use.
+        All together have `SPARE_BYTES_MAX`.
+        """
+        if not SPARE_BYTES_MIN <= len(buffer) <= SPARE_BYTES_MAX:
+            return
+        spare = self._spare
+        spare.append(buffer)
+        while len(spare) > SPARES_MAX or sum(map(len, spare)) > SPARE_BYTES_MAX:
+            del spare[min(range(len(spare)), key=lambda index: len(spare[index]))]
+
+    def together(self, act: Callable[..., object], *arguments: object) -> None:
+        """Run what fills replies of many connections, then send to each once."""
+        self._together = True
+        try:
+            act(*arguments)
+        finally:
+            self._together = False
+            ready, self._ready = self._ready, []
+            for connection in ready:
+                connection.send_ready()
+
+    def is_ready(self, connection: Sender) -> bool:
+        """Note it for the end of `together`; False outside of one."""
+        if self._together:
+            self._ready.append(connection)
+        return self._together

@@ -1,0 +1,242 @@
+"""TLS's contexts from PEM and PKCS12 files, under the names of Kafka's settings; read again when the files change.
+
+A key store has the private key and the certificates of this side, its own first; a trust store has those of the
+authorities that sign the other side's. Neither is needed where there is no use for it: clients have no key store unless
+they show a certificate. Java's own JKS is not read: `keytool -importkeystore -deststoretype PKCS12` makes PKCS12 of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from klog.config import BrokerConfig
+from klog.errors import InvalidConfig, MalformedRequest
+from klog.security.certificates import expires_at
+
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_HINT_JKS: Final = "keytool -importkeystore -srckeystore FILE.jks -destkeystore FILE.p12 -deststoretype PKCS12"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Either a file or PEM itself. Secrets are not shown when it is printed."""
+
+    what: str
+    """``ssl.keystore`` or ``ssl.truststore``."""
+    kind: str = "PEM"
+    location: str | None = None
+    pem: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def is_given(self) -> bool:
+        return self.location is not None or self.pem is not None
+
+    @property
+    def where(self) -> str:
+        return self.what if self.location is None else f"{self.what}.location={self.location}"
+
+    def read(self) -> bytes:
+        """As PEM. Raises InvalidConfig."""
+        if self.location is None:
+            return (self.pem or "").replace("\\n", "\n").encode()
+        if self.kind == "JKS" and not self.location.endswith((".pem", ".crt", ".cer")):
+            raise InvalidConfig(f"{self.where}: JKS is not read; {self.what}.type is PEM or PKCS12", hint=_HINT_JKS)
+        try:
+            data = Path(self.location).read_bytes()
+        except OSError as error:
+            raise InvalidConfig(f"{self.where}: {error.strerror}") from None
+        return self._unpacked(data) if self.kind == "PKCS12" else data
+
+    def _unpacked(self, data: bytes) -> bytes:
+        try:
+            from cryptography.hazmat.primitives.serialization import (
+                Encoding,
+                NoEncryption,
+                PrivateFormat,
+                pkcs12,
+            )
+        except ImportError:
+            raise InvalidConfig(
+                f"{self.where}: PKCS12 needs the package cryptography",
+                hint="pip install cryptography, or `openssl pkcs12 -in FILE.p12 -out FILE.pem -nodes`",
+            ) from None
+        try:
+            found = pkcs12.load_pkcs12(data, None if self.password is None else self.password.encode())
+        except ValueError as error:
+            raise InvalidConfig(f"{self.where}: not PKCS12, or another password: {error}") from None
+        certificates = [one.certificate for one in (found.cert, *found.additional_certs) if one is not None]
+        key = b""
+        if found.key is not None:
+            key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return key + b"".join(one.public_bytes(Encoding.PEM) for one in certificates)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """What a listener, or a client, says of TLS."""
+
+    key_store: Store
+    trust_store: Store
+    key_password: str | None = field(default=None, repr=False)
+    client_auth: str = "none"
+    versions: tuple[str, ...] = tuple(_VERSIONS)
+    ciphers: tuple[str, ...] = ()
+    checks_host: bool = True
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TlsSettings:
+        """Of the settings as they hold for one listener."""
+
+        def text(name: str) -> str | None:
+            value = config[name]
+            return value if isinstance(value, str) else None
+
+        ciphers = config["ssl.cipher.suites"]
+        key, chain = text("ssl.keystore.key"), text("ssl.keystore.certificate.chain")
+        return cls(
+            Store(
+                "ssl.keystore",
+                config.text("ssl.keystore.type"),
+                text("ssl.keystore.location"),
+                None if chain is None else f"{key or ''}\n{chain}\n",
+                text("ssl.keystore.password"),
+            ),
+            Store(
+                "ssl.truststore",
+                config.text("ssl.truststore.type"),
+                text("ssl.truststore.location"),
+                text("ssl.truststore.certificates"),
+                text("ssl.truststore.password"),
+            ),
+            text("ssl.key.password"),
+            config.text("ssl.client.auth"),
+            config.words("ssl.enabled.protocols"),
+            ciphers if isinstance(ciphers, tuple) else (),
+            text("ssl.endpoint.identification.algorithm") == "https",
+        )
+
+    @property
+    def files(self) -> list[str]:
+        return [one.location for one in (self.key_store, self.trust_store) if one.location is not None]
+
+
+class TlsKeeper:
+    """The context in use, and the files that it came from. `look` and the constructor read files: in a thread."""
+
+    def __init__(self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext], name: str) -> None:
+        """Raises InvalidConfig."""
+        self.name = name
+        self._settings = settings
+        self._make = make
+        self._stamps = self._read_stamps()
+        self.context = make(settings)
+        self.expires_at = self._expires_at()
+
+    def look(self) -> bool:
+        """Whether the files have changed; they are in use by then. InvalidConfig, and the old ones stay in use."""
+        stamps = self._read_stamps()
+        if stamps == self._stamps:
+            return False
+        self._stamps = stamps
+        self.context = self._make(self._settings)
+        self.expires_at = self._expires_at()
+        return True
+
+    def _read_stamps(self) -> list[tuple[int, int, int]]:
+        stamps = []
+        for path in self._settings.files:
+            try:
+                found = Path(path).stat()
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        return stamps
+
+    def _expires_at(self) -> datetime | None:
+        """When the first of this side's own certificates ends."""
+        store = self._settings.key_store
+        try:
+            return expires_at(store.read()) if store.is_given else None
+        except MalformedRequest:  # OpenSSL has read it, which is more particular
+            return None
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """For a listener. Raises InvalidConfig with the setting, the file and the reason."""
+    if not settings.key_store.is_given:
+        raise InvalidConfig(
+            "a listener with TLS needs a certificate: ssl.keystore.location is not set",
+            hint="a PEM file with the private key and the certificates, and ssl.keystore.type=PEM",
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit(context, settings)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0  # Kafka's clients resume no session
+    _load_key(context, settings)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    if settings.client_auth != "none":
+        if not settings.trust_store.is_given:
+            raise InvalidConfig(f"ssl.client.auth={settings.client_auth} needs ssl.truststore.location")
+        _load_trust(context, settings)
+    return context
+
+
+def _limit(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    allowed = [version for name, version in _VERSIONS.items() if name in settings.versions]
+    if not allowed:
+        raise InvalidConfig(f"ssl.enabled.protocols: expected one of {', '.join(_VERSIONS)}")
+    context.minimum_version, context.maximum_version = allowed[0], allowed[-1]
+    if settings.ciphers:
+        try:
+            context.set_ciphers(":".join(settings.ciphers))
+        except ssl.SSLError:
+            raise InvalidConfig(f"ssl.cipher.suites={','.join(settings.ciphers)}: OpenSSL knows none of them") from None
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    store = settings.key_store
+    asked = False
+
+    def password() -> str:
+        nonlocal asked
+        asked = True
+        return settings.key_password or store.password or ""
+
+    with _as_file(store.read()) as path:
+        try:
+            context.load_cert_chain(path, password=password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            reason = str(error)
+            what = "no private key with its certificate"
+            if asked:
+                what += ", or ssl.key.password is not that of the key"
+            raise InvalidConfig(f"{store.where}: {what} ({reason})") from None
+
+
+def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    store = settings.trust_store
+    try:
+        context.load_verify_locations(cadata=store.read().decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidConfig(f"{store.where}: no certificates ({error})") from None
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """OpenSSL reads keys from files only: one in memory, which no other process sees by its name."""
+    descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Who is there, and who may what: decided without I/O."""

@@ -1,0 +1,217 @@
+"""Who may do what: Kafka's rules over an index of the ACLs in memory.
+
+In this order, the first that applies decides:
+
+    1. a super user (``super.users``) may do everything
+    2. while the ACLs have not been read, everything else is denied
+    3. what ACLs are about that cannot be read is denied
+    4. a resource without ACLs: ``allow.everyone.if.no.acl.found``
+    5. an ACL that denies the operation, or All
+    6. an ACL that allows the operation, All, or an operation that implies it (`permissions.IMPLIED_BY`)
+    7. denied
+
+An ACL concerns a resource by its name, by ``*``, or by the beginning of its name. Decisions are remembered until an ACL
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from klog.security.permissions import (
+    IMPLIED_BY,
+    OPERATIONS,
+    WILDCARD,
+    Acl,
+    Binding,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    Resource,
+    ResourceType,
+)
+from klog.security.principal import Principal
+
+REMEMBERED_MAX: Final = 20_000
+"""Decisions; clients choose the names. Some ten megabytes."""
+
+SUPER_USER: Final = "super.users"
+NO_ACL: Final = "allow.everyone.if.no.acl.found"
+NOT_ALLOWED: Final = "no ACL allows it"
+NOT_READ: Final = "the broker has not read the ACLs yet"
+
+
+class Decision(NamedTuple):
+    """``rule``: what decided, an ACL or a setting."""
+
+    allowed: bool
+    rule: str
+
+
+class Authorizer:
+    """Not thread-safe. `replace` and `update` give it ACLs; until the first `replace` only super users are allowed."""
+
+    def __init__(self, super_users: Iterable[str] = (), *, allow_without_acl: bool = False) -> None:
+        self._super_users = frozenset(super_users)
+        self._allow_without_acl = allow_without_acl
+        self._is_read = False
+        self._literal: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
+        self._prefixed: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
+        self._lengths: dict[ResourceType, tuple[int, ...]] = {}
+        """Of the prefixes there are, ascending."""
+        self._damaged: frozenset[Pattern] = frozenset()
+        self._any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
+        """What `may_any` remembers."""
+        self._remembered: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
+
+    # --- the ACLs -----------------------------------------------------------------------------------------------------
+
+    def replace(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
+        """These are all ACLs there are. ``damaged``: patterns whose ACLs cannot be read."""
+        self._literal.clear()
+        self._prefixed.clear()
+        self._damaged = frozenset()
+        self._is_read = True
+        self.update(acls, damaged)
+
+    def update(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
+        """These are all ACLs of these patterns."""
+        damaged = frozenset(damaged)
+        for pattern, those in {**acls, **dict.fromkeys(damaged, frozenset[Acl]())}.items():
+            self._set(pattern, those)
+        self._damaged = self._damaged.difference(acls) | damaged
+        lengths: dict[ResourceType, set[int]] = {}
+        for kind, name in self._prefixed:
+            lengths.setdefault(kind, set()).add(len(name))
+        self._lengths = {kind: tuple(sorted(those)) for kind, those in lengths.items()}
+        self._remembered.clear()
+        self._any.clear()
+
+    def _set(self, pattern: Pattern, acls: frozenset[Acl]) -> None:
+        index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
+        if acls:
+            index[pattern.kind, pattern.name] = acls
+        else:
+            index.pop((pattern.kind, pattern.name), None)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the ACLs are known."""
+        return self._is_read
+
+    def bindings(self) -> Iterator[Binding]:
+        """All of them, sorted."""
+        for index, pattern_type in ((self._literal, PatternType.LITERAL), (self._prefixed, PatternType.PREFIXED)):
+            for (kind, name), acls in sorted(index.items()):
+                for acl in sorted(acls):
+                    yield Binding(Pattern(kind, name, pattern_type), acl)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def may(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
+        """Whether the principal, who asks from this address, may do that."""
+        return self.decide(principal, host, operation, resource).allowed
+
+    def decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
+        """The same with the rule that decides."""
+        key = (principal, host, operation, *resource)
+        found = self._remembered.get(key)
+        if found is None:
+            found = self._decide(principal, host, operation, resource)
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[key] = found
+        return found
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
+        if principal in self._super_users:
+            return Decision(True, SUPER_USER)
+        if not self._is_read:
+            return Decision(False, NOT_READ)
+        for pattern in self._damaged:
+            if pattern.covers(resource):
+                return Decision(False, f"the ACLs of {pattern} cannot be read")
+        there = list(self._about(resource))
+        if not there:
+            return Decision(True, NO_ACL) if self._allow_without_acl else Decision(False, NOT_ALLOWED)
+        concerned = [one for one in there if one.acl.is_about(principal, host)]
+        denying, allowing = _deciding(operation)
+        for permission, operations in ((Permission.DENY, denying), (Permission.ALLOW, allowing)):
+            for one in concerned:
+                if one.acl.permission is permission and one.acl.operation in operations:
+                    return Decision(permission is Permission.ALLOW, str(one))
+        return Decision(False, NOT_ALLOWED)
+
+    def _about(self, resource: Resource) -> Iterator[Binding]:
+        """What concerns a resource: by its name first, then by its beginnings, the longest first, then by ``*``."""
+        kind, name = resource
+        for pattern in (
+            Pattern(kind, name),
+            *(
+                Pattern(kind, name[:length], PatternType.PREFIXED)
+                for length in reversed(self._lengths.get(kind, ()))
+                if length <= len(name)
+            ),
+            *([Pattern(kind, WILDCARD)] if name != WILDCARD else []),
+        ):
+            index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
+            for acl in sorted(index.get((kind, pattern.name), ())):
+                yield Binding(pattern, acl)
+
+    def may_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there may be a resource of the type on which the principal may do that (KIP-679)."""
+        key = principal, host, operation, kind
+        found = self._any.get(key)
+        if found is None:
+            found = self._decide_any(principal, host, operation, kind)
+            if len(self._any) >= REMEMBERED_MAX:
+                self._any.clear()
+            self._any[key] = found
+        return found
+
+    def _decide_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        if principal in self._super_users:
+            return True
+        if not self._is_read:
+            return False
+        concerned = [one for one in self.bindings() if one.pattern.kind is kind and one.acl.is_about(principal, host)]
+        denying, allowing = _deciding(operation)
+        denied = [
+            one.pattern for one in concerned if one.acl.permission is Permission.DENY and one.acl.operation in denying
+        ]
+        everything = Pattern(kind, WILDCARD)
+        if everything in denied or everything in self._damaged:
+            return False
+        if self._allow_without_acl:
+            return True
+        return any(
+            one.acl.permission is Permission.ALLOW
+            and one.acl.operation in allowing
+            and not any(_covers(no, one.pattern) for no in (*denied, *self._damaged))
+            for one in concerned
+        )
+
+    def operations(self, principal: str, host: str, resource: Resource) -> int:
+        """The operations that the principal may perform, as bits (KIP-430)."""
+        return sum(1 << one for one in OPERATIONS[resource.kind] if self.may(principal, host, one, resource))
+
+
+def _deciding(operation: Operation) -> tuple[frozenset[Operation], frozenset[Operation]]:
+    """The operations in ACLs that deny this one, and those that allow it."""
+    denying = frozenset({operation, Operation.ALL})
+    return denying, denying | IMPLIED_BY.get(operation, frozenset())
+
+
+def _covers(denied: Pattern, allowed: Pattern) -> bool:
+    """Whether whatever the second pattern is about, the first one is about too."""
+    if denied.pattern_type is PatternType.PREFIXED:
+        is_all = allowed.pattern_type is PatternType.LITERAL and allowed.name == WILDCARD
+        return not is_all and allowed.name.startswith(denied.name)
+    return denied.name == WILDCARD or denied == allowed
+
+
+def parse_super_users(text: str) -> list[str]:
+    """``User:admin;User:CN=ops,O=x``: separated by semicolons, as names of certificates have commas. InvalidConfig."""
+    return [str(Principal.parse(one.strip())) for one in text.split(";") if one.strip()]

@@ -1,0 +1,210 @@
+"""Signed JSON Web Tokens (RFC 7515, 7519). No I/O.
+
+A token is ``HEADER.CLAIMS.SIGNATURE``, each in base64url without padding. What klog accepts of it:
+
+    alg     RS256, RS384, RS512, PS256, PS384, PS512 (RSA of 2048 bits or more); ES256, ES384, ES512 (each with its
+            curve). Not ``none``, and not HMAC, for which a public key would be the secret.
+    kid     names a key of the set; without it, the set must have one key alone that fits ``alg``
+    crit    refused: klog knows no extension
+    exp     must be there; nbf and iat are checked where they are. All may be wrong by the clocks' skew.
+    iss, aud   checked where the settings say what they must be
+
+Objects with the same name twice, numbers that are not finite, and base64 that could be written in another way are
+refused: two readers could take such a token for different ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+END_MAX_S: Final = 253_402_300_799
+"""The last second of the year 9999."""
+SHOWN_MAX: Final = 60
+
+ALGORITHMS: Final = tuple(f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512))
+Made = TypeVar("Made")
+
+_BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
+
+
+class InvalidToken(Exception):
+    """Why a token is refused: for the broker's log, never for the client. ``found``: what it has, as it is shown."""
+
+    def __init__(self, reason: str, found: str = "") -> None:
+        super().__init__(f"{reason}: {found}" if found else reason)
+        self.reason = reason
+        self.found = found
+
+
+class PublicKey(Protocol):
+    def has_signed(self, algorithm: str, signature: bytes, data: bytes) -> bool: ...
+
+
+class Keys(Protocol):
+    """`klog.security.json_web_keys.KeySet`, as this module needs it."""
+
+    def find(self, kid: object, algorithm: str) -> PublicKey:
+        """Raises InvalidToken."""
+        ...
+
+
+class TokenRules(NamedTuple):
+    """What the settings ``sasl.oauthbearer.*`` say of a token."""
+
+    audiences: tuple[str, ...] = ()
+    """One of them must be in ``aud``; empty: any."""
+    issuer: str | None = None
+    name_claim: str = "sub"
+    scope_claim: str = "scope"
+    skew_s: int = 30
+
+
+class Bearer(NamedTuple):
+    """Who a token is for, and when that ends by the wall clock, the skew of clocks included."""
+
+    name: str
+    ends_s: float
+
+
+def bearer_of(token: str, keys: Keys, rules: TokenRules, now_s: float) -> Bearer:
+    """Who shows this token. Raises InvalidToken. Some 100 us of CPU time, and a millisecond for large ones."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise InvalidToken("expected HEADER.CLAIMS.SIGNATURE")
+    header = _read("header", lambda: parse_json(decode_base64url(parts[0])))
+    algorithm = header.get("alg")
+    if algorithm not in ALGORITHMS:
+        raise InvalidToken(f"its algorithm is not one of {', '.join(ALGORITHMS)}", shown(algorithm))
+    if "crit" in header:
+        raise InvalidToken("its header has extensions that must be known (crit)")
+    signature = _read("signature", lambda: decode_base64url(parts[2]))
+    key = keys.find(header.get("kid"), algorithm)
+    if not key.has_signed(algorithm, signature, f"{parts[0]}.{parts[1]}".encode()):
+        raise InvalidToken("its signature is wrong")
+    claims = _read("claims", lambda: parse_json(decode_base64url(parts[1])))
+    return _checked(claims, rules, now_s)
+
+
+def unchecked_end_s(token: str) -> float:
+    """When a token ends, by what it says itself: for its owner. Raises InvalidToken."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise InvalidToken("expected HEADER.CLAIMS.SIGNATURE")
+    end_s = _time(_read("claims", lambda: parse_json(decode_base64url(parts[1]))), "exp")
+    if end_s is None:
+        raise InvalidToken("it does not say when it ends (exp)")
+    return end_s
+
+
+def _checked(claims: dict[str, Any], rules: TokenRules, now_s: float) -> Bearer:
+    end_s, begin_s, issued_s = (_time(claims, name) for name in ("exp", "nbf", "iat"))
+    if end_s is None:
+        raise InvalidToken("it does not say when it ends (exp)")
+    if now_s >= end_s + rules.skew_s:
+        raise InvalidToken("it has expired", f"{now_s - end_s:.0f} s ago")
+    for name, time_s in (("nbf", begin_s), ("iat", issued_s)):
+        if time_s is not None and time_s > now_s + rules.skew_s:
+            raise InvalidToken(f"it is not valid yet ({name})", f"in {time_s - now_s:.0f} s")
+    if rules.issuer is not None and claims.get("iss") != rules.issuer:
+        raise InvalidToken("its issuer is not sasl.oauthbearer.expected.issuer", shown(claims.get("iss")))
+    if rules.audiences and not set(_texts(claims, "aud")) & set(rules.audiences):
+        raise InvalidToken("its audience is not in sasl.oauthbearer.expected.audience", shown(claims.get("aud")))
+    _texts(claims, rules.scope_claim)
+    user = claims.get(rules.name_claim)
+    if not isinstance(user, str) or not user or not _is_text(user):
+        raise InvalidToken(f"it names no user in the claim {rules.name_claim} (sasl.oauthbearer.sub.claim.name)")
+    return Bearer(user, end_s + rules.skew_s)
+
+
+def _is_text(name: str) -> bool:
+    """JSON can write halves of characters (surrogates), which no UTF-8 has."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    found = claims.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= END_MAX_S:
+        raise InvalidToken(f"its {name} is not seconds since 1970, before the year 10000", shown(found))
+    return float(found)
+
+
+def _texts(claims: dict[str, Any], name: str) -> list[str]:
+    """A claim that is a text or a list of texts; empty where it is not there."""
+    found = claims.get(name)
+    if found is None:
+        return []
+    listed = [found] if isinstance(found, str) else found
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise InvalidToken(f"its {name} is neither a text nor a list of texts")
+    return listed
+
+
+def _read(what: str, read: Callable[[], Made]) -> Made:
+    try:
+        return read()
+    except ValueError as error:
+        raise InvalidToken(f"its {what} cannot be read", str(error)) from None
+
+
+def parse_json(data: bytes) -> dict[str, Any]:
+    """An object. ValueError, whose text quotes nothing of it, for anything that could be read in two ways."""
+    try:
+        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_not_finite)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos}") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return found
+
+
+def _not_finite(text: str) -> float:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+def decode_base64url(text: str) -> bytes:
+    """ValueError for anything but base64url without padding, written as it is always written."""
+    if _BASE64URL.fullmatch(text) is None:
+        raise ValueError("not base64url")
+    try:
+        found = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise ValueError("not base64url: its length is impossible") from None
+    if encode_base64url(found) != text:
+        raise ValueError("not base64url: its last bits are not 0")
+    return found
+
+
+def encode_base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def shown(value: object) -> str:
+    """For a log: short, and without control characters."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = ",".join(value)
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return ascii(text[:SHOWN_MAX] + ("..." if len(text) > SHOWN_MAX else ""))

@@ -1,0 +1,330 @@
+"""Quotas: what one client may take of a broker in a time (KIP-13, KIP-124, KIP-546, KIP-599, KIP-612). Decided without
+I/O.
+
+A quota belongs to an entity: a user, a client id, a client id of a user, or the default of those. For each request the
+most specific entity that has a value counts, for each kind of quota by itself:
+
+    1  the user with the client id               5  the default user with the default client id
+    2  the user with the default client id       6  the default user
+    3  the user                                  7  the client id
+    4  the default user with the client id       8  the default client id
+
+A default is a value, not a common purse: each user, or client id, that it applies to has all of it. What a user has,
+all its clients share.
+
+An address, or the default one, has a quota of its own kind: the connections that may come from it. It has no other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Address, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from klog.errors import InvalidRequest, RequestError
+
+DEFAULT: Final = ""
+"""The name of an entity that is the default. A user or a client id in an entity cannot be empty, as in Kafka."""
+DEFAULT_NODE: Final = "<default>"
+NAME_BYTES_MAX: Final = 1024
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+WHOLE_WITHIN: Final = 1e-6
+"""Kafka's tolerance for rates in bytes, which are whole numbers in ZooKeeper and 64-bit floats on the wire."""
+REMEMBERED_MAX: Final = 10_000
+
+
+class QuotaKey(StrEnum):
+    """By Kafka's names."""
+
+    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    """Bytes of produce requests per second."""
+    CONSUMER_BYTE_RATE = "consumer_byte_rate"
+    """Bytes of records in fetch answers per second."""
+    REQUEST_PERCENTAGE = "request_percentage"
+    """Time of the event loop; 100 is all of it."""
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+    """Partitions created and deleted per second."""
+    CONNECTION_CREATION_RATE = "connection_creation_rate"
+    """New connections of an address per second."""
+
+    @property
+    def is_of_addresses(self) -> bool:
+        """Whether it belongs to addresses; else to users and client ids."""
+        return self is QuotaKey.CONNECTION_CREATION_RATE
+
+    @property
+    def whole_max(self) -> int | None:
+        """The most of a quota that is a whole number; None: it need not be one."""
+        if self is QuotaKey.CONNECTION_CREATION_RATE:
+            return INT_MAX
+        return LONG_MAX if self in (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE) else None
+
+    @property
+    def unit(self) -> str:
+        """Of its values, for people."""
+        return _UNITS.get(self, "bytes/s")
+
+
+_UNITS: Final = {
+    QuotaKey.REQUEST_PERCENTAGE: "percent",
+    QuotaKey.CONTROLLER_MUTATION_RATE: "partitions/s",
+    QuotaKey.CONNECTION_CREATION_RATE: "connections/s",
+}
+
+
+class ThrottlingQuotaExceeded(RequestError):
+    """The request may be sent again after the throttle time of the answer (KIP-599)."""
+
+    wire = 89
+    code = "THROTTLING_QUOTA_EXCEEDED"
+    retriable = True
+
+
+class Entity(NamedTuple):
+    """Names; `DEFAULT` for the default, None where the entity has none. It is of an address, of a user, of a client id,
+    or of a user's client id."""
+
+    user: str | None = None
+    client: str | None = None
+    ip: str | None = None
+    """In the form of `plain_address`."""
+
+    def __str__(self) -> str:
+        parts = (("user", self.user), ("client", self.client), ("address", self.ip))
+        return " ".join(
+            f"the default {what}" if name == DEFAULT else f"{what} {name!r}" for what, name in parts if name is not None
+        )
+
+    @property
+    def path(self) -> str:
+        """Kafka's: ``users/alice/clients/app``, ``ips/10.0.0.7``, names in percent-encoding."""
+        if self.ip is not None:
+            return f"ips/{node_of(self.ip)}"
+        parts = []
+        if self.user is not None:
+            parts.append(f"users/{node_of(self.user)}")
+        if self.client is not None:
+            parts.append(f"clients/{node_of(self.client)}")
+        return "/".join(parts)
+
+    @classmethod
+    def of_path(cls, path: str) -> Entity | None:
+        """None for what is not the path of an entity, as that of a topic's settings."""
+        parts = path.split("/")
+        match parts:
+            case ["users", user] if user:
+                return cls(user=name_of(user))
+            case ["clients", client] if client:
+                return cls(client=name_of(client))
+            case ["ips", ip] if ip:
+                return cls(ip=name_of(ip))
+            case ["users", user, "clients", client] if user and client:
+                return cls(name_of(user), name_of(client))
+        return None
+
+
+ENTITY_TYPES: Final = ("user", "client-id", "ip")
+"""The names of an `Entity`, in its order, as requests call them (KIP-546, KIP-612)."""
+
+
+def node_of(name: str) -> str:
+    """The name of a node: as Kafka encodes names; ``<default>`` cannot come of one."""
+    return DEFAULT_NODE if name == DEFAULT else quote(name, safe="").replace("~", "%7E")
+
+
+def name_of(node: str) -> str:
+    """The other way round."""
+    return DEFAULT if node == DEFAULT_NODE else unquote(node)
+
+
+def check_entity(entity: Entity) -> Entity:
+    """The entity, an address in its plain form; InvalidRequest for one that cannot be."""
+    if entity.ip is not None:
+        if entity.user is not None or entity.client is not None:
+            raise InvalidRequest("a quota of an address cannot have a user or a client id, too")
+        return Entity(ip=entity.ip if entity.ip == DEFAULT else plain_ip(entity.ip))
+    if entity.user is None and entity.client is None:
+        raise InvalidRequest("a quota needs a user, a client id or an address")
+    for what, name in (("user", entity.user), ("client id", entity.client)):
+        if name is None:
+            continue
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            raise InvalidRequest(f"the {what} {name!r} is not valid Unicode") from None
+        if size > NAME_BYTES_MAX:
+            raise InvalidRequest(f"the {what} of a quota has {size} bytes; {NAME_BYTES_MAX} are allowed")
+        if name in (".", ".."):
+            raise InvalidRequest(f"the {what} of a quota cannot be {name!r}: ZooKeeper has no node of that name")
+    return entity
+
+
+def plain_ip(text: str) -> str:
+    """An address as the connections of a peer have it. InvalidRequest for anything else, as the name of a host."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        raise InvalidRequest(f"{text[:80]!r} is not an IP address") from None
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return str(mapped or found)
+
+
+def check_kind(entity: Entity, key: QuotaKey) -> None:
+    """InvalidRequest where an entity of this kind cannot have this quota."""
+    if key.is_of_addresses and entity.ip is None:
+        raise InvalidRequest(f"{key} is a quota of addresses, not of {entity}")
+    if not key.is_of_addresses and entity.ip is not None:
+        raise InvalidRequest(f"{key} is a quota of users and client ids, not of {entity}")
+
+
+def parse_key(text: str) -> QuotaKey:
+    """InvalidRequest for a quota that does not exist."""
+    try:
+        return QuotaKey(text)
+    except ValueError:
+        raise InvalidRequest(f"quota {text!r} does not exist: expected {', '.join(QuotaKey)}") from None
+
+
+def check_value(key: QuotaKey, value: float) -> float:
+    """The value; InvalidRequest for one that the quota cannot have."""
+    if not math.isfinite(value) or value <= 0:
+        raise InvalidRequest(f"{key} must be a number above 0, got {value:g}")
+    most = key.whole_max
+    if most is None:
+        return value
+    whole = round(value)
+    if abs(value - whole) > WHOLE_WITHIN or not 1 <= whole <= most:
+        raise InvalidRequest(f"{key} must be a whole number of {key.unit} from 1 to {most}, got {value:g}")
+    return float(whole)
+
+
+def text_of(key: QuotaKey, value: float) -> str:
+    """As it is kept, and shown: ``1048576``, ``12.5``."""
+    return str(int(value)) if key.whole_max or value == int(value) else repr(value)
+
+
+def told_value(key: QuotaKey, value: float) -> str:
+    """For people, ``1048576 bytes/s``."""
+    return f"{text_of(key, value)} {key.unit}"
+
+
+def parse_value(key: QuotaKey, text: str) -> float:
+    """The value of a kept text. InvalidRequest."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise InvalidRequest(f"{key} must be a number, got {text[:40]!r}") from None
+    return check_value(key, value)
+
+
+class Scope(NamedTuple):
+    """Who shares what a limit allows: a client id of a user, all clients of a user, all users of a client id, or all
+    that connect from an address."""
+
+    user: str | None
+    client: str | None
+    ip: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``rate`` is in the unit of the quota, per second or per cent."""
+
+    rate: float
+    scope: Scope
+    entity: Entity
+    """Whose quota it is."""
+
+    @property
+    def shared_by(self) -> str:
+        """Who uses it up together, in words."""
+        if self.scope.ip is not None:
+            return f"all connections from {self.scope.ip}"
+        if self.scope.client is None:
+            return f"all clients of user {self.scope.user!r} together"
+        if self.scope.user is None:
+            return f"all clients with client id {self.scope.client!r} together"
+        return f"client id {self.scope.client!r} of user {self.scope.user!r}"
+
+
+Values = Mapping[QuotaKey, float]
+
+
+class QuotaTable:
+    """All quotas of a cluster. Belongs to one thread."""
+
+    def __init__(self, quotas: Mapping[Entity, Values] | None = None) -> None:
+        self.quotas: dict[Entity, Values] = {}
+        self.keys: frozenset[QuotaKey] = frozenset()
+        """Those that any entity has."""
+        self._having: Counter[QuotaKey] = Counter()
+        self._found: dict[tuple[QuotaKey, str, str], Limit | None] = {}
+        self.limits_requests = False
+        """Whether any user or client id has a quota."""
+        self.change(quotas or {})
+
+    def change(self, quotas: Mapping[Entity, Values]) -> None:
+        """Replace what these entities have, by nothing too. The others are not looked at: there may be many."""
+        for entity, values in quotas.items():
+            self._having.subtract(self.quotas.pop(entity, {}).keys())
+            self._having.update(values.keys())
+            if values:
+                self.quotas[entity] = values
+        self.keys = frozenset(key for key, count in self._having.items() if count)
+        self.limits_requests = not all(key.is_of_addresses for key in self.keys)
+        self._found.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self.quotas)
+
+    def limit(self, key: QuotaKey, user: str, client: str) -> Limit | None:
+        """What applies to a client of a user; None: nothing limits it."""
+        if key not in self.keys:
+            return None
+        asked = (key, user, client)
+        try:
+            return self._found[asked]
+        except KeyError:
+            if len(self._found) >= REMEMBERED_MAX:  # clients make their ids up
+                self._found.clear()
+            found = self._found[asked] = self._look_up(key, user, client)
+            return found
+
+    def connection_limit(self, ip: str) -> Limit | None:
+        """How many connections may come from an address in a second; None: nothing limits it."""
+        key = QuotaKey.CONNECTION_CREATION_RATE
+        if key not in self.keys:
+            return None
+        for entity in (Entity(ip=ip), Entity(ip=DEFAULT)):
+            rate = self.quotas.get(entity, {}).get(key)
+            if rate is not None:
+                return Limit(rate, Scope(None, None, ip), entity)
+        return None
+
+    def _look_up(self, key: QuotaKey, user: str, client: str) -> Limit | None:
+        for entity in precedence(user, client):
+            rate = self.quotas.get(entity, {}).get(key)
+            if rate is not None:
+                scope = Scope(None if entity.user is None else user, None if entity.client is None else client)
+                return Limit(rate, scope, entity)
+        return None
+
+
+def precedence(user: str, client: str) -> tuple[Entity, ...]:
+    """The entities whose quota may apply, the most specific first (KIP-55)."""
+    return (
+        Entity(user, client),
+        Entity(user, DEFAULT),
+        Entity(user),
+        Entity(DEFAULT, client),
+        Entity(DEFAULT, DEFAULT),
+        Entity(DEFAULT),
+        Entity(None, client),
+        Entity(None, DEFAULT),
+    )

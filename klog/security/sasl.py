@@ -1,0 +1,125 @@
+"""The server's side of SASL: one `Exchange` for each authentication, whatever its mechanism. No I/O.
+
+PLAIN            one message ``[AUTHZID] NUL NAME NUL PASSWORD``; for use over TLS only
+SCRAM-SHA-*      `klog.security.scram`
+OAUTHBEARER      `klog.security.bearer`
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from klog.security import bearer
+from klog.security.errors import SaslAuthenticationFailed
+from klog.security.principal import Principal
+from klog.security.scram import NAME_BYTES_MAX, ScramCredential, ScramMechanism, ScramServer
+
+PLAIN: Final = "PLAIN"
+FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
+
+
+CheckToken = Callable[[str], tuple[str, float]]
+"""The user of a token, and for how many seconds it holds. SaslAuthenticationFailed for one that does not."""
+
+
+class Step(NamedTuple):
+    """What the server says to a client's message; ``principal`` is None while the client has yet to show more."""
+
+    answer: bytes
+    principal: Principal | None = None
+    lifetime_s: float = math.inf
+    """For how long what the client has shown holds."""
+    failure: SaslAuthenticationFailed | None = None
+    """The answer refuses the client, in the mechanism's own words. Its next message is answered with the error."""
+
+
+class Exchange(Protocol):
+    """One authentication of one client."""
+
+    is_dear: bool
+    """A step may take milliseconds of CPU time: it belongs into a thread."""
+
+    def step(self, message: bytes) -> Step:
+        """Raises SaslAuthenticationFailed; what its message and hint say is for the log."""
+        ...
+
+
+class ScramExchange:
+    """Two steps."""
+
+    is_dear = False
+
+    def __init__(self, server: ScramServer) -> None:
+        self._server = server
+        self._steps = 0
+
+    def step(self, message: bytes) -> Step:
+        self._steps += 1
+        if self._steps == 1:
+            return Step(self._server.first(message))
+        if self._steps > 2:
+            raise SaslAuthenticationFailed("the exchange has ended")
+        answer = self._server.final(message)
+        return Step(answer, Principal.user(self._server.name))
+
+
+class PlainExchange:
+    """One step. Passwords are those of ``users``; where that is empty, those of SCRAM's credentials are tried."""
+
+    is_dear = True
+
+    def __init__(self, users: Mapping[str, str], find: FindCredential, spare: ScramCredential) -> None:
+        """``spare``: stretched for a name that is not known, so that it takes as long as one that is."""
+        self._users = users
+        self._find = find
+        self._spare = spare
+
+    def step(self, message: bytes) -> Step:
+        parts = message.split(b"\0")
+        if len(parts) != 3:
+            raise SaslAuthenticationFailed("the client's message is not PLAIN's")
+        try:
+            acting_for, name, password = (part.decode() for part in parts)
+        except UnicodeDecodeError:
+            raise SaslAuthenticationFailed("the client's message is not UTF-8") from None
+        if not name or not password or len(parts[1]) > NAME_BYTES_MAX or len(parts[2]) > NAME_BYTES_MAX:
+            raise SaslAuthenticationFailed("the name or the password is empty or too long")
+        if acting_for not in ("", name):
+            raise SaslAuthenticationFailed("the client wants to act for another name than its own")
+        if not self._is_right(name, password):
+            raise SaslAuthenticationFailed("the user is unknown or the password is wrong")
+        return Step(b"", Principal.user(name))
+
+    def _is_right(self, name: str, password: str) -> bool:
+        if self._users:
+            known = self._users.get(name)
+            is_equal = hmac.compare_digest((known or "").encode(), password.encode())
+            return known is not None and is_equal
+        found = [(one, self._find(one, name)) for one in ScramMechanism]
+        mechanism, credential = next(((one, it) for one, it in found if it), (ScramMechanism.SHA_256, None))
+        is_equal = (credential or self._spare).has_password(mechanism, password)
+        return credential is not None and is_equal
+
+
+class BearerExchange:
+    """One step, and for a refused token another one."""
+
+    is_dear = True
+
+    def __init__(self, check: CheckToken) -> None:
+        self._check = check
+
+    def step(self, message: bytes) -> Step:
+        said = bearer.parse_message(message)
+        try:
+            name, lifetime_s = self._check(said.token)
+            if len(name.encode()) > NAME_BYTES_MAX:
+                raise SaslAuthenticationFailed("the user's name in the token is too long")
+            if said.acting_for not in ("", name):
+                raise SaslAuthenticationFailed("the client wants to act for another name than its token's")
+        except SaslAuthenticationFailed as error:
+            return Step(bearer.REFUSAL, failure=error.bare())
+        return Step(b"", Principal.user(name), lifetime_s)

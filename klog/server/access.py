@@ -1,0 +1,360 @@
+"""The broker's guard: serves of each request what its principal may have, and refuses the rest.
+
+`klog.security.access_table` says what each request needs. Brokers that have shown the cluster's secret may do
+everything; a broker that forwards a request has checked it before. Produce and Fetch ask for themselves
+(`Access.refusal`), since their frames are read by hand.
+
+A request with many items lets others run in between (rule P1). The rows that an answer leaves out, of what the
+principal may not describe, are not denials: no event tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from klog.errors import KlogError, UnknownTopicId
+from klog.net.connection import Connection
+from klog.net.turns import Share
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.refusals import element_of, refusal
+from klog.protocol.versions import response_schema
+from klog.security.access_table import (
+    CREATE,
+    ERRORS,
+    RULES,
+    TRANSACTION,
+    Items,
+    Need,
+    Needs,
+    Rule,
+    needs_of_settings,
+    topic_of_subject,
+)
+from klog.security.authorizer import Authorizer
+from klog.security.permissions import CLUSTER, Operation, Resource, ResourceType
+from klog.server import operations
+from klog.server.denials import Denials
+from klog.server.dispatch import Request
+from klog.server.image import ClusterImage
+
+Serve = Callable[[Request], Any]
+"""Answers a request: values, an entity, or something that can be awaited for one of them."""
+
+BREATHE_EVERY: Final = 64
+"""Items, from one look at the time to the next."""
+COPIED: Final = ("name", "topic", "topic_id", "partition_index", "resource_type", "resource_name", "entity")
+"""What an answer's element repeats of the request's."""
+_SUBJECTS: Final = frozenset(
+    {ApiKey.LIST_SUBJECTS, ApiKey.REGISTER_SCHEMA, ApiKey.DELETE_SCHEMAS, ApiKey.SET_SCHEMA_LEVEL}
+)
+_REGISTER: Final = "register"
+
+
+class _Who(NamedTuple):
+    """Who asks, from which address, with which request."""
+
+    principal: str
+    host: str
+    request: int
+
+
+class Access:
+    """Event loop only."""
+
+    def __init__(self, authorizer: Authorizer, image: ClusterImage, denials: Denials, *, creates_topics: bool) -> None:
+        """``creates_topics``: auto.create.topics.enable."""
+        self.authorizer = authorizer
+        self.denials = denials
+        self._image = image
+        self._creates_topics = creates_topics
+
+    def refusal(self, connection: Connection, operation: Operation, topic: str, request: int) -> KlogError | None:
+        """The error where the connection's principal may not do that to the topic; brokers may."""
+        if connection.is_broker:
+            return None
+        who = _Who(str(connection.principal), connection.address, request)
+        return self._lack(who, (Need(operation, ResourceType.TOPIC),), topic)
+
+    def answer(self, request: Request, serve: Serve) -> Any:
+        """As ``serve``, with what the request's principal may have."""
+        connection = request.connection
+        if connection is None or connection.is_broker:
+            return serve(request)
+        key = request.head.key
+        rule = RULES.get(key)
+        who = _Who(str(connection.principal), connection.address, key)
+        if rule is None:
+            return self._refused(request, self._lack(who, _NOTHING_GRANTS, ""))
+        if rule.open and key != ApiKey.DESCRIBE_CLUSTER:
+            return serve(request)
+        needs, name = _whole(request, rule)
+        error = self._lack(who, needs, name) if needs else None
+        if not (rule.items or rule.rows or key == ApiKey.DESCRIBE_CLUSTER):
+            return serve(request) if error is None else self._refused(request, error)
+        return self._answer_parts(request, rule, who, error, serve)
+
+    # --- parts of a request -------------------------------------------------------------------------------------------
+
+    async def _answer_parts(
+        self, request: Request, rule: Rule, who: _Who, error: KlogError | None, serve: Serve
+    ) -> Any:
+        share = request.share()
+        if request.head.key == ApiKey.OFFSET_FETCH and request.head.version >= 8:
+            return await self._offsets_of_groups(request, rule, who, serve, share)
+        asked = None if rule.items is None else _asked(request.entity, rule.items)
+        if error is not None:
+            return await self._all_refused(request, rule, error, share)
+        denied = await self._denied(request, rule, who, asked or (), share)
+        left = [one for number, one in enumerate(asked or ()) if number not in denied]
+        if denied:
+            assert rule.items is not None
+            request = _with(request, rule.items, left)
+        if denied and not left and request.head.key != ApiKey.METADATA:
+            answer: Any = refusal(response_schema(request.head.key, request.head.version), None)
+        else:
+            answer = await _come(serve(request))
+        lists_all = asked is None or (request.head.key == ApiKey.METADATA and request.head.version == 0 and not left)
+        if rule.rows and lists_all:
+            answer = await self._shown(rule, who, answer, share, none=bool(denied))
+        if denied:
+            assert rule.items is not None and asked is not None
+            answer = _merged(request, rule.items, answer, asked, denied)
+        return await self._with_operations(request, who, answer, share)
+
+    async def _denied(
+        self, request: Request, rule: Rule, who: _Who, asked: Sequence[Any], share: Share
+    ) -> dict[int, KlogError]:
+        """The items that are refused, by their number."""
+        denied: dict[int, KlogError] = {}
+        if rule.items is None or not (rule.each or rule.settings):
+            return denied
+        for number, item in enumerate(asked):
+            if number % BREATHE_EVERY == BREATHE_EVERY - 1:
+                await share.breathe()
+            name = self._name(item, rule.items)
+            is_by_id = request.head.key == ApiKey.DELETE_TOPICS and getattr(item, "name", "") is None
+            topic_id = item.topic_id if is_by_id else None
+            if name is None and topic_id is None:
+                continue  # the handler says what is missing
+            if name is None:  # not asked of the controller, which may know the topic, and not who asks
+                denied[number] = UnknownTopicId(f"a topic with the id {topic_id} does not exist")
+                continue
+            needs = needs_of_settings(rule.settings, item) if rule.settings is not None else rule.each
+            error = self._lack(who, needs, name)
+            if error is not None and topic_id is not None and self._lack(who, _DESCRIBED, name, quietly=True):
+                error = type(error)(f"{who.principal} may not {needs[-1].operation.title} topic {topic_id}")
+            if error is None and request.head.key == ApiKey.METADATA and self._would_create(request, name):
+                error = self._lack(who, CREATE, name)
+            if error is not None:
+                denied[number] = error
+        return denied
+
+    def _would_create(self, request: Request, topic: str) -> bool:
+        allowed = bool(getattr(request.entity, "allow_auto_topic_creation", True))
+        return allowed and self._creates_topics and self._image.known.is_set() and topic not in self._image.topics
+
+    def _name(self, item: Any, items: Items) -> str | None:
+        """The name in an item; None for an item without one, and for a topic's id that is not known."""
+        if not items.name or isinstance(item, str):
+            return str(item)
+        name = getattr(item, items.name)
+        if name is None and (topic_id := getattr(item, "topic_id", None)) is not None:
+            return next((one.name for one in self._image.topics.values() if one.topic_id == topic_id), None)
+        return None if name is None else str(name)
+
+    async def _shown(self, rule: Rule, who: _Who, answer: Any, share: Share, *, none: bool) -> Any:
+        """The answer without rows of what may not be described; ``none``: without any."""
+        rows = [] if none else list(_value(answer, rule.rows))
+        kept = []
+        for number, row in enumerate(rows):
+            if number % BREATHE_EVERY == BREATHE_EVERY - 1:
+                await share.breathe()
+            name = str(_value(row, rule.row_name))
+            if who.request in _SUBJECTS:
+                name = topic_of_subject(name)
+            if self._lack(who, rule.shown, name, quietly=True) is None:
+                kept.append(row)
+        return _changed(answer, {rule.rows: kept})
+
+    async def _all_refused(self, request: Request, rule: Rule, error: KlogError, share: Share) -> Any:
+        """An answer that refuses everything."""
+        schema = response_schema(request.head.key, request.head.version)
+        if rule.items is None:
+            return refusal(schema, error)
+        rows = []
+        every = [item for field in rule.items.asked for item in getattr(request.entity, field, None) or ()]
+        for number, item in enumerate(every):
+            if number % BREATHE_EVERY == BREATHE_EVERY - 1:
+                await share.breathe()
+            rows.append(_refused_row(schema, rule.items, item, error))
+        return refusal(schema, error, {rule.items.answered: rows})
+
+    async def _offsets_of_groups(self, request: Request, rule: Rule, who: _Who, serve: Serve, share: Share) -> Any:
+        """OffsetFetch from version 8 on: each group as a request of its own."""
+        schema = response_schema(request.head.key, request.head.version)
+        group_schema = element_of(schema, "groups")
+        asked, rows = [], []
+        denied_topics: dict[str, tuple[Any, dict[int, KlogError]]] = {}
+        for group in request.entity.groups:
+            await share.breathe()
+            error = self._lack(who, rule.whole, group.group_id)
+            if error is not None:
+                rows.append(refusal(group_schema, error, {"group_id": group.group_id}))
+                continue
+            denied = await self._denied(request, rule, who, group.topics or (), share)
+            denied_topics[group.group_id] = group.topics, denied
+            left = None if group.topics is None else [t for n, t in enumerate(group.topics) if n not in denied]
+            asked.append(group if left is None else replace(group, topics=tuple(left)))
+        answer: Any = {"groups": []}
+        if asked:
+            answer = await _come(serve(request._replace(entity=replace(request.entity, groups=tuple(asked)))))
+        assert rule.items is not None
+        for found in _value(answer, "groups"):
+            topics, denied = denied_topics[_value(found, "group_id")]
+            if topics is None:
+                found = await self._shown(rule, who, found, share, none=False)
+            elif denied:
+                refused = [_refused_row(group_schema, rule.items, topics[n], error) for n, error in denied.items()]
+                found = _changed(found, {"topics": [*_value(found, "topics"), *refused]})
+            rows.append(found)
+        return _changed(answer, {"groups": rows})
+
+    # --- what a client may do, where it asks --------------------------------------------------------------------------
+
+    async def _with_operations(self, request: Request, who: _Who, answer: Any, share: Share) -> Any:
+        """The answer with the operations that the principal may perform (KIP-430), where the request asks for them."""
+        entity, key = request.entity, request.head.key
+        if not isinstance(answer, dict):
+            return answer
+        if getattr(entity, "include_cluster_authorized_operations", False):
+            may_look = self.authorizer.may(who.principal, who.host, Operation.DESCRIBE, CLUSTER)
+            bits = self.authorizer.operations(who.principal, who.host, CLUSTER) if may_look else 0
+            answer = {**answer, "cluster_authorized_operations": bits}
+        of_topics = getattr(entity, "include_topic_authorized_operations", False)
+        of_groups = key == ApiKey.DESCRIBE_GROUPS and entity_asks(entity)
+        if of_topics or of_groups:
+            kind = ResourceType.TOPIC if of_topics else ResourceType.GROUP
+            rows, field = (
+                ("topics", "topic_authorized_operations") if of_topics else ("groups", "authorized_operations")
+            )
+            for row in answer[rows]:
+                await share.breathe()
+                if row.get(field, operations.NOT_ASKED) != operations.NOT_ASKED:
+                    name = str(row["name" if of_topics else "group_id"])
+                    row[field] = self.authorizer.operations(who.principal, who.host, Resource(kind, name))
+        return answer
+
+    # --- below --------------------------------------------------------------------------------------------------------
+
+    def _lack(self, who: _Who, needs: Needs, name: str, *, quietly: bool = False) -> KlogError | None:
+        """The error where the principal has none of these permissions; ``quietly``: it was not asked for by name."""
+        principal, host, request = who
+        for need in needs:
+            if need.is_any:
+                if self.authorizer.may_any(principal, host, need.operation, need.kind):
+                    return None
+            else:
+                decision = self.authorizer.decide(principal, host, need.operation, need.resource(name))
+                if decision.allowed:
+                    return None
+        need = needs[-1]
+        resource = need.resource("*" if need.is_any else name)
+        error = ERRORS[need.kind](f"{principal} may not {need.operation.title} {resource}")
+        if not quietly:
+            rule = self.authorizer.decide(principal, host, need.operation, resource).rule
+            self.denials.note(principal, host, need.operation, resource, api_name(request), rule)
+        return error
+
+    def _refused(self, request: Request, error: KlogError | None) -> dict[str, Any]:
+        return refusal(response_schema(request.head.key, request.head.version), error)
+
+
+_DESCRIBED: Final = (Need(Operation.DESCRIBE, ResourceType.TOPIC),)
+_NOTHING_GRANTS: Final = (Need(Operation.ALL, ResourceType.CLUSTER),)
+
+
+def entity_asks(entity: Any) -> bool:
+    """Whether a DescribeGroups asks for operations."""
+    return bool(getattr(entity, "include_authorized_operations", False))
+
+
+def _whole(request: Request, rule: Rule) -> tuple[Needs, str]:
+    """What the request needs as a whole, and of which resource."""
+    entity, key = request.entity, request.head.key
+    if key == ApiKey.FIND_COORDINATOR:
+        is_plain = request.head.version < 4 and getattr(entity, "key_type", 0) != TRANSACTION
+        return (rule.each, str(entity.key)) if is_plain else ((), "")
+    if key in _SUBJECTS and rule.whole:
+        if not entity.subject:
+            return (Need(Operation.ALTER, ResourceType.CLUSTER),), ""
+        looks = key == ApiKey.REGISTER_SCHEMA and entity.act != _REGISTER
+        needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC),) if looks else rule.whole
+        return needs, topic_of_subject(entity.subject)
+    return rule.whole, str(getattr(entity, rule.name, "")) if rule.name else ""
+
+
+def _asked(entity: Any, items: Items) -> Sequence[Any] | None:
+    """The items of a request; None where it has none, or means all there are."""
+    found = [one for one in (getattr(entity, field, None) for field in items.asked) if one is not None]
+    return [item for one in found for item in one] if found else None
+
+
+def _with(request: Request, items: Items, left: Iterable[Any]) -> Request:
+    """The request with these items alone."""
+    field = next(one for one in items.asked if getattr(request.entity, one, None) is not None)
+    return request._replace(entity=replace(request.entity, **{field: tuple(left)}))
+
+
+def _merged(request: Request, items: Items, answer: Any, asked: Sequence[Any], denied: dict[int, KlogError]) -> Any:
+    """The answer with the refused items, at their places where the others are at theirs."""
+    schema = response_schema(request.head.key, request.head.version)
+    refused = {number: _refused_row(schema, items, asked[number], error) for number, error in denied.items()}
+    rows = list(_value(answer, items.answered))
+    if len(rows) == len(asked) - len(denied):
+        others = iter(rows)
+        merged = [refused[number] if number in refused else next(others) for number in range(len(asked))]
+    else:
+        merged = [*rows, *refused.values()]
+    return _changed(answer, {items.answered: merged})
+
+
+def _refused_row(schema: Any, items: Items, item: Any, error: KlogError) -> dict[str, Any]:
+    """An element of the answer for a refused item."""
+    element = element_of(schema, items.answered)
+    if isinstance(item, str | int):
+        return refusal(element, error, {items.answered_name: item})
+    known = {name: getattr(item, name) for name in COPIED if hasattr(item, name)}
+    if items.answered_name and hasattr(item, items.name):
+        known[items.answered_name] = getattr(item, items.name)
+    if items.inner is not None:
+        asked_field, answered_field, index = items.inner
+        inner = element_of(element, answered_field)
+        known[answered_field] = [
+            refusal(inner, error, {index: one if isinstance(one, int) else getattr(one, index)})
+            for one in getattr(item, asked_field)
+        ]
+    return refusal(element, error, known)
+
+
+def _value(values: Any, field: str) -> Any:
+    """A field of an answer, which is values or another broker's entity."""
+    return values[field] if isinstance(values, dict) else getattr(values, field)
+
+
+def _changed(values: Any, change: dict[str, list[Any]]) -> Any:
+    """An answer with other rows."""
+    if isinstance(values, dict):
+        return {**values, **change}
+    schema: Any = type(values)
+    built = {
+        field: tuple(codec.build(element_of(schema, field), row) if isinstance(row, dict) else row for row in rows)
+        for field, rows in change.items()
+    }
+    return replace(values, **built)
+
+
+async def _come(answer: Any) -> Any:
+    return await answer if hasattr(answer, "__await__") else answer

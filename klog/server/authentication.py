@@ -1,0 +1,297 @@
+"""Who a client is, on a listener with SASL: nothing else is answered before the client has shown it.
+
+    connected     ApiVersions, SaslHandshake
+    mechanism     SaslAuthenticate, as often as the mechanism has messages; after SaslHandshake v0 (clients before
+                  2017) those messages alone, each behind its length
+    authenticated everything; with ``connections.max.reauth.ms``, or a token, until that ends (KIP-368), but for brokers
+
+A failure is answered with the same words whatever was wrong, after ``connection.failed.authentication.delay.ms``, and
+ends the connection; what was wrong is in the broker's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from klog.errors import KlogError, RequestTimedOut
+from klog.net.connection import Connection, OnFrame, Reply
+from klog.net.strangers import WrongProtocol
+from klog.net.turns import ConnectionEnded
+from klog.protocol.apis import ApiKey, api_name
+from klog.security.bearer import OAUTHBEARER
+from klog.security.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from klog.security.principal import ANONYMOUS, Principal
+from klog.security.sasl import (
+    PLAIN,
+    BearerExchange,
+    CheckToken,
+    Exchange,
+    FindCredential,
+    PlainExchange,
+    ScramExchange,
+    Step,
+)
+from klog.security.scram import NONCE_BYTES, SALT_BYTES, ScramCredential, ScramMechanism, ScramServer, nonce_of
+from klog.server.executors import Executors, Purpose
+
+AUTHENTICATED_WITHIN_S: Final = 30.0
+BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""All that is answered to a client that has not authenticated."""
+_LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_ERROR_NONE: Final = 0
+
+
+class Mechanisms:
+    """What makes an exchange of each mechanism that a listener has."""
+
+    def __init__(
+        self,
+        enabled: tuple[str, ...],
+        find: FindCredential,
+        usual: Callable[[ScramMechanism], ScramCredential | None],
+        plain_users: Mapping[str, str],
+        salting: bytes,
+        check_token: CheckToken | None = None,
+    ) -> None:
+        """``plain_users``: name -> password, for PLAIN; without any, it tries SCRAM's credentials.
+
+        ``usual``: a credential like most. ``salting``: of all brokers of the cluster, after a restart too: who tries a
+        name twice, at two of them, would else see by its salts whether it is known. ``check_token``: must be given
+        where OAUTHBEARER is enabled.
+        """
+        self.enabled = enabled
+        self._check_token = check_token
+        self._find = find
+        self._usual = usual
+        self._plain_users = plain_users
+        self._salting = salting
+        self._spare = ScramCredential.of_password(
+            ScramMechanism.SHA_256, secrets.token_hex(), secrets.token_bytes(SALT_BYTES)
+        )
+
+    def exchange(self, name: str) -> Exchange:
+        """Raises UnsupportedSaslMechanism."""
+        if name in self.enabled:
+            if name == PLAIN:
+                return PlainExchange(self._plain_users, self._find, self._spare)
+            if name == OAUTHBEARER and self._check_token is not None:
+                return BearerExchange(self._check_token)
+            mechanism = ScramMechanism.of(name)
+            if mechanism is not None:
+                nonce = nonce_of(secrets.token_bytes(NONCE_BYTES))
+                return ScramExchange(
+                    ScramServer(
+                        mechanism,
+                        lambda user: self._find(mechanism, user),
+                        nonce,
+                        self._salting,
+                        self._usual(mechanism),
+                    )
+                )
+        raise UnsupportedSaslMechanism(
+            f"the mechanism is not one of those enabled here, {', '.join(self.enabled)}", hint=ascii(name[:40])
+        )
+
+
+class Gate:
+    """A listener with SASL. Event loop only."""
+
+    def __init__(
+        self,
+        mechanisms: Mechanisms,
+        executors: Executors,
+        inside: OnFrame,
+        *,
+        first_frame_bytes_max: int,
+        frame_bytes_max: int,
+        failure_delay_s: float,
+        session_s: float,
+    ) -> None:
+        """``inside`` takes the requests of those who may pass; ``session_s`` 0: for as long as a connection lasts."""
+        self.mechanisms = mechanisms
+        self.executors = executors
+        self.inside = inside
+        self.failure_delay_s = failure_delay_s
+        self.session_s = session_s
+        self.frame_bytes_max = frame_bytes_max
+        self._first_frame_bytes_max = first_frame_bytes_max
+
+    def welcome(self, connection: Connection) -> None:
+        connection.sasl = Authentication(self, connection)
+        connection.limit_frames(self._first_frame_bytes_max)
+        connection.due_s = connection.last_active_s + AUTHENTICATED_WITHIN_S
+        connection.hand_to(self.on_frame)
+
+    def on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
+        """Raises WrongProtocol, which ends the connection, for what is not asked in its time."""
+        state = connection.sasl
+        assert isinstance(state, Authentication)
+        if state.is_raw:
+            state.take_raw(bytes(frame), reply)
+            return
+        key = int.from_bytes(frame[:2])
+        state.check_may_ask(key)
+        if key == ApiKey.SASL_AUTHENTICATE:
+            state.begins_step()
+        self.inside(connection, frame, reply)
+
+
+class Authentication:
+    """How far one connection has come."""
+
+    def __init__(self, gate: Gate, connection: Connection) -> None:
+        self._gate = gate
+        self._connection = connection
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
+        self.is_raw = False
+        """The mechanism's messages come without Kafka's head, until the client has authenticated (SaslHandshake v0)."""
+        self._raw_step: asyncio.Task[None] | None = None
+        self._is_working = False
+        self._has_failed = False
+        self._failure: SaslAuthenticationFailed | None = None
+        """The client has been refused in its mechanism's own words, and has to say that it understood."""
+        self._ends_s = -math.inf
+        """When the client must have authenticated again."""
+
+    @property
+    def principal_is_known(self) -> bool:
+        return self._ends_s > -math.inf
+
+    def check_may_ask(self, key: int) -> None:
+        if self._has_failed:
+            raise WrongProtocol("a request after a failed authentication")
+        if self._is_working and (key in _LOGIN or not self.principal_is_known):
+            raise WrongProtocol("a request while the client's authentication is looked at")
+        if self._failure is not None and key != ApiKey.SASL_AUTHENTICATE:
+            raise WrongProtocol("a request after a failed authentication")
+        if key in BEFORE:
+            return
+        if not self.principal_is_known:
+            raise WrongProtocol(f"{api_name(key)} on a listener with SASL, before the client has authenticated")
+        if asyncio.get_running_loop().time() > self._ends_s and not self._connection.is_broker:
+            raise WrongProtocol(
+                "the client has not authenticated again in time (connections.max.reauth.ms, or its token)"
+            )
+
+    def begins_step(self) -> None:
+        """From the frame on, not from when it is looked at: of passwords sent one behind the other, one is tried."""
+        self._is_working = True
+
+    def begin(self, mechanism: str, version: int) -> dict[str, Any]:
+        """The answer to SaslHandshake, of this version."""
+        enabled = self._gate.mechanisms.enabled
+        try:
+            if self._exchange is not None:
+                raise IllegalSaslState("an authentication is under way")
+            self._exchange = self._gate.mechanisms.exchange(mechanism)
+            self._mechanism = mechanism
+            self.is_raw = version == 0
+        except KlogError as error:
+            self._fail(error.message, error.hint or "")
+            return {"error_code": error.wire, "mechanisms": enabled}
+        return {"error_code": _ERROR_NONE, "mechanisms": enabled}
+
+    def take_raw(self, message: bytes, reply: Reply) -> None:
+        """A message of the mechanism as it is. Raises WrongProtocol, as `check_may_ask`."""
+        self.check_may_ask(ApiKey.SASL_AUTHENTICATE)
+        self.begins_step()
+        self._raw_step = asyncio.ensure_future(self._answer_raw(message, reply))
+
+    async def _answer_raw(self, message: bytes, reply: Reply) -> None:
+        """This form cannot carry an error: the connection ends instead."""
+        try:
+            answer = await self.step(message)
+        except ConnectionEnded:
+            return
+        if answer["error_code"]:
+            reply.nothing()
+        else:
+            reply.send(struct.pack(">i", len(answer["auth_bytes"])), answer["auth_bytes"])
+
+    async def step(self, message: bytes) -> dict[str, Any]:
+        """The answer to SaslAuthenticate."""
+        exchange = self._exchange
+        if exchange is None:
+            self._fail("SaslAuthenticate without SaslHandshake")
+            return _refused(IllegalSaslState("SaslHandshake comes first"))
+        if self._failure is not None:
+            return self._end()
+        began_s = asyncio.get_running_loop().time()
+        try:
+            if exchange.is_dear:
+                step = await self._gate.executors.run_in_turn(
+                    self._connection.address, "", Purpose.AUTHENTICATION, exchange.step, message
+                )
+            else:
+                step = exchange.step(message)
+            self._check_same(step)
+            if step.failure is not None:
+                await self._tell(step.failure.message, step.failure.hint, began_s)
+        except (SaslAuthenticationFailed, RequestTimedOut) as error:
+            self._has_failed = True
+            await self._tell(error.message, error.hint, began_s)
+            return self._end()
+        finally:
+            self._is_working = False
+        self._failure = step.failure
+        lifetime_ms = 0
+        if step.principal is not None:
+            lifetime_ms = self._passed(step.principal, step.lifetime_s)
+        return {
+            "error_code": _ERROR_NONE,
+            "error_message": None,
+            "auth_bytes": step.answer,
+            "session_lifetime": lifetime_ms,
+        }
+
+    async def _tell(self, why: str, found: str | None, began_s: float) -> None:
+        """The log what was wrong, and make the client wait for its answer.
+
+        From the beginning of the step on: how long it took to find out would tell what was wrong.
+        """
+        self._name_in_log(f"authentication by {self._mechanism} failed: {why}", found or "")
+        await asyncio.sleep(max(0.0, began_s + self._gate.failure_delay_s - asyncio.get_running_loop().time()))
+
+    def _end(self) -> dict[str, Any]:
+        """The last answer: the same whatever was wrong."""
+        self._close()
+        return _refused(SaslAuthenticationFailed(f"authentication by {self._mechanism} failed"))
+
+    def _check_same(self, step: Step) -> None:
+        if step.principal is not None and self.principal_is_known and step.principal != self._connection.principal:
+            raise SaslAuthenticationFailed("the client authenticates again as another user")
+
+    def _passed(self, principal: Principal, lifetime_s: float) -> int:
+        """For how many milliseconds; 0: for as long as the connection lasts."""
+        gate, connection = self._gate, self._connection
+        self._exchange = None
+        self.is_raw = False
+        connection.principal = principal
+        connection.due_s = math.inf
+        connection.limit_frames(gate.frame_bytes_max)
+        session_s = min(gate.session_s or math.inf, lifetime_s)
+        self._ends_s = asyncio.get_running_loop().time() + session_s
+        return 0 if session_s == math.inf else max(1, int(session_s * 1000))
+
+    def _fail(self, why: str, found: str = "") -> None:
+        self._name_in_log(why, found)
+        self._close()
+
+    def _name_in_log(self, why: str, found: str) -> None:
+        self._connection.strangers.say(self._connection.peer, why, found)
+
+    def _close(self) -> None:
+        self._has_failed = True
+        self._exchange = None
+        self._connection.principal = ANONYMOUS
+        self._connection.turn_away()
+
+
+def _refused(error: KlogError) -> dict[str, Any]:
+    return {"error_code": error.wire, "error_message": error.message, "auth_bytes": b"", "session_lifetime": 0}

@@ -1,0 +1,244 @@
+"""UpdateMetadata for all brokers of a term: what has changed is kept once, and encoded once for all that need the same.
+
+Strategy
+    Every change has a number. A channel remembers up to which number its broker has been sent everything; the next
+    request has what has changed since, as it is known when it is made. Channels that are as far as one another share
+    the encoded bytes: with 1,000 brokers, a thousand requests cost one encoding.
+
+    A broker that has just connected gets everything. Each topic's bytes are kept until something of the topic changes,
+    so the next broker costs only what has changed in between.
+
+The request begins with the controller, its epoch and the incarnation of its receiver, 16 bytes, and only the last of
+these differs from broker to broker. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from klog.names import TopicPartition
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.protocol.codec import EncodedRequest
+from klog.server.controller import requests
+from klog.server.controller.context import Context
+
+_HEAD = struct.Struct(">iiq")
+_FLAG_BYTES = 1
+_NONE_LEFT = b"\x01\x01\x00"
+"""No topics, no slots, no tags: the end of a request that has only brokers."""
+UNDER_WAY_MAX = 32
+"""Requests with everything, so that what brokers are sent with them does not come all at once either."""
+UNDER_WAY_BYTES_MAX = 256 << 20
+"""Of requests with everything; one of them is always under way, whatever its size."""
+ENCODED_AT_ONCE = 2000
+"""Partitions that are encoded without a look at the event loop: some 25 ms."""
+GONE_MAX = 10_000
+"""Deleted topics that are remembered; a broker that has missed more is sent everything."""
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Of one topic: the numbers of the last changes."""
+
+    last: int = 0
+    whole: int = 0
+    partitions: dict[int, int] = field(default_factory=dict)
+
+
+class MetadataUpdates:
+    """See the module. ``number`` is that of the last change."""
+
+    def __init__(self, context: Context, controller_id: int, epoch: int) -> None:
+        self.number = 1
+        self._context = context
+        self._controller_id = controller_id
+        self._epoch = epoch
+        self._changed: dict[str, _Changes] = {}
+        """The topic that has changed last is the last one."""
+        self._gone: dict[str, tuple[int, UUID | None]] = {}
+        self._forgotten = 0
+        """The number of the last deletion that is no longer remembered."""
+        self._slots = 0
+        self._since: dict[int, bytes] = {}
+        """By the number before: the request with what has changed since."""
+        self._everything: bytes | None = None
+        self._topics: dict[str, bytes] = {}
+        """Encoded whole, of topics that have not changed since."""
+        self._size_bytes = 0
+        """Of the last request with everything."""
+        self._under_way = 0
+        self._asked: deque[asyncio.Future[None]] = deque()
+        self._encoding = asyncio.Lock()
+        self._live: dict[int, int] = {}
+        self._lost: dict[int, set[TopicPartition]] = {}
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def changed(
+        self,
+        names: Iterable[TopicPartition] = (),
+        topics_whole: Iterable[str] = (),
+        gone: Mapping[str, UUID | None] = {},
+    ) -> None:
+        """The live brokers may have changed, and these partitions, whole topics, deleted topics have."""
+        number = self._next()
+        for name in names:
+            self._of(name.topic).partitions[name.partition] = number
+        for topic in topics_whole:
+            self._of(topic).whole = number
+        for topic, topic_id in gone.items():
+            self._changed.pop(topic, None)
+            self._topics.pop(topic, None)
+            self._gone[topic] = number, topic_id
+            while len(self._gone) > GONE_MAX:
+                self._forgotten = self._gone.pop(next(iter(self._gone)))[0]
+
+    def slots_changed(self) -> None:
+        """Who coordinates which groups has."""
+        self._slots = self._next()
+
+    def _next(self) -> int:
+        self.number += 1
+        self._since.clear()
+        self._everything = None
+        return self.number
+
+    def _of(self, topic: str) -> _Changes:
+        changes = self._changed.get(topic)
+        if changes is None or changes.last != self.number:
+            changes = self._changed.pop(topic, None) or _Changes()
+            changes.last = self.number
+            self._changed[topic] = changes
+            self._gone.pop(topic, None)
+            self._topics.pop(topic, None)
+        return changes
+
+    # --- everything -------------------------------------------------------------------------------------------------
+
+    def turn(self) -> asyncio.Future[None]:
+        """Done when there is room for one more request with everything; `give_back` follows in every case.
+
+        A connection copies what it cannot send at once, so a thousand of these requests would take as many times their
+        size.
+        """
+        asked = asyncio.get_running_loop().create_future()
+        self._asked.append(asked)
+        self._pass_on()
+        return asked
+
+    def give_back(self, turn: asyncio.Future[None]) -> None:
+        """The request is answered, or is not made."""
+        if turn.done():
+            self._under_way -= 1
+            self._pass_on()
+        else:
+            self._asked.remove(turn)
+
+    def _pass_on(self) -> None:
+        while self._asked and self._is_room:
+            self._under_way += 1
+            self._asked.popleft().set_result(None)
+
+    @property
+    def _is_room(self) -> bool:
+        if self._under_way >= UNDER_WAY_MAX:
+            return False
+        return not self._under_way or (self._under_way + 1) * self._size_bytes <= UNDER_WAY_BYTES_MAX
+
+    async def encode(self) -> None:
+        """Make a request with everything cheap: encode the topics that are not, some at a time."""
+        async with self._encoding:
+            await self._encode_topics()
+
+    async def _encode_topics(self) -> None:
+        """Those that have no bytes, some at a time."""
+        self._forget_stale()
+        partitions = 0
+        for topic in list(self._context.topics):
+            if topic in self._topics or topic not in self._context.topics:
+                continue
+            self._topics[topic] = self._encode_topic(topic)
+            partitions += len(self._context.topics[topic].partitions)
+            if partitions >= ENCODED_AT_ONCE:
+                partitions = 0
+                await asyncio.sleep(0)
+        self._size_bytes = max(self._size_bytes, sum(map(len, self._topics.values())))
+
+    def _encode_topic(self, topic: str) -> bytes:
+        return codec.encode_part(requests.metadata_topic(self._context, topic, None))
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def request(self, told: int, incarnation: int) -> EncodedRequest:
+        """To the broker that has been sent everything up to that number; 0: nothing yet. Brings it to ``number``."""
+        if told < self._forgotten:
+            told = 0
+        if told:
+            rest = self._since.get(told)
+            if rest is None:
+                rest = self._since[told] = self._encode_since(told)
+        else:
+            if self._everything is None:
+                self._everything = self._encode_everything()
+                self._size_bytes = len(self._everything)
+            rest = self._everything
+        head = _HEAD.pack(self._controller_id, self._epoch, incarnation)
+        return EncodedRequest(ApiKey.UPDATE_METADATA, 0, (head, rest))
+
+    def _encode_since(self, told: int) -> bytes:
+        changed: dict[str, set[int] | None] = {}
+        for topic, changes in reversed(self._changed.items()):
+            if changes.last <= told:
+                break
+            numbers = {number for number, at in changes.partitions.items() if at > told}
+            changed[topic] = None if changes.whole > told else numbers
+        gone = {topic: topic_id for topic, (at, topic_id) in self._gone.items() if at > told}
+        return self._rest(changed, gone, is_full=False, with_slots=self._slots > told)
+
+    def _encode_everything(self) -> bytes:
+        self._forget_stale()
+        context = self._context
+        # The part before the topics, and the part behind them, are those of requests without topics.
+        brokers = self._rest({}, {}, is_full=True, with_slots=False, only="brokers").removesuffix(_NONE_LEFT)
+        slots = self._rest({}, {}, is_full=True, with_slots=True, only="slots")[_FLAG_BYTES + 2 :]
+        listed = [topic for topic in context.topics if topic not in context.deleting]
+        for topic in listed:
+            if topic not in self._topics:
+                self._topics[topic] = self._encode_topic(topic)
+        count = codec.uvarint(len(listed) + 1)
+        return b"".join([brokers, count, *(self._topics[topic] for topic in listed), slots])
+
+    def _rest(
+        self,
+        changed: Mapping[str, set[int] | None],
+        gone: Mapping[str, UUID | None],
+        *,
+        is_full: bool,
+        with_slots: bool,
+        only: str = "",
+    ) -> bytes:
+        head = {"controller_id": self._controller_id, "controller_epoch": self._epoch, "incarnation": 0}
+        entity = requests.update_metadata(
+            self._context, head, changed, gone, is_full=is_full, with_slots=with_slots, only=only
+        )
+        return codec.encode_part(entity)[_HEAD.size :]
+
+    def _forget_stale(self) -> None:
+        """The bytes of topics with states that are new, or replicas that are lost, or back, with a broker or a disk."""
+        context = self._context
+        live = {one: found.incarnation for one, found in context.live.items()}
+        lost = {one: set(names) for one, names in context.lost.items() if names}
+        moved = live.keys() ^ self._live.keys() if self._topics else ()
+        stale = {name.topic for one in moved for name in context.hosted(one)}
+        for one in lost.keys() | self._lost.keys():
+            stale |= {name.topic for name in lost.get(one, set()) ^ self._lost.get(one, set())}
+        for topic in stale | context.reread:
+            self._topics.pop(topic, None)
+        context.reread.clear()
+        self._live, self._lost = live, lost

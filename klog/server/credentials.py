@@ -1,0 +1,144 @@
+"""The users' SCRAM credentials as this broker knows them: read at the start, and again when ZooKeeper says so.
+
+An authentication so asks nothing of ZooKeeper, and a stranger who tries names costs ZooKeeper nothing. Without a
+session, those who are known can still log in; changes are read when there is one again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final
+
+from klog.coordination import scram_credentials as registry
+from klog.coordination.acts import Actor
+from klog.errors import KlogError, SessionLost, ZooKeeperError
+from klog.security.scram import ScramCredential, ScramMechanism
+from klog.server.executors import Purpose
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 1.0
+READ_AT_ONCE: Final = 100
+
+
+class UserCredentials:
+    """Event loop only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._known: dict[str, registry.Credentials] = {}
+        self._usual: dict[ScramMechanism, ScramCredential | None] = {}
+        """What `usual` has found; forgotten with each change."""
+        self._is_loaded = False
+        """A broker without SASL loads them when it is asked about them."""
+        self._doubted: set[str] = set()
+        """Users to be read again."""
+        self._list_is_doubted = False
+        self._is_reading = False
+
+    def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        """From any thread. None for a user without one."""
+        return self._known.get(name, {}).get(mechanism)
+
+    def usual(self, mechanism: ScramMechanism) -> ScramCredential | None:
+        """One with as many iterations, and a salt as long, as most have; None where there are none."""
+        if mechanism not in self._usual:
+            found = [one[mechanism] for one in self._known.values() if mechanism in one]
+            counts = Counter((len(one.salt), one.iterations) for one in found)
+            most = max(counts, key=lambda form: (counts[form], form), default=None)
+            self._usual[mechanism] = next((one for one in found if (len(one.salt), one.iterations) == most), None)
+        return self._usual[mechanism]
+
+    def users(self) -> dict[str, registry.Credentials]:
+        """All that have any."""
+        return {name: one for name, one in self._known.items() if one}
+
+    async def load(self) -> None:
+        """Read all, unless that has been done. KlogError where ZooKeeper cannot be asked."""
+        if not self._is_loaded:
+            self._know(await self._runtime.executors.run(Purpose.OTHER, self._read_all, {}))
+            self._is_loaded = True
+
+    async def write(self, name: str, changes: dict[ScramMechanism, ScramCredential | None], actor: Actor) -> bool:
+        """Write a user's credentials, and know them here at once. False where one to take away does not exist."""
+        is_done = await self._runtime.executors.run(
+            Purpose.OTHER, registry.write, self._runtime.zookeeper, name, changes, actor
+        )
+        await self._look(name)
+        return is_done
+
+    def _read_all(self, known: dict[str, registry.Credentials]) -> dict[str, registry.Credentials]:
+        """In a thread: those of ``known``, which are watched already, and what has come; without what has gone."""
+        names = registry.names(self._runtime.zookeeper, lambda _: self._runtime.from_thread(self._list_changed))
+        return {name: known[name] if name in known else self._read(name) for name in names}
+
+    def _read(self, name: str) -> registry.Credentials:
+        """In a thread. {} for what does not parse. SessionLost, where nothing is known of the user."""
+        try:
+            return registry.read(
+                self._runtime.zookeeper, name, lambda _: self._runtime.from_thread(self._changed, name)
+            )
+        except SessionLost:
+            raise
+        except ZooKeeperError as error:
+            log.error("user %r cannot log in: %s", name, error.message)
+            return {}
+
+    def _read_some(self, names: list[str]) -> dict[str, registry.Credentials]:
+        """In a thread."""
+        return {name: self._read(name) for name in names}
+
+    def _list_changed(self) -> None:
+        self._list_is_doubted = True
+        self._read_again()
+
+    def _changed(self, name: str) -> None:
+        self._doubted.add(name)
+        self._read_again()
+
+    def _read_again(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self._runtime.spawn(self._until_read())
+
+    async def _until_read(self) -> None:
+        """Read what is doubted. The end of a session makes all of it so: one line in the log a try."""
+        try:
+            while (self._doubted or self._list_is_doubted) and not self._runtime.is_stopping:
+                try:
+                    await self._read_doubted()
+                except KlogError as error:
+                    log.warning("the users' credentials cannot be read: %s; trying again", error.message)
+                    await self._runtime.pause(LOOK_AGAIN_S)
+        finally:
+            self._is_reading = False
+
+    async def _read_doubted(self) -> None:
+        """Raises KlogError: what was doubted then is so still, and what was known is known."""
+        run = self._runtime.executors.run
+        if self._list_is_doubted:
+            self._list_is_doubted = False
+            try:
+                found = await run(Purpose.OTHER, self._read_all, dict(self._known))
+            except BaseException:
+                self._list_is_doubted = True
+                raise
+            self._know({name: self._known.get(name, one) for name, one in found.items()})
+        names = sorted(self._doubted)[:READ_AT_ONCE]
+        self._doubted.difference_update(names)
+        try:
+            again = await run(Purpose.OTHER, self._read_some, names)
+        except BaseException:
+            self._doubted.update(names)
+            raise
+        self._know({**self._known, **again})
+
+    async def _look(self, name: str) -> None:
+        self._known[name] = await self._runtime.executors.run(Purpose.OTHER, self._read, name)
+        self._usual = {}
+
+    def _know(self, known: dict[str, registry.Credentials]) -> None:
+        self._known = known
+        self._usual = {}

@@ -1,0 +1,44 @@
+"""CheckPermission (klog's own, 10028): what a principal may do, and which rule decides.
+
+Behaviour
+    By the ACLs and the settings of the broker that is asked. Where it checks no permissions, everything is allowed, and
+    the rule says that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from klog.errors import InvalidRequest, KlogError
+from klog.protocol.apis import ApiKey
+from klog.security.authorizer import Decision
+from klog.security.permissions import (
+    KINDS,
+    Operation,
+    Resource,
+    ResourceType,
+    check_principal,
+    word_of_number,
+)
+from klog.server.acl_keeper import AclKeeper
+from klog.server.dispatch import Request, handles
+from klog.server.handlers.alter_partition_reassignments import error_fields
+
+OPEN: Final = Decision(True, "authorizer.class.name is not set")
+
+
+@handles(ApiKey.CHECK_PERMISSION, 0, 0)
+def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+    asked = request.entity
+    try:
+        kind = word_of_number(ResourceType, asked.resource_type)
+        if kind not in KINDS:
+            raise InvalidRequest(f"the type of resource must be one of {', '.join(one.title for one in KINDS)}")
+        operation, resource = word_of_number(Operation, asked.operation), Resource(kind, asked.resource_name)
+        principal = check_principal(asked.principal)
+    except KlogError as error:
+        return {**error_fields(error), "is_allowed": False, "rule": ""}
+    decision = OPEN
+    if acl_keeper is not None:
+        decision = acl_keeper.authorizer.decide(principal, asked.host, operation, resource)
+    return {**error_fields(None), "is_allowed": decision.allowed, "rule": decision.rule}

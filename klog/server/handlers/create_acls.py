@@ -1,0 +1,80 @@
+"""CreateAcls: v1-3.
+
+Behaviour
+    Every broker writes to ZooKeeper itself, as Kafka's do: the ACLs of one pattern in one step, which is an act. An ACL
+    that is there already stays, without an error. The answer comes when this broker has read the change; the others
+    read it soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from klog.coordination import acls
+from klog.errors import KlogError
+from klog.protocol.apis import ApiKey
+from klog.security.permissions import (
+    Acl,
+    Binding,
+    Operation,
+    Pattern,
+    PatternType,
+    Permission,
+    ResourceType,
+    check_binding,
+    word_of_number,
+)
+from klog.server.acl_keeper import AclKeeper
+from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
+from klog.server.handlers.alter_partition_reassignments import error_fields
+from klog.server.handlers.describe_acls import keeper
+from klog.server.runtime import Runtime
+
+
+@handles(ApiKey.CREATE_ACLS, 1, 3)
+async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+    share = request.share()
+    asked: list[Binding | KlogError] = []
+    for one in request.entity.creations:
+        await share.breathe()
+        try:
+            keeper(acl_keeper)
+            asked.append(_binding(one))
+        except KlogError as error:
+            asked.append(error.bare())
+    failed: dict[Pattern, KlogError] = {}
+    for pattern, wanted in acls.by_pattern([one for one in asked if not isinstance(one, KlogError)]).items():
+        await share.breathe()
+        try:
+            await runtime.executors.run(
+                Purpose.ACLS, acls.change, runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
+            )
+        except KlogError as error:
+            failed[pattern] = error.bare()
+    if acl_keeper is not None:
+        await acl_keeper.look()
+    return {"results": [error_fields(_outcome(one, failed)) for one in asked]}
+
+
+def _outcome(asked: Binding | KlogError, failed: Mapping[Pattern, KlogError]) -> KlogError | None:
+    return asked if isinstance(asked, KlogError) else failed.get(asked.pattern)
+
+
+def _binding(asked: Any) -> Binding:
+    return check_binding(
+        Binding(
+            Pattern(
+                word_of_number(ResourceType, asked.resource_type),
+                asked.resource_name,
+                word_of_number(PatternType, asked.resource_pattern_type),
+            ),
+            Acl(
+                asked.principal,
+                asked.host,
+                word_of_number(Operation, asked.operation),
+                word_of_number(Permission, asked.permission_type),
+            ),
+        )
+    )

@@ -1,0 +1,83 @@
+"""DeleteAcls: v1-3.
+
+Behaviour
+    Removes the ACLs that match any of the filters, as they are in ZooKeeper, in one step for each pattern, which is an
+    act. The answer names what each filter removed; a filter that matches nothing removes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from klog.coordination import acls
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import KlogError
+from klog.protocol.apis import ApiKey
+from klog.security.permissions import Binding, Filter, Pattern
+from klog.server.acl_keeper import AclKeeper
+from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
+from klog.server.handlers.alter_partition_reassignments import error_fields
+from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper
+from klog.server.runtime import Runtime
+
+
+@handles(ApiKey.DELETE_ACLS, 1, 3)
+async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+    share = request.share()
+    results: list[dict[str, Any]] = []
+    for one in request.entity.filters:
+        await share.breathe()
+        try:
+            keeper(acl_keeper)
+            removed, failed = await _remove(runtime, filter_of(one), request)
+        except KlogError as error:
+            results.append({**error_fields(error), "matching_acls": []})
+        else:
+            first = next(iter(failed.values()), None)
+            results.append({**error_fields(first), "matching_acls": [_fields(one, failed) for one in removed]})
+    if acl_keeper is not None:
+        await acl_keeper.look()
+    return {"filter_results": results}
+
+
+async def _remove(runtime: Runtime, chosen: Filter, request: Request) -> tuple[list[Binding], dict[Pattern, KlogError]]:
+    """What was removed, and the patterns of which nothing could be."""
+    found = await runtime.executors.run(Purpose.ACLS, _matching, runtime.zookeeper, chosen)
+    share = request.share()
+    removed: list[Binding] = []
+    failed: dict[Pattern, KlogError] = {}
+    for pattern, those in acls.by_pattern(found).items():
+        await share.breathe()
+
+        def without(there: acls.State, pattern: Pattern = pattern) -> acls.State:
+            return frozenset(one for one in there if not chosen.matches(Binding(pattern, one)))
+
+        try:
+            before, after = await runtime.executors.run(
+                Purpose.ACLS, acls.change, runtime.zookeeper, pattern, without, request.actor
+            )
+        except KlogError as error:
+            failed[pattern] = error.bare()
+            removed += [Binding(pattern, one) for one in sorted(those)]
+        else:
+            removed += [Binding(pattern, one) for one in sorted(before - after)]
+    return removed, failed
+
+
+def _matching(zookeeper: ZooKeeper, chosen: Filter) -> Sequence[Binding]:
+    """In a thread."""
+    there = acls.read_all(zookeeper).acls
+    every = (Binding(pattern, acl) for pattern, those in there.items() for acl in those)
+    return [one for one in every if chosen.matches(one)]
+
+
+def _fields(binding: Binding, failed: dict[Pattern, KlogError]) -> dict[str, Any]:
+    return {
+        **error_fields(failed.get(binding.pattern)),
+        "resource_type": binding.pattern.kind,
+        "resource_name": binding.pattern.name,
+        "pattern_type": binding.pattern.pattern_type,
+        **acl_fields(binding),
+    }

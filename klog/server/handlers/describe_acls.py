@@ -1,0 +1,83 @@
+"""DescribeAcls: v1-3.
+
+Behaviour
+    The ACLs that match the filter, as this broker has read them in ZooKeeper. SECURITY_DISABLED where the broker checks
+    no permissions.
+
+Version notes
+    v1 has prefixed patterns (KIP-290). v2 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klog.errors import KlogError
+from klog.protocol.apis import ApiKey
+from klog.security.errors import SecurityDisabled
+from klog.security.permissions import (
+    Binding,
+    Filter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    word_of_number,
+)
+from klog.server.acl_keeper import AclKeeper
+from klog.server.dispatch import Request, handles
+
+
+@handles(ApiKey.DESCRIBE_ACLS, 1, 3)
+async def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+    share = request.share()
+    resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
+    try:
+        chosen = filter_of(request.entity)
+        for one in keeper(acl_keeper).authorizer.bindings():
+            await share.breathe()
+            if chosen.matches(one):
+                resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(
+                    acl_fields(one)
+                )
+    except KlogError as error:
+        return {"error_code": error.wire, "error_message": error.message, "resources": []}
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "resources": [
+            {"resource_type": kind, "resource_name": name, "pattern_type": pattern_type, "acls": found}
+            for (kind, name, pattern_type), found in resources.items()
+        ],
+    }
+
+
+def keeper(there: AclKeeper | None) -> AclKeeper:
+    """The broker's ACLs; SecurityDisabled where it has none."""
+    if there is None:
+        raise SecurityDisabled("the broker checks no permissions: authorizer.class.name is not set")
+    return there
+
+
+def filter_of(entity: Any) -> Filter:
+    """The filter of a request; InvalidRequest for numbers that klog does not know."""
+    return Filter(
+        word_of_number(ResourceType, entity.resource_type_filter),
+        entity.resource_name_filter,
+        word_of_number(PatternType, entity.pattern_type_filter),
+        entity.principal_filter,
+        entity.host_filter,
+        word_of_number(Operation, entity.operation),
+        word_of_number(Permission, entity.permission_type),
+    )
+
+
+def acl_fields(binding: Binding) -> dict[str, Any]:
+    """An ACL in an answer."""
+    acl = binding.acl
+    return {
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission,
+    }

@@ -1,0 +1,44 @@
+"""DescribeUserScramCredentials: v0 (KIP-554): which mechanisms the users have credentials for, and their iterations.
+
+Behaviour
+    No users asked for: all. RESOURCE_NOT_FOUND for a user without credentials, DUPLICATE_RESOURCE for one named twice.
+    Neither salts nor keys are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from klog.errors import KlogError
+from klog.protocol.apis import ApiKey
+from klog.security.errors import DuplicateResource, ResourceNotFound
+from klog.server.credentials import UserCredentials
+from klog.server.dispatch import Request, handles
+
+
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0)
+async def handle(request: Request, *, credentials: UserCredentials) -> dict[str, Any]:
+    await credentials.load()
+    known = credentials.users()
+    asked = request.entity.users
+    names = Counter(sorted(known) if not asked else [one.name for one in asked])
+    results = []
+    for name, times in names.items():
+        error: KlogError | None = None
+        if times > 1:
+            error = DuplicateResource(f"user {name!r} is named {times} times")
+        elif name not in known:
+            error = ResourceNotFound(f"user {name!r} has no SCRAM credentials")
+        found = {} if error is not None else known[name]
+        results.append(
+            {
+                "user": name,
+                "error_code": 0 if error is None else error.wire,
+                "error_message": None if error is None else error.message,
+                "credential_infos": [
+                    {"mechanism": mechanism.value, "iterations": one.iterations} for mechanism, one in found.items()
+                ],
+            }
+        )
+    return {"error_code": 0, "error_message": None, "results": results}

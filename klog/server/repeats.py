@@ -1,0 +1,54 @@
+"""What any client can cause as often as it likes: one event for many of the same, and few of all together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from klog.server.seldom import Seldom
+
+EVENTS_A_MINUTE: Final = 60
+"""Of one kind, of a broker."""
+SAME_EVERY_S: Final = 60.0
+REMEMBERED_MAX: Final = 10_000
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Same:
+    """``untold``: since the last event."""
+
+    told_s: float
+    untold: int = 0
+
+
+class Repeats(Generic[K]):
+    """Decides which get an event. Event loop only."""
+
+    def __init__(self) -> None:
+        self._seldom = Seldom(EVENTS_A_MINUTE)
+        self._same: dict[K, _Same] = {}
+        self._unsaid = 0
+        """Those whose event was one too many."""
+
+    def count(self, key: K, now_s: float) -> dict[str, int] | None:
+        """It has happened again. None: it is not told; else what was not told before it: ``same_before`` of the same
+        key, ``others_before`` of all, each only where there are any."""
+        same = self._same.get(key)
+        if same is not None and now_s - same.told_s < SAME_EVERY_S:
+            same.untold += 1
+            return None
+        if not self._seldom.may(now_s):
+            self._unsaid += 1
+            return None
+        if same is None and len(self._same) >= REMEMBERED_MAX:
+            self._same.clear()
+        before: dict[str, int] = {}
+        if same is not None and same.untold:
+            before["same_before"] = same.untold
+        self._same[key] = _Same(now_s)
+        if self._unsaid:
+            before["others_before"], self._unsaid = self._unsaid, 0
+        return before

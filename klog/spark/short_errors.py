@@ -1,0 +1,100 @@
+"""Errors of klog's on their way through Spark: without the frames that they came through, and back into klog's own.
+
+Spark hands on what a Python process of its raised as text, with a traceback of twenty lines and more, whose last lines
+are what a user needs. An error of klog's has its own reason and remedy, so its frames are left out there,
+and what Spark shows is one block. Any other error is a fault of the program, and keeps them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
+from typing import Final
+
+import klog.security.errors  # noqa: F401 - its classes are found by their names
+from klog.errors import HostError, KlogError, StorageError, TimedOut
+
+_HIDE: Final = "SPARK_HIDE_TRACEBACK"
+"""pyspark looks at it when it writes down what was raised; its process ends with that."""
+_OF_WORKERS: Final = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_UNIX_DOMAIN_ENABLED")
+"""One of them Spark gives to each Python process that it starts, of tasks and of planners: how they find it again."""
+
+_PYTHON_ERROR: Final = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
+_CALLING: Final = "An error occurred while calling"
+"""How py4j begins what a call into the JVM has raised."""
+_KLOG_ERROR: Final = re.compile(r"klog\.(?:\w+\.)*(\w+): (.*)(?:\s*\n\s*hint: (.*))?")
+
+_NOT_CONNECTED: Final = "Python worker failed to connect back"
+"""What Spark says when it has waited for 10 s, which no setting of its own changes."""
+_DAEMON_ENDED: Final = "EOFException occurred while reading the port number"
+"""What Spark says when the process from which its Python workers come has ended before it could be asked."""
+
+
+class PythonWorkerLost(HostError):
+    """A Python process of Spark's has ended, and not by what it was to do. The next try starts another one."""
+
+
+@contextmanager
+def short_errors() -> Iterator[None]:
+    """What klog raises within shows no frames, if this is a process of Spark's. Also a decorator of functions."""
+    try:
+        yield
+    except KlogError:
+        if any(name in os.environ for name in _OF_WORKERS):
+            os.environ[_HIDE] = "1"
+        raise
+
+
+def translated(text: str) -> KlogError:
+    """The error of klog's that Spark's text ends with; else another's of Python, or Spark's first line."""
+    for name, message, hint in reversed(_KLOG_ERROR.findall(text)):
+        kind = _kind(name)
+        if kind is not None:
+            return kind(message, hint=hint or None)
+    if _NOT_CONNECTED in text:
+        return TimedOut("Spark's Python worker has not started within 10 s", hint="is this machine overloaded?")
+    if _DAEMON_ENDED in text:
+        return PythonWorkerLost("the process that starts Spark's Python workers has ended", hint="was it killed?")
+    said = _PYTHON_ERROR.findall(text.partition("Traceback (most recent call last)")[2].partition("\tat ")[0])
+    lines = [line.lstrip(": ") for line in text.strip().splitlines() if not line.startswith(_CALLING)] or [text]
+    return StorageError(f"Spark failed: {said[-1] if said else lines[0]}")
+
+
+@contextmanager
+def klog_errors() -> Iterator[None]:
+    """What Spark raises within, as the error of klog's that it was: one sentence, and a hint.
+
+    For programs of users. Any other error is a StorageError with the first words of Spark's. Spark's own is
+    the ``__context__`` in any case, which Python does not print.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise translated(str(error)) from None
+
+
+def _kind(name: str) -> Callable[..., KlogError] | None:
+    """The class of errors of this name, or the nearest above it that a message and a hint make."""
+    for kind in _descendants(KlogError):
+        if kind.__name__ == name:
+            return next(one for one in kind.__mro__ if _is_made_of_words(one))
+    return None
+
+
+def _is_made_of_words(kind: type) -> bool:
+    """Whether a message and a hint are enough."""
+    wanted = signature(kind).parameters
+    needed = [name for name, one in wanted.items() if one.default is one.empty]
+    return needed == ["message"] and "hint" in wanted
+
+
+def _descendants(kind: type[KlogError]) -> Iterator[type[KlogError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _descendants(child)

@@ -1,0 +1,57 @@
+"""Acts that are causes: a client stopped a broker, or shortened what a topic keeps. Nothing here asks the cluster."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.acts import SETTINGS
+from klog.tools.events import EventFilter
+from klog.tools.why.steps import Known, Step, step, time_of
+
+if TYPE_CHECKING:
+    from klog.tools.events import Event
+
+STOPS: Final = {"broker-stop": "stopped broker {}", "broker-restart": "had broker {} restart"}
+CREATION: Final = "topic-create"
+RETENTION: Final = ("retention.ms", "retention.bytes")
+STOPS_WITHIN: Final = timedelta(minutes=10)
+"""A broker hands over what it leads before it goes."""
+CLOCKS_WITHIN: Final = timedelta(minutes=1)
+"""The act has the time of the broker that was stopped, the event that of the controller."""
+
+
+def stopped_by(known: Known, broker: int, down: Event | None, do: str) -> Step | None:
+    """Who had the broker stopped, if that is why it went down. ``down``: the event that tells of it."""
+    at = time_of(down) if down is not None else None
+    if at is None:
+        return None
+    ups = (time_of(event) for event in known.chosen(EventFilter(broker=broker, kinds=("broker-up",))))
+    begun = max((up for up in ups if up is not None and up < at), default=at - STOPS_WITHIN)
+    for act in known.acts_on(f"broker {broker}"):
+        if act.kind in STOPS and max(begun, at - STOPS_WITHIN) < act.time < at + CLOCKS_WITHIN:
+            return step(act.time, f"{act.principal} {STOPS[act.kind].format(broker)}", f"act {act.act}", do)
+    return None
+
+
+def shortened_by(known: Known, topic: str, do: str) -> Step | None:
+    """Who set what the topic keeps, the last time that it became less. None where it is the brokers' default."""
+    mine = [act for act in known.acts_on(f"topic {topic}") if act.kind in (SETTINGS, CREATION)]
+    for act in mine:
+        for name in RETENTION:
+            before, after = _value(name, act.before), _value(name, act.after)
+            if after is None or after < 0 or (before is not None and 0 <= before <= after):
+                continue
+            if act is mine[0] and act.kind == SETTINGS and act.undone_by is None:
+                do = f"{do}; `klog undo {act.act}` sets what was before"
+            was = "" if act.kind == CREATION else f" (before: {'the default' if before is None else before})"
+            what = f"{act.principal} set {name} to {after}{was}"
+            return step(act.time, what, f"act {act.act}, {act.kind}", do)
+    return None
+
+
+def _value(name: str, shown: str) -> int | None:
+    """A setting in what an act shows: ``NAME=VALUE``, or ``"NAME": "VALUE"`` where it made the topic."""
+    found = re.search(rf'(?:^|[ "]){re.escape(name)}(?:=|": ")(-?\d{{1,19}})', shown)
+    return None if found is None else int(found[1])

@@ -1,0 +1,84 @@
+"""Why a principal was denied: from the events that brokers left to the rule that decides now."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from klog.admin import acls
+from klog.clock import SYSTEM_CLOCK
+from klog.errors import KlogError
+from klog.names import TAIL_GROUP
+from klog.render.counts import counted
+from klog.security.permissions import Operation, parse_resource, word_of_text
+from klog.tools.events import Event, EventFilter, read_events
+from klog.tools.why.steps import Step, moment, numbered, step, time_of
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.positions import Position
+
+KIND: Final = "denied"
+SHOWN_MAX: Final = 10
+"""Different denials, the last ones."""
+
+
+async def why_denied(cluster: Cluster, principal: str | None, since: Position) -> list[Step]:
+    """The last denials of a principal, or of all, the oldest first; then the rule that decides the last one now."""
+    events: list[Event] = []
+    whose = principal if principal is None or ":" in principal else f"User:{principal}"
+
+    def keep(event: Event) -> None:
+        if whose in (None, event.get("principal")) and event.get("group") != TAIL_GROUP:
+            events.append(event)
+
+    await read_events(cluster, EventFilter(kinds=(KIND,)), since, keep, follow=False, note=lambda text: None)
+    last = last_of_each(events)
+    if not last:
+        what = "no request was denied" if whose is None else f"no request of {whose} was denied"
+        return numbered([step(moment(SYSTEM_CLOCK.now_ms()), f"{what} in the last seven days", "events: none")])
+    return numbered([*map(_told, last), await _now(cluster, last[-1])])
+
+
+def last_of_each(events: Sequence[Event]) -> list[Event]:
+    """The last event of each principal, operation and resource, in the order of time."""
+    found: dict[tuple[str, ...], Event] = {}
+    for event in sorted(events, key=lambda event: str(event.get("ts"))):
+        key = tuple(str(event.get(name)) for name in ("principal", "operation", "resource"))
+        found.pop(key, None)
+        found[key] = event
+    return list(found.values())[-SHOWN_MAX:]
+
+
+def _told(event: Event) -> Step:
+    before = event.get("same_before")
+    more = f"; {counted(before, 'denial')} before it" if isinstance(before, int) else ""
+    others = event.get("others_before")
+    more += f"; {counted(others, 'other denial')} without an event" if isinstance(others, int) else ""
+    what = f"{_subject(event)} at {event.get('host')} was denied ({event.get('request')})"
+    return step(time_of(event), what, f"event denied: {event.get('rule')}{more}")
+
+
+def _subject(event: Event) -> str:
+    return f"{event.get('principal')}: {event.get('operation')} {event.get('resource')}"
+
+
+async def _now(cluster: Cluster, event: Event) -> Step:
+    """How the same would be decided now."""
+    now = moment(SYSTEM_CLOCK.now_ms())
+    principal, host = str(event.get("principal")), str(event.get("host"))
+    try:
+        operation, resource = word_of_text(Operation, str(event["operation"])), parse_resource(str(event["resource"]))
+        found = await acls.check(cluster, principal, operation, resource, host)
+    except (KlogError, KeyError, ValueError) as error:
+        message = error.message if isinstance(error, KlogError) else str(error)
+        return step(now, "whether it is allowed now is not known", message, "`klog acl list` shows the ACLs")
+    if found.allowed:
+        return step(now, f"{principal} may {operation.title} {resource} now", found.rule)
+    who, which = shlex.quote(principal), shlex.quote(str(resource))  # a stranger may have chosen them
+    if found.rule.startswith("Deny"):
+        do = f"`klog acl remove` removes the ACL that denies; `klog acl list {which}` shows what else there is"
+    else:
+        do = f"`klog acl add {who} {operation.word} {which}` allows it"
+    return step(now, f"{principal} may not {operation.title} {resource}", found.rule, do)

@@ -1,0 +1,150 @@
+"""Why a client has to wait: from the events that brokers left to the quota that applies now, and how to lift it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klog.admin.quotas import read_quotas
+from klog.clock import SYSTEM_CLOCK
+from klog.coordination.quotas import QUOTA_ACT
+from klog.render.counts import counted
+from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, Values, told_value
+from klog.tools.events import Event, EventFilter, read_events, row
+from klog.tools.why.steps import Step, moment, numbered, step, time_of
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+    from klog.client.positions import Position
+
+KIND: Final = "throttled"
+SHOWN_MAX: Final = 10
+"""Different clients and quotas, those that waited last."""
+_FACTS: Final = {"quota": str, "entity": str, "user": str, "client": str, "host": str}
+
+
+class _Throttled(NamedTuple):
+    """The client or address that some events are about, and the quota and its entity by which it had to wait."""
+
+    quota: QuotaKey
+    entity: str
+    user: str
+    client: str
+    ip: str | None
+
+    def __str__(self) -> str:
+        return f"client {self.client!r} of user {self.user!r}" if self.ip is None else f"address {self.ip}"
+
+    def is_named(self, name: str) -> bool:
+        return name == self.ip if self.ip is not None else name in (self.user, self.client)
+
+    def limit(self, table: QuotaTable) -> Limit | None:
+        """What applies to it."""
+        if self.ip is not None:
+            return table.connection_limit(self.ip)
+        return table.limit(self.quota, self.user, self.client)
+
+
+async def why_throttled(cluster: Cluster, name: str | None, since: Position) -> list[Step]:
+    """Who had to wait, the oldest first; then the quota of the last one now. ``name``: a user, client id or address."""
+    events: list[Event] = []
+
+    def keep(event: Event) -> None:
+        if event["kind"] == KIND or event.get("what") == QUOTA_ACT:
+            events.append(event)
+
+    await read_events(cluster, EventFilter(kinds=(KIND, "act")), since, keep, follow=False, note=lambda text: None)
+    return steps(events, name, await read_quotas(cluster), SYSTEM_CLOCK.now_ms())
+
+
+def steps(events: Sequence[Event], name: str | None, quotas: Mapping[Entity, Values], now_ms: int) -> list[Step]:
+    """The same, of these events and the quotas as they are. Events may come from anyone who can write to the topic."""
+    whose = None if name is None else name.removeprefix("User:")
+    in_order = sorted(events, key=lambda event: str(event.get("ts")))
+    chosen = {who: of_it for who, of_it in _by_client(in_order).items() if whose is None or who.is_named(whose)}
+    if not chosen:
+        what = "no client had to wait for a quota" if whose is None else f"{whose!r} did not have to wait for a quota"
+        return numbered([step(moment(now_ms), f"{what} in the last seven days", "events: none")])
+    last = list(chosen)[-SHOWN_MAX:]
+    limit = last[-1].limit(QuotaTable(quotas))
+    found = [_told(who, chosen[who]) for who in last]
+    if limit is not None:
+        found += [_set_by(event) for event in in_order if _sets(event, last[-1].quota, limit)][-1:]
+    return numbered([*found, _now(last[-1], limit, now_ms)])
+
+
+def _by_client(events: Sequence[Event]) -> dict[_Throttled, list[Event]]:
+    """The events of each client and quota, in the order of the last ones."""
+    found: dict[_Throttled, list[Event]] = {}
+    for event in events:
+        if event.get("kind") != KIND or not all(isinstance(event.get(one), kind) for one, kind in _FACTS.items()):
+            continue
+        try:
+            quota = QuotaKey(event["quota"])
+        except ValueError:  # of a later version
+            continue
+        ip = event["host"] if quota.is_of_addresses else None
+        who = _Throttled(quota, event["entity"], event["user"], event["client"], ip)
+        of_it = found.pop(who, [])
+        of_it.append(event)
+        found[who] = of_it
+    return found
+
+
+def _told(who: _Throttled, events: Sequence[Event]) -> Step:
+    """From the first event to the last."""
+    last = events[-1]
+    more = sum(before for one in events if isinstance(before := one.get("same_before"), int))
+    times = counted(len(events) + more, "time")
+    since = time_of(events[0])
+    spread = f" since {since.isoformat(timespec='seconds')}" if len(events) > 1 and since is not None else ""
+    others = last.get("others_before")
+    silent = f"; {counted(others, 'other wait')} without an event" if isinstance(others, int) else ""
+    at = f" at {last['host']}" if who.ip is None else ""
+    what = f"{who}{at} had to wait, {times}{spread}"
+    return step(time_of(last), what, f"event throttled: {row(last).what}{silent}")
+
+
+def _sets(event: Event, key: QuotaKey, limit: Limit) -> bool:
+    """Whether it is the act that gave this quota the value that it has."""
+    before, after = event.get("before"), event.get("after")
+    return (
+        event.get("kind") == "act"
+        and event.get("what") == QUOTA_ACT
+        and event.get("quota") == limit.entity.path
+        and isinstance(after, dict)
+        and key in after
+        and (not isinstance(before, dict) or before.get(key) != after[key])
+    )
+
+
+def _set_by(event: Event) -> Step:
+    who = event.get("principal") or f"{event.get('client')}@{event.get('host')}"
+    return step(time_of(event), f"{who} set the quota", f"act {event.get('act')}")
+
+
+def _now(who: _Throttled, limit: Limit | None, now_ms: int) -> Step:
+    now = moment(now_ms)
+    if limit is None:
+        return step(now, f"no {who.quota} applies to {who} now", "quotas: none")
+    flags = flags_of(limit.entity)
+    do = (
+        f"`klog quota set {who.quota}=RATE {flags}` changes it, `klog quota remove {who.quota} {flags}` lifts it; "
+        "or have the client take less"
+    )
+    value = told_value(who.quota, limit.rate)
+    return step(
+        now, f"{who.quota} {value} of {limit.entity} applies to {who}", f"the quota is that of {limit.shared_by}", do
+    )
+
+
+def flags_of(entity: Entity) -> str:
+    """By which `klog quota` names an entity. Strangers choose client ids: they are quoted."""
+    flags = []
+    for flag, name in (("user", entity.user), ("client", entity.client), ("ip", entity.ip)):
+        if name == DEFAULT:
+            flags.append(f"--default-{flag}")
+        elif name is not None:
+            flags.append(f"--{flag}={shlex.quote(name)}" if name.startswith("-") else f"--{flag} {shlex.quote(name)}")
+    return " ".join(flags)

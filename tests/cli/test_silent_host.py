@@ -1,0 +1,158 @@
+"""A host that takes connections and says nothing: how long each command that connects waits for it.
+
+A command's wait is measured at the host, from its first connection to the end of its last one: what a busy machine
+needs to start a process does not count. The time of the whole command is judged on a quiet machine (``-m timed``).
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from klog.client.cluster import CONNECT_TIMEOUT_S
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.cli.test_walk import COMMANDS, CONNECTING, words_for
+
+ASKS_NO_BROKER = {"shell", "registry rebuild"}
+"""One reads commands, here none; the other wants a ZooKeeper."""
+
+WAITING = [name for name in CONNECTING if name not in ASKS_NO_BROKER]
+
+AT_ONCE = 6
+SLACK_S = 1.5
+"""For a busy machine; less than a second question in a row would take."""
+
+WHOLE_S = 3.2
+"""The longest that a command may take, from its start to its end."""
+
+
+class Waited(NamedTuple):
+    """How one command ended."""
+
+    name: str
+    code: int
+    output: str
+    waited_s: float
+    took_s: float
+
+
+class SilentHost:
+    """Takes connections, reads, answers nothing."""
+
+    def __init__(self) -> None:
+        self.first_s = self.last_s = 0.0
+        self._stop, stopped = socket.socketpair()
+        self._stopped = stopped
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as watched:
+            watched.register(self._listening, selectors.EVENT_READ)
+            watched.register(self._stopped, selectors.EVENT_READ)
+            while True:
+                for key, _ in watched.select():
+                    if key.fileobj is self._stopped:
+                        return
+                    if key.fileobj is self._listening:
+                        connection, _ = self._listening.accept()
+                        watched.register(connection, selectors.EVENT_READ)
+                        self.first_s = self.first_s or time.monotonic()
+                        continue
+                    assert isinstance(key.fileobj, socket.socket)
+                    try:
+                        heard = key.fileobj.recv(4096)
+                    except OSError:
+                        heard = b""
+                    if not heard:
+                        self.last_s = time.monotonic()
+                        watched.unregister(key.fileobj)
+                        key.fileobj.close()
+
+    def close(self) -> None:
+        self._stop.close()
+        self._thread.join()
+        self._stopped.close()
+        self._listening.close()
+
+
+@contextmanager
+def silent_host() -> Iterator[SilentHost]:
+    host = SilentHost()
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+def waited(name: str, flag: str, folder: Path) -> Waited:
+    """Run the command, in a process, with a silent host as its cluster."""
+    with silent_host() as host:
+        began_s = time.monotonic()
+        ran = subprocess.run(
+            [sys.executable, "-m", "klog", *words_for(name), flag, host.address],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            timeout=100,
+        )
+        took_s = time.monotonic() - began_s
+    said = ran.stdout.decode("utf-8", "replace").replace(host.address, "HOST")
+    return Waited(name, ran.returncode, said, host.last_s - host.first_s, took_s)
+
+
+def in_a_pool(names: list[str], flag: str, folder: Path, at_once: int) -> list[Waited]:
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda name: waited(name, flag, folder), names))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("flag", ["-B", "-z"])
+def test_each_command_gives_a_silent_host_up_after_one_wait(flag: str, tmp_path: Path) -> None:
+    names = WAITING if flag == "-B" else ["topic list", "zk ls", "check", "status", "tail", "produce", "why"]
+    ended = in_a_pool(names, flag, tmp_path, AT_ONCE)
+    assert {one.name for one in ended if one.code != 1 or "Traceback" in one.output} == set(), ended
+    assert {one.name for one in ended if "HOST" not in one.output} == set(), ended
+    long = [(one.name, round(one.waited_s, 1)) for one in ended if one.waited_s > CONNECT_TIMEOUT_S + SLACK_S]
+    assert long == [], "they wait for more than one answer"
+    assert {one.name for one in ended if "the caller" in one.output} == set(), "they know who gave the address"
+
+
+@pytest.mark.timed
+@pytest.mark.timeout(600)
+def test_the_whole_command_takes_little_more(tmp_path: Path) -> None:
+    """One at a time, and once more where something else on the machine made it slow."""
+    long = [one.name for one in in_a_pool(WAITING, "-B", tmp_path, 1) if one.took_s > WHOLE_S]
+    assert [one for one in in_a_pool(long, "-B", tmp_path, 1) if one.took_s > WHOLE_S] == []
+
+
+def test_check_asks_a_stopped_broker_once(make_broker: Callable[..., RunningBroker]) -> None:
+    """Its address is in ZooKeeper, too. The finding names who gave it, as the errors of other commands do."""
+    broker = make_broker().start()
+    at = ["-B", broker.bootstrap, "-z", broker.zookeeper, "--timeout", "500ms", "-o", "json"]
+    broker.send(signal.SIGSTOP)
+    found = klog("check", *at).rows
+    assert [row["kind"] for row in found] == ["no-brokers"]
+    assert "from flag -B and -z)" in found[0]["found"] and broker.bootstrap in found[0]["found"], found
+
+
+def test_commands_are_of_the_table() -> None:
+    assert set(COMMANDS) > ASKS_NO_BROKER and len(WAITING) > 80

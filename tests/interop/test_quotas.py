@@ -1,0 +1,148 @@
+"""Stock clients under quotas: held to a rate, told for how long they wait; others unharmed, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+from kafka import KafkaConsumer, TopicPartition  # type: ignore[import-untyped]
+
+from klog.coordination.embedded import ZooKeeperServer
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog
+from tests.security.broker_doors import unique
+from tests.server.asking import create
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
+
+RATE = 200_000
+VALUE = bytes(10_000)
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = {"quota.window.num": "1"}  # with more, Kafka's way to measure lets bursts pass, now and then
+    one = RunningBroker(tmp_path_factory.mktemp("quotas"), f"{zookeeper.address}/{unique('quotas')}", **settings)
+    try:
+        one.start()
+        for quota, client in (("producer_byte_rate", "held-producer"), ("consumer_byte_rate", "held-consumer")):
+            done = klog("quota", "set", f"{quota}={RATE}", "--client", client, "-B", one.bootstrap)
+            assert done.code == 0, done.stderr
+        yield one
+    finally:
+        one.end()
+
+
+def rate_of(times: list[tuple[float, int]]) -> float:
+    """Bytes per second, without what came first; (time, bytes so far)."""
+    first = next(one for one in times if one[0] > times[0][0] + 0.05)
+    last = times[-1]
+    return (last[1] - first[1]) / (last[0] - first[0])
+
+
+def test_a_producer_is_held_to_its_rate_and_another_is_not(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    waits_ms: list[int] = []
+    times: list[tuple[float, int]] = []
+    lost: list[object] = []
+
+    def on_delivery(error: object, _: Message) -> None:
+        lost.extend([error] if error is not None else [])
+        times.append((time.monotonic(), (len(times) + 1) * len(VALUE)))
+
+    held = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "client.id": "held-producer",
+            "batch.num.messages": 4,
+            "throttle_cb": lambda event: waits_ms.append(int(event.throttle_time * 1000)),
+        }
+    )
+    other = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "other"})
+    for _ in range(80):
+        held.produce(topic, VALUE, on_delivery=on_delivery)
+    latencies = []
+    while held.flush(0.05):
+        began_s = time.monotonic()
+        other.produce(topic, b"small")
+        assert other.flush(PATIENCE_S) == 0
+        latencies.append(time.monotonic() - began_s)
+    assert not lost
+    assert len(times) == 80
+    assert waits_ms
+    assert max(waits_ms) > 0
+    # A message has a head, a batch one, a request one: less than 15 % of these.
+    assert rate_of(times) == pytest.approx(RATE, rel=0.15)
+    assert sorted(latencies)[len(latencies) // 2] < 0.1
+
+
+def test_a_consumer_is_held_to_its_rate_and_gets_everything(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 2})
+    for _ in range(80):
+        producer.produce(topic, VALUE)
+    assert producer.flush(PATIENCE_S) == 0
+    free_s: list[float] = []
+
+    def consume_freely() -> None:
+        began_s = time.monotonic()
+        assert count(kafka_python(broker, topic, "other"), 80) == 80
+        free_s.append(time.monotonic() - began_s)
+
+    beside = threading.Thread(target=consume_freely)
+    beside.start()
+    waits_ms: list[int] = []
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "client.id": "held-consumer",
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+        "fetch.message.max.bytes": 40_000,
+        "throttle_cb": lambda event: waits_ms.append(int(event.throttle_time * 1000)),
+    }
+    consumer = Consumer(settings)
+    times: list[tuple[float, int]] = []
+    try:
+        consumer.subscribe([topic])
+        while len(times) < 80:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None and message.error() is None
+            times.append((time.monotonic(), (len(times) + 1) * len(VALUE)))
+    finally:
+        consumer.close()
+    beside.join(PATIENCE_S)
+    assert free_s and free_s[0] < times[-1][0] - times[0][0]
+    assert rate_of(times) == pytest.approx(RATE, rel=0.15)
+    assert max(waits_ms) > 0
+
+
+def kafka_python(broker: RunningBroker, topic: str, client_id: str) -> KafkaConsumer:
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, client_id=client_id, consumer_timeout_ms=20_000)
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.seek_to_beginning()
+    return consumer
+
+
+def count(consumer: KafkaConsumer, wanted: int) -> int:
+    try:
+        return sum(1 for _, _ in zip(range(wanted), consumer, strict=False))
+    finally:
+        consumer.close()
+
+
+def test_kafka_python_is_held_too(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 2})
+    for _ in range(50):
+        producer.produce(topic, VALUE)
+    assert producer.flush(PATIENCE_S) == 0
+    began_s = time.monotonic()
+    assert count(kafka_python(broker, topic, "held-consumer"), 50) == 50
+    assert time.monotonic() - began_s > (50 * len(VALUE) - RATE) / RATE * 0.85
+    shown = klog("metrics", "klog_throttled_answers_total", "-B", broker.bootstrap, "-o", "json").rows
+    assert json.dumps(shown).count("consumer_byte_rate") == 1

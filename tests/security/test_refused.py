@@ -1,0 +1,623 @@
+"""What a listener with TLS or SASL refuses, and how the broker names it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from cryptography.x509.oid import NameOID
+
+from klog.admin.brokers import BrokerSetting, broker_settings
+from klog.admin.check import check
+from klog.client.blocking import BlockingChannel
+from klog.client.cluster import Cluster
+from klog.config import BrokerConfig
+from klog.coordination.embedded import ZooKeeperServer
+from klog.errors import CannotConnect, InvalidConfig, MalformedRequest
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.security import sasl_client
+from klog.security.client_security import ClientSecurity
+from klog.security.errors import SaslAuthenticationFailed
+from klog.security.scram import ScramClient, ScramMechanism
+from klog.server.doors import check_settings
+from tests.broker_fixture import RunningBroker
+from tests.hand_clock import HandClock
+from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique
+from tests.security.certificates import DAY, Authority
+from tests.server.wire import check_log, resident_bytes
+
+DELAY_MS = 150
+SESSION_MS = 400
+LONG_S = 60
+
+
+@pytest.fixture(scope="module")
+def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    folder = tmp_path_factory.mktemp("refused")
+    authority = Authority(folder)
+    broker = RunningBroker(folder, f"{zookeeper.address}/{unique('refused')}")
+    broker.listen = listen_to("PLAINTEXT", "SSL", "MUTUAL", "ELSEWHERE", "SHORT", "SASL_PLAINTEXT", "SASL_SSL")
+    broker.settings = {
+        **pem(folder, authority),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}"
+            for name, protocol in {
+                **{one: one for one in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")},
+                "MUTUAL": "SSL",
+                "ELSEWHERE": "SSL",
+                "SHORT": "SASL_PLAINTEXT",
+            }.items()
+        ),
+        "listener.name.elsewhere.ssl.keystore.location": str(
+            authority.issue(folder / "elsewhere.pem", "elsewhere.example", ends=7 * DAY)
+        ),
+        "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
+        "listener.name.sasl_ssl.connections.max.reauth.ms": str(LONG_S * 1000),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=(.*?),OU=Sales$/$1/L",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": 'P required user_bob="bobs";',
+        "connection.failed.authentication.delay.ms": str(DELAY_MS),
+        "listener.name.short.connection.failed.authentication.delay.ms": "0",
+        "klog.certificate.warning.days": "20",
+    }
+    add_user(broker, "alice", "correct horse")
+    try:
+        broker.start()
+        yield Doors(broker, ports_of(broker), authority)
+    finally:
+        broker.end()
+
+
+def connect(doors: Doors, listener: str) -> socket.socket:
+    return socket.create_connection(("localhost", doors.ports[listener]), 10)
+
+
+def ended(sock: socket.socket) -> bytes:
+    """What comes until the broker closes the connection."""
+    sock.settimeout(10)
+    got = b""
+    try:
+        while piece := sock.recv(65536):
+            got += piece
+    except ConnectionResetError:
+        pass
+    return got
+
+
+def framed(key: int, version: int, **values: object) -> bytes:
+    return codec.encode_request(codec.request(key, version, **values), 7, "test")
+
+
+def answer(sock: socket.socket, key: int, version: int) -> object:
+    sock.settimeout(10)
+    size = struct.unpack(">i", _exactly(sock, 4))[0]
+    return codec.decode_response(_exactly(sock, size), key, version)[1]
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    got = b""
+    while len(got) < size:
+        piece = sock.recv(size - len(got))
+        assert piece, "the connection ended early"
+        got += piece
+    return got
+
+
+def test_plain_bytes_on_a_tls_port_are_named(doors: Doors) -> None:
+    with connect(doors, "SSL") as sock:
+        sock.sendall(framed(ApiKey.API_VERSIONS, 0))
+        assert ended(sock) == b""
+    doors.broker.wait_for_log("WARNING", "not TLS")
+
+
+def test_tls_bytes_on_a_plain_port_are_named(doors: Doors) -> None:
+    context = ssl.create_default_context(cafile=str(doors.authority.path))
+    with connect(doors, "PLAINTEXT") as sock, pytest.raises((ssl.SSLError, OSError)):
+        context.wrap_socket(sock, server_hostname="localhost")
+    doors.broker.wait_for_log("WARNING", "are TLS")
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.GREET, 999])
+def test_before_the_login_everything_else_ends_the_connection(doors: Doors, key: int) -> None:
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(struct.pack(">ihhih", 10, key, 0, 1, -1))
+        assert ended(sock) == b""
+
+
+def test_the_first_frames_are_small(doors: Doors) -> None:
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(struct.pack(">ihh", 65537, ApiKey.SASL_AUTHENTICATE, 2))
+        assert ended(sock) == b""
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.API_VERSIONS, 0))
+        assert answer(sock, ApiKey.API_VERSIONS, 0).error_code.value == 0  # type: ignore[attr-defined]
+
+
+def test_three_hundred_in_the_middle_of_a_handshake_or_a_login_take_little(doors: Doors) -> None:
+    """Half a message of TLS each, and half a request of the largest size before a login; others log in meanwhile."""
+    hello = first_message(doors)
+    half_login = struct.pack(">ihh", 65536, ApiKey.SASL_AUTHENTICATE, 2) + bytes(30_000)
+    before = resident_bytes(doors.broker.pid)
+    with contextlib.ExitStack() as stack:
+        for number in range(300):
+            listener, said = ("SASL_SSL", hello[: len(hello) // 2]) if number % 2 else ("SASL_PLAINTEXT", half_login)
+            stack.enter_context(connect(doors, listener)).sendall(said)
+        settings = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "correct horse"}
+        admin = AdminClient(doors.librdkafka("SASL_SSL", **settings))
+        assert admin.list_topics(timeout=20).brokers
+        assert resident_bytes(doors.broker.pid) - before < 60_000_000
+
+
+def first_message(doors: Doors) -> bytes:
+    """With which a client begins TLS."""
+    out = ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=str(doors.authority.path))
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    return out.read()
+
+
+def test_an_unknown_mechanism_is_answered_with_those_there_are(doors: Doors) -> None:
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="GSSAPI"))
+        found = answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        assert (found.error_code.value, found.mechanisms) == (33, ("PLAIN", "SCRAM-SHA-256"))  # type: ignore[attr-defined]
+        assert ended(sock) == b""
+
+
+def test_a_listener_without_sasl_says_so(doors: Doors) -> None:
+    with connect(doors, "PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        assert answer(sock, ApiKey.SASL_HANDSHAKE, 1).error_code.value == 34  # type: ignore[attr-defined]
+
+
+def plain_login(doors: Doors, name: str, password: str) -> tuple[int, str | None, float]:
+    """The error's code and words, and the seconds that they took."""
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        began_s = time.monotonic()
+        sock.sendall(framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=f"\0{name}\0{password}".encode()))
+        found = answer(sock, ApiKey.SASL_AUTHENTICATE, 2)
+        took_s = time.monotonic() - began_s
+        code: int = found.error_code.value  # type: ignore[attr-defined]
+        if code:
+            assert ended(sock) == b""
+        else:
+            sock.sendall(framed(ApiKey.METADATA, 1, topics=()))
+            assert answer(sock, ApiKey.METADATA, 1).brokers  # type: ignore[attr-defined]
+        return code, found.error_message, took_s  # type: ignore[attr-defined]
+
+
+def test_an_unknown_user_and_a_wrong_password_look_the_same(doors: Doors) -> None:
+    assert plain_login(doors, "alice", "correct horse")[:2] == (0, None)
+    wrong = [plain_login(doors, *one) for one in (("alice", "correct hors"), ("carol", "correct horse"))]
+    assert {one[:2] for one in wrong} == {(58, wrong[0][1])}
+    assert all(one[2] >= DELAY_MS / 1000 for one in wrong)
+    assert "correct hors" not in doors.broker.log_text
+
+
+def test_a_request_behind_the_login_is_not_answered_before_it(doors: Doors) -> None:
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        login = framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0wrong")
+        sock.sendall(login + framed(ApiKey.METADATA, 1, topics=None))
+        assert ended(sock) == b""
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_of_passwords_sent_one_behind_the_other_none_is_answered(doors: Doors, mechanism: str) -> None:
+    """Else hundreds could be tried in the time that a wrong one takes."""
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        right = b"\0alice\0correct horse" if mechanism == "PLAIN" else b"n,,n=alice,r=abc"
+        sock.sendall(
+            framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0wrong" if mechanism == "PLAIN" else right)
+            + framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=right)
+        )
+        assert ended(sock) == b""
+
+
+@pytest.mark.parametrize("between", [ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS])
+def test_nothing_is_asked_while_a_password_is_looked_at(doors: Doors, between: ApiKey) -> None:
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        other = {"mechanism": "PLAIN"} if between is ApiKey.SASL_HANDSHAKE else {}
+        login = framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0correct horse")
+        sock.sendall(login + framed(between, 1 if other else 0, **other))
+        assert ended(sock) == b""
+
+
+def test_a_request_beside_a_renewed_login_is_served_as_before_it(doors: Doors) -> None:
+    with connect(doors, "SHORT") as sock:
+        assert login(sock)[0] == 0
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        again = framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0correct horse")
+        sock.sendall(again + framed(ApiKey.METADATA, 1, topics=()))
+        assert answer(sock, ApiKey.SASL_AUTHENTICATE, 2).error_code.value == 0  # type: ignore[attr-defined]
+        assert answer(sock, ApiKey.METADATA, 1).brokers  # type: ignore[attr-defined]
+
+
+def raw_login(sock: socket.socket, mechanism: str, message: bytes) -> bytes | None:
+    """What comes back behind its length, in SASL as it was before 2017; None where the connection ends."""
+    sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 0, mechanism=mechanism))
+    assert answer(sock, ApiKey.SASL_HANDSHAKE, 0).error_code.value == 0  # type: ignore[attr-defined]
+    return raw_step(sock, message)
+
+
+def raw_step(sock: socket.socket, message: bytes) -> bytes | None:
+    sock.sendall(struct.pack(">i", len(message)) + message)
+    sock.settimeout(10)
+    head = sock.recv(4)
+    return _exactly(sock, struct.unpack(">i", head)[0]) if head else None
+
+
+def test_messages_without_kafkas_head(doors: Doors) -> None:
+    asked = framed(ApiKey.METADATA, 1, topics=())
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        assert raw_login(sock, "PLAIN", b"\0alice\0correct horse") == b""
+        sock.sendall(asked)
+        assert answer(sock, ApiKey.METADATA, 1).brokers  # type: ignore[attr-defined]
+    client = ScramClient(ScramMechanism.SHA_256, "alice", "correct horse", b"a-nonce")
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        first = raw_login(sock, "SCRAM-SHA-256", client.first())
+        assert first is not None
+        last = raw_step(sock, client.final(first))
+        assert last is not None
+        client.check(last)
+        sock.sendall(asked)
+        assert answer(sock, ApiKey.METADATA, 1).brokers  # type: ignore[attr-defined]
+    for message in (b"\0alice\0wrong", b"\0", asked[4:], framed(ApiKey.API_VERSIONS, 0)):
+        with connect(doors, "SASL_PLAINTEXT") as sock:
+            began_s = time.monotonic()
+            assert raw_login(sock, "PLAIN", message) is None
+            assert time.monotonic() - began_s >= DELAY_MS / 1000
+    with connect(doors, "SASL_PLAINTEXT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 0, mechanism="PLAIN"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 0)
+        sock.sendall(struct.pack(">i", 65537))
+        assert ended(sock) == b""
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_client_of_0_10(doors: Doors, mechanism: str) -> None:
+    old = {"api.version.request": "false", "broker.version.fallback": "0.10.0"}
+    user = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": "correct horse"}
+    assert AdminClient(doors.librdkafka("SASL_PLAINTEXT", **old, **user)).list_topics(timeout=10).brokers
+
+
+def test_users_of_a_listener_are_those_of_its_jaas_line(doors: Doors) -> None:
+    settings = {"sasl.mechanism": "PLAIN", "sasl.username": "bob", "sasl.password": "bobs"}
+    assert AdminClient(doors.librdkafka("SASL_SSL", **settings)).list_topics(timeout=10).brokers
+    with pytest.raises(KafkaException):
+        AdminClient(doors.librdkafka("SASL_SSL", **{**settings, "sasl.username": "alice"})).list_topics(timeout=1)
+
+
+def tls(doors: Doors, listener: str, certificate: Path | None) -> bytes:
+    """What a client gets that shows this certificate, and asks for the versions."""
+    context = ssl.create_default_context(cafile=str(doors.authority.path))
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    try:
+        with connect(doors, listener) as plain, context.wrap_socket(plain, server_hostname="localhost") as sock:
+            sock.settimeout(10)
+            sock.sendall(framed(ApiKey.API_VERSIONS, 0))
+            return sock.recv(65536)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+def test_a_client_shows_a_certificate_that_holds_and_that_a_rule_fits(doors: Doors, tmp_path: Path) -> None:
+    sales = [(NameOID.ORGANIZATIONAL_UNIT_NAME, "Sales"), (NameOID.COMMON_NAME, "Dora")]
+    ours, others = doors.authority, Authority(tmp_path, "another authority")
+    assert tls(doors, "MUTUAL", ours.issue(tmp_path / "good.pem", "dora", subject=sales))
+    assert not tls(doors, "MUTUAL", None)
+    assert not tls(doors, "MUTUAL", ours.issue(tmp_path / "old.pem", "dora", subject=sales, ends=timedelta(hours=-1)))
+    assert not tls(doors, "MUTUAL", others.issue(tmp_path / "other.pem", "dora", subject=sales))
+    assert not tls(doors, "MUTUAL", ours.issue(tmp_path / "unfit.pem", "dora"))
+    doors.broker.wait_for_log("expired")
+    doors.broker.wait_for_log("ssl.principal.mapping.rules", "CN=dora")
+
+
+def test_settings_of_single_listeners_are_shown_and_their_secrets_are_not(doors: Doors) -> None:
+    async def ask() -> dict[str, BrokerSetting]:
+        async with await Cluster.connect(doors.address("PLAINTEXT")) as cluster:
+            return {one.name: one for one in await broker_settings(cluster)}
+
+    found = asyncio.run(ask())
+    auth = found["listener.name.mutual.ssl.client.auth"]
+    assert (auth.value, auth.source, auth.default) == ("required", "start", "none")
+    assert found["ssl.client.auth"].value == "none"
+    secret = found["listener.name.sasl_ssl.plain.sasl.jaas.config"]
+    assert (secret.value, secret.source) == (None, "start")
+    assert "bobs" not in repr(found)
+
+
+def test_old_versions_of_tls_are_refused(doors: Doors) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(doors.authority.path)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with connect(doors, "SSL") as plain, context.wrap_socket(plain, server_hostname="localhost") as sock:
+        assert sock.version() == "TLSv1.2"
+    with pytest.warns(DeprecationWarning):
+        context.minimum_version = ssl.TLSVersion.TLSv1_1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with connect(doors, "SSL") as plain, pytest.raises(ssl.SSLError):
+        context.wrap_socket(plain, server_hostname="localhost")
+
+
+def test_a_certificate_of_another_host_is_refused_by_clients(doors: Doors) -> None:
+    settings = doors.librdkafka("ELSEWHERE", "SSL")
+    with pytest.raises(KafkaException):
+        Producer(settings).list_topics(timeout=1)
+    unchecked = {**settings, "ssl.endpoint.identification.algorithm": "none"}
+    assert Producer(unchecked).list_topics(timeout=10).brokers
+
+
+def login(sock: socket.socket, name: str = "alice") -> tuple[int, float]:
+    """Error code and the session's length in seconds."""
+    sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
+    answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+    sock.sendall(framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=f"\0{name}\0correct horse".encode()))
+    found: Any = answer(sock, ApiKey.SASL_AUTHENTICATE, 2)
+    return found.error_code.value, found.session_lifetime.total_seconds()
+
+
+def test_a_session_ends_unless_the_client_logs_in_again(doors: Doors) -> None:
+    with connect(doors, "SHORT") as sock:
+        assert login(sock) == (0, SESSION_MS / 1000)
+        until_s = time.monotonic() + 1.5 * SESSION_MS / 1000
+        while time.monotonic() < until_s:
+            assert login(sock) == (0, SESSION_MS / 1000)
+            sock.sendall(framed(ApiKey.METADATA, 1, topics=()))
+            answer(sock, ApiKey.METADATA, 1)
+        time.sleep(SESSION_MS / 1000)
+        sock.sendall(framed(ApiKey.METADATA, 1, topics=()))
+        assert ended(sock) == b""
+
+
+def test_a_blocking_channel_logs_in_again(doors: Doors) -> None:
+    clock = HandClock()
+    channel = BlockingChannel.connect(
+        "localhost",
+        doors.ports["SHORT"],
+        clock=clock,
+        security=ClientSecurity("SASL_PLAINTEXT", "SCRAM-SHA-256", "alice", "correct horse"),
+    )
+    asked = codec.request(ApiKey.METADATA, 1, topics=())
+    try:
+        for _ in range(2):
+            time.sleep(1.1 * SESSION_MS / 1000)  # the broker's session ends; by the hand clock nothing has passed yet
+            clock.move(SESSION_MS / 1000)
+            assert channel.request(asked).brokers
+        time.sleep(1.1 * SESSION_MS / 1000)
+        with pytest.raises(CannotConnect):
+            channel.request(asked)
+    finally:
+        channel.close()
+
+
+def test_a_channel_logs_in_again_between_its_requests(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLAIN is looked at in a thread of the broker, which takes no other request meanwhile."""
+    monkeypatch.setattr(sasl_client, "RENEWED_AT", 0.03 / LONG_S)
+    logins = 0
+
+    def trace(what: str, where: str, ms: float) -> None:
+        nonlocal logins
+        logins += what.startswith("SaslAuthenticate")
+
+    async def play() -> None:
+        channel = await Channel.connect(
+            "localhost",
+            doors.ports["SASL_SSL"],
+            security=ClientSecurity("SASL_SSL", "PLAIN", "bob", "bobs", doors.authority.path.read_text()),
+            trace=trace,
+        )
+
+        async def ask() -> None:
+            while logins < 5:
+                await channel.request(codec.request(ApiKey.METADATA, 1, topics=()))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(4):
+                    group.create_task(ask())
+        finally:
+            await channel.close()
+
+    asyncio.run(play())
+
+
+def test_a_client_stays_the_user_that_it_is(doors: Doors) -> None:
+    add_user(doors.broker, "eve", "correct horse")
+    with connect(doors, "SHORT") as sock:
+        assert login(sock)[0] == 0
+        assert login(sock, "eve")[0] == 58
+        assert ended(sock) == b""
+
+
+def test_a_certificate_that_ends_soon_is_told(doors: Doors) -> None:
+    doors.broker.wait_for_log("WARNING", "listener ELSEWHERE", " days")
+    found = asyncio.run(check(doors.address("PLAINTEXT"), None, ["brokers"]))
+    (one,) = [one for one in found if one.kind == "certificate-ends"]
+    assert (one.severity, one.what) == ("warning", "broker 1, listener ELSEWHERE") and " 7 days" in one.found
+
+
+def test_changed_certificates_are_taken_in(doors: Doors) -> None:
+    def serial() -> str:
+        context = ssl.create_default_context(cafile=str(doors.authority.path))
+        with connect(doors, "SSL") as plain, context.wrap_socket(plain, server_hostname="localhost") as sock:
+            return str(sock.getpeercert()["serialNumber"])  # type: ignore[index]
+
+    before = serial()
+    path = Path(doors.broker.settings["ssl.keystore.location"])
+    path.write_text("nothing of use")
+    doors.broker.wait_for_log("ERROR", "listener SSL")
+    assert serial() == before
+    doors.authority.issue(path, ends=7 * DAY)
+    doors.broker.wait_for_log("INFO", "have changed")
+    deadline = time.monotonic() + 10
+    while serial() == before:
+        assert time.monotonic() < deadline
+
+
+class ScramLogin:
+    """A login by SCRAM of which one frame is changed, or sent in part."""
+
+    def __init__(self, doors: Doors, listener: str = "SHORT") -> None:
+        self._doors = doors
+        self._listener = listener
+        self.frames: list[bytes] = []
+        """As they were sent."""
+
+    def run(self, number: int = -1, change: Callable[[bytes], bytes] = lambda frame: frame, name: str = "alice") -> str:
+        """Frame ``number`` is changed. What becomes of it: in, refused, ended."""
+        client = ScramClient(ScramMechanism.SHA_256, name, "correct horse", b"ofTheClient")
+        with connect(self._doors, self._listener) as sock:
+            steps: list[tuple[int, int, dict[str, Any]]] = [(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})]
+            steps.append((ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": client.first()}))
+            for at in range(3):
+                key, version, values = steps[at]
+                frame = framed(key, version, **values)
+                frame = change(frame) if at == number else frame
+                self.frames.append(frame)
+                sock.sendall(frame)
+                if at == number:
+                    sock.shutdown(socket.SHUT_WR)
+                try:
+                    found: Any = answer(sock, key, version)
+                except (AssertionError, ConnectionError, MalformedRequest):
+                    return "ended"
+                if found.error_code.value:
+                    return "refused"
+                if at == number and at < 2:
+                    return "ended"  # by ourselves
+                if at == 1:
+                    try:
+                        final = client.final(found.auth_bytes)
+                    except SaslAuthenticationFailed:
+                        return "refused"
+                    steps.append((ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": final}))
+            client.check(found.auth_bytes)
+            return "in"
+
+
+def test_one_byte_of_a_login_is_changed(doors: Doors) -> None:
+    """Each byte of the message that proves the password; the broker's answers to the others are looked at as well."""
+    whole = ScramLogin(doors)
+    assert whole.run() == "in"
+    harmless = {*range(8, 12), *range(14, 18)}  # the request's number, and what the client calls itself
+    for number, frame in enumerate(whole.frames):
+        for at in range(0, len(frame), 1 if number == 2 else 3):
+            outcome = ScramLogin(doors).run(number, lambda frame, at=at: _changed(frame, at))  # type: ignore[misc]
+            assert outcome in ("refused", "ended") or (number == 2 and at in harmless), (number, at)
+    assert ScramLogin(doors).run() == "in"
+    check_log(doors.broker.log_text)
+
+
+def _changed(frame: bytes, at: int) -> bytes:
+    return frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :]
+
+
+def test_half_a_login_ends_with_its_connection(doors: Doors) -> None:
+    for number in range(3):
+        for part in (0.1, 0.5, 0.9):
+            assert ScramLogin(doors).run(number, lambda frame, p=part: frame[: int(len(frame) * p)]) == "ended"  # type: ignore[misc]
+    assert ScramLogin(doors).run() == "in"
+    check_log(doors.broker.log_text)
+
+
+def test_a_login_that_was_heard_cannot_be_repeated(doors: Doors) -> None:
+    heard = ScramLogin(doors)
+    assert heard.run() == "in"
+    replayed = iter(heard.frames)
+    with connect(doors, "SHORT") as sock:
+        for key, version in ((ApiKey.SASL_HANDSHAKE, 1), (ApiKey.SASL_AUTHENTICATE, 2), (ApiKey.SASL_AUTHENTICATE, 2)):
+            sock.sendall(next(replayed))
+            found: Any = answer(sock, key, version)
+        assert found.error_code.value == 58
+        assert ended(sock) == b""
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        *(
+            [b"c=biws,r=x,p=AAAA"],
+            [b"n,,n=alice,r=a", b"n,,n=alice,r=a"],
+            [b"p=tls-unique,,n=alice,r=a"],
+            [b"n,,m=x,n=alice,r=a"],
+        ),
+        *(
+            [b"n,a=bob,n=alice,r=a"],
+            [b"n,,n=al=ice,r=a"],
+            [b"n,,n=,r=a"],
+            [b"n,,n=alice,r="],
+            [b"n,,n=alice"],
+            [b""],
+            [b"y"],
+        ),
+        *(
+            [b"n,,n=" + b"a" * 2000 + b",r=a"],
+            [b"n,,n=\xff,r=a"],
+            [b"n,,n=alice,r=\x00"],
+            [b"n,,n=alice,r=a,x"],
+            [b"\0" * 60000],
+        ),
+    ],
+    ids=range(16),
+)
+def test_messages_that_scram_has_not_are_refused_in_the_same_words(doors: Doors, messages: list[bytes]) -> None:
+    with connect(doors, "SHORT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        for message in messages:
+            sock.sendall(framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message))
+            found: Any = answer(sock, ApiKey.SASL_AUTHENTICATE, 2)
+        assert (found.error_code.value, found.error_message) == (58, "authentication by SCRAM-SHA-256 failed")
+        assert ended(sock) == b""
+
+
+def test_an_extension_that_is_not_mandatory_is_no_fault(doors: Doors) -> None:
+    with connect(doors, "SHORT") as sock:
+        sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="SCRAM-SHA-256"))
+        answer(sock, ApiKey.SASL_HANDSHAKE, 1)
+        sock.sendall(framed(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"y,,n=alice,r=abc,tokenauth=true,x=1"))
+        found: Any = answer(sock, ApiKey.SASL_AUTHENTICATE, 2)
+        assert found.error_code.value in (0, 58)
+
+
+def test_a_strangers_wrong_passwords_lock_no_user_out(doors: Doors) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        wrong = [threads.submit(plain_login, doors, "alice", f"wrong {number}") for number in range(24)]
+        assert ScramLogin(doors).run() == "in"
+        assert plain_login(doors, "alice", "correct horse")[0] == 0
+        assert {one.result()[0] for one in wrong} == {58}
+
+
+def test_a_registry_that_asks_for_no_login_is_refused_where_every_listener_does() -> None:
+    given = {"listeners": "SASL_SSL://h:1,SASL_PLAINTEXT://h:2", "schema.registry.port": "8081"}
+    given |= {"sasl.enabled.mechanisms": "PLAIN", "inter.broker.listener.name": "SASL_SSL", "broker.id": "1"}
+    with pytest.raises(InvalidConfig, match=r"schema\.registry\.port"):
+        check_settings(BrokerConfig.parse(given))
+    check_settings(BrokerConfig.parse({**given, "listeners": "SASL_SSL://h:1,PLAINTEXT://127.0.0.1:2"}))
+    check_settings(BrokerConfig.parse({**given, "schema.registry.port": "0"}))

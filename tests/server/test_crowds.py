@@ -1,0 +1,235 @@
+"""Crowds at a broker: connections beyond what there may be, and slow ones; others are served meanwhile: rule P2."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klog.client.blocking import BlockingChannel
+from klog.coordination.embedded import ZooKeeperServer
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from tests.broker_fixture import RunningBroker
+from tests.security.broker_doors import listen_to, ports_of, unique
+from tests.server.asking import error
+from tests.server.wire import RawConnection, bystander, head, open_descriptors, resident_bytes
+
+MakeBroker = Callable[..., RunningBroker]
+MEGABYTE = 1_000_000
+PLACES = 30
+
+
+@pytest.fixture
+def pair(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[list[RunningBroker]]:
+    """Two brokers with a listener for clients and one for themselves; not started."""
+    chroot = f"{zookeeper.address}/{unique('crowd')}"
+    found = []
+    for broker_id in (1, 2):
+        one = RunningBroker(tmp_path / str(broker_id), chroot, broker_id)
+        one.listen = listen_to("CLIENTS", "BETWEEN")
+        one.settings = {
+            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BETWEEN:PLAINTEXT",
+            "inter.broker.listener.name": "BETWEEN",
+            "max.connections": str(PLACES),
+        }
+        found.append(one)
+    try:
+        yield found
+    finally:
+        for one in found:
+            one.end()
+
+
+def start(broker: RunningBroker) -> str:
+    """Its address for clients."""
+    with os.fdopen(broker.start_in_background()) as ready:
+        assert ready.readline().startswith("ready "), broker.log_text
+    return f"localhost:{ports_of(broker)['CLIENTS']}"
+
+
+@pytest.mark.slow
+def test_brokers_reach_one_another_where_clients_have_taken_all_connections(pair: list[RunningBroker]) -> None:
+    """The second broker comes when the first one has no place left: it becomes a replica all the same."""
+    first, second = pair
+    address = start(first)
+    host, _, port = address.rpartition(":")
+    topic = unique("t")
+    asked = {"name": topic, "num_partitions": 2, "replication_factor": 2, "assignments": [], "configs": []}
+    with contextlib.ExitStack() as stack:
+        channel = BlockingChannel.connect(host, int(port))
+        stack.callback(channel.close)
+        crowd = [stack.enter_context(RawConnection(address)) for _ in range(2 * PLACES)]  # half of them wait
+        first.wait_for_log("ERROR", "net.server", "CLIENTS", "max.connections")
+        channel.request(codec.request(ApiKey.LIST_GROUPS, 2))  # now others are idle for longer
+        other = start(second)
+        created = channel.request(
+            codec.request(ApiKey.CREATE_TOPICS, 5, topics=[asked], timeout_ms=30_000, validate_only=False)
+        )
+        assert error(created.topics[0]) == 0
+        led = AdminClient({"bootstrap.servers": other}).list_topics(topic, timeout=10).topics[topic].partitions
+        of_second = next(number for number, one in led.items() if one.leader == 2)
+        errors: list[Any] = []
+        producer = Producer({"bootstrap.servers": other, "acks": "all", "message.timeout.ms": "30000"})
+        producer.produce(topic, b"both", partition=of_second, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(30) == 0
+        assert errors == [None]
+        assert sorted(led[of_second].isrs) == [1, 2]
+        first.wait_for_log("net.strangers", "max.connections")
+        gone = sum(has_ended(one) for one in crowd)
+        assert 1 <= gone <= PLACES, "some of the crowd have given way, and no more than were needed"
+        channel.request(codec.request(ApiKey.LIST_GROUPS, 2))
+    first.wait_for_log("INFO", "net.server", "CLIENTS")
+    told = (first.folder / "data" / "state-change.log").read_text()
+    assert '"connections-full"' in told and f"127.0.0.1 ({PLACES})" in told
+
+
+def has_ended(one: RawConnection) -> bool:
+    one.socket.setblocking(False)
+    try:
+        return one.socket.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+# --- slow ones ---
+
+
+class Drip:
+    """Many connections that send one byte a second, in a thread of its own."""
+
+    def __init__(self, bootstrap: str, count: int, request: bytes) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._request = request
+        self._at: dict[socket.socket, int] = {}
+        self._ending = threading.Event()
+        for _ in range(count):
+            one = socket.create_connection((host, int(port)), timeout=30)
+            one.setblocking(False)
+            self._at[one] = 0
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        first = len(self._request) // 2
+        while not self._ending.is_set():
+            for one, at in list(self._at.items()):
+                piece = self._request[:first] if at == 0 else self._request[at : at + 1]
+                try:
+                    self._at[one] = at + one.send(piece)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    one.close()
+                    self._at.pop(one)
+            self._ending.wait(1.0)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join(60)
+        for one in self._at:
+            one.close()
+
+
+def half_of_a_request(size: int) -> bytes:
+    """A produce request's head, and so many bytes of which the last never come."""
+    return struct.pack(">i", 2 * size) + head(0, 8) + bytes(size)
+
+
+class StockClient:
+    """librdkafka: a message produced and consumed, again and again; how long each took."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._topic = unique("stock")
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(self._topic, 1, 1)])[self._topic].result(20)
+        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": self._topic, "auto.offset.reset": "earliest"}
+        )
+        self._consumer.subscribe([self._topic])
+        self._number = 0
+        self.took_s: list[float] = []
+        self.round()
+        self.took_s.clear()
+
+    def round(self) -> None:
+        began_s = time.monotonic()
+        value = b"%d" % self._number
+        self._number += 1
+        self._producer.produce(self._topic, value)
+        assert self._producer.flush(30) == 0
+        message = self._consumer.poll(30)
+        assert message is not None and message.error() is None and message.value() == value
+        self.took_s.append(time.monotonic() - began_s)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def served_beside_slow_ones(make_broker: MakeBroker, count: int, rounds: int) -> dict[str, float]:
+    """Figures of a broker with so many connections whose requests hardly come. AssertionError where others notice."""
+    broker = make_broker(queued__max__request__bytes=str(32 << 20)).start()
+    with bystander(broker) as other, contextlib.closing(StockClient(broker.bootstrap)) as stock:
+        other.go_on()
+        for _ in range(rounds):
+            stock.round()
+        quiet_s, stock.took_s = sorted(stock.took_s), []
+        before, cpu_s = resident_bytes(broker.pid), sum(psutil.Process(broker.pid).cpu_times()[:2])
+        drip = Drip(broker.bootstrap, count, half_of_a_request(200_000))
+        try:
+            began_s, most = time.monotonic(), 0
+            broker.wait_for_log("net.connection", "unfinished", timeout_s=60)  # the first ones have been given up
+            while len(stock.took_s) < rounds:
+                stock.round()
+                most = max(most, resident_bytes(broker.pid) - before)
+            other.go_on(20)
+            lasted_s = time.monotonic() - began_s
+            there = open_descriptors(broker.pid)
+        finally:
+            drip.end()
+        cpu_s = sum(psutil.Process(broker.pid).cpu_times()[:2]) - cpu_s
+        busy_s = sorted(stock.took_s)
+        deadline = time.monotonic() + 30
+        while open_descriptors(broker.pid) > 150 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert open_descriptors(broker.pid) <= 150, "connections that have ended are still open"
+    return {
+        "memory, MB": most / MEGABYTE,
+        "median before, ms": 1000 * quiet_s[len(quiet_s) // 2],
+        "median beside them, ms": 1000 * busy_s[len(busy_s) // 2],
+        "slowest beside them, ms": 1000 * busy_s[-1],
+        "CPU of the broker, of a core": cpu_s / lasted_s,
+        "descriptors at the end": there,
+    }
+
+
+@pytest.mark.slow
+def test_three_hundred_slow_connections(make_broker: MakeBroker) -> None:
+    """Each sends the half of a request, and then a byte a second: 30 MB that come to nothing."""
+    figures = served_beside_slow_ones(make_broker, 300, 20)
+    assert figures["memory, MB"] < 70, figures
+    assert figures["slowest beside them, ms"] < 5_000, figures
+
+
+@pytest.mark.timed
+@pytest.mark.timeout(600)
+def test_two_thousand_slow_connections(make_broker: MakeBroker) -> None:
+    """`pytest -s -m timed` shows the figures."""
+    figures = served_beside_slow_ones(make_broker, 2_000, 200)
+    print(", ".join(f"{name}: {value:.1f}" for name, value in figures.items()))
+    assert figures["memory, MB"] < 120, figures
+    assert figures["slowest beside them, ms"] < 2_000, figures

@@ -1,0 +1,223 @@
+"""Decoded messages in tables: the schema's fields are columns, later schemas add some, and kills change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from klog.coordination.schemas import SchemaRegistry
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import Refused
+from klog.export.listing import list_batches
+from klog.export.root import ExportRoot
+from klog.export.rows import ExportedRange
+from klog.export.run import TableChoice, run
+from klog.record.avro_framing import frame
+from klog.spark.committed import read_export
+from klog.spark.export import Decode
+from tests.broker_fixture import RunningBroker
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+from tests.spark.killed_export import kill_at
+from tests.spark.test_decoded_export import datum, record, register
+from tests.spark.test_tables import FORMATS, iceberg, rows, states
+
+NewTopic = Callable[..., TopicOnBroker]
+
+FIRST = record(
+    "Visit",
+    {"name": "page", "type": "string"},
+    {"name": "timestamp", "type": "int"},
+    {"name": "who", "type": record("Person", {"name": "name", "type": "string"})},
+)
+SECOND = record(
+    "Visit",
+    {"name": "page", "type": "string"},
+    {"name": "who", "type": record("Person", {"name": "name", "type": "string"}, {"name": "age", "type": "int"})},
+    {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []},
+    {"name": "at", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+)
+WIDER = record("Visit", {"name": "page", "type": "string"}, {"name": "timestamp", "type": "long"})
+OTHER = record("Visit", {"name": "page", "type": "int"})
+
+
+@pytest.fixture(scope="module")
+def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        yield SchemaRegistry(session)
+
+
+def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
+    if table is not None:
+        options = {"decode": Decode("avro").plan, "table": TableChoice(table), **options}
+    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **options)
+
+
+def send(registry: SchemaRegistry, topic: TopicOnBroker, schema: dict[str, Any], *values: dict[str, Any]) -> list[int]:
+    schema_id = register(registry, topic.name, schema)
+    return topic.produce([Message(b"k", frame(schema_id, datum(schema, value))) for value in values])
+
+
+def first(number: int) -> dict[str, Any]:
+    return {"page": f"/{number}", "timestamp": number, "who": {"name": "a"}}
+
+
+def second(number: int) -> dict[str, Any]:
+    return {"page": f"/{number}", "who": {"name": "b", "age": number}, "tags": ["x"], "at": number}
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_fields_are_columns_and_later_schemas_add_some(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str
+) -> None:
+    topic, root = new_topic(), tmp_path / "visits"
+    sent = send(registry, topic, FIRST, first(0), first(1))
+    sent += topic.produce([Message(b"k", b"plain"), Message(b"k", None)])
+    assert [row.messages for row in export(topic, root, table)] == [4]
+    found = rows(root, table)
+    assert [row["offset"] for row in found] == [sent[0], sent[1], sent[3]]
+    assert "value" not in found[0] and found[0]["value_timestamp"] == 0
+    assert (found[1]["page"], found[1]["who"], found[2]["page"]) == ("/1", {"name": "a"}, None)
+    send(registry, topic, FIRST, first(2))
+    send(registry, topic, SECOND, second(3))
+    assert [row.messages for row in export(topic, root)] == [2]
+    old, new = rows(root, table)[-2:]
+    assert (old["value_timestamp"], old["who"], old["at"]) == (2, {"name": "a", "age": None}, None)
+    assert (new["value_timestamp"], new["who"], new["tags"]) == (None, {"name": "b", "age": 3}, ["x"])
+    assert states(topic, root) == ["ok"]
+    assert [one.messages for one in list_batches(str(root))] == [4, 2]
+    (part,) = ExportRoot(str(root)).manifest(0)[0].partitions.values()
+    assert part.undecodable == 1
+    send(registry, topic, FIRST, first(4))
+    assert [row.messages for row in export(topic, root)] == [1]
+
+    if table == "delta":
+        lazy, arrow = pl.scan_delta(str(root)), DeltaTable(root).to_pyarrow_dataset()
+    else:
+        lazy, arrow = pl.scan_iceberg(iceberg(root), reader_override="pyiceberg"), iceberg(root).scan().to_arrow()
+    assert lazy.collect()["page"].null_count() == 1
+    counted = duckdb.from_arrow(arrow).query("t", "select who.age, count(page) from t group by all order by all")
+    assert counted is not None and counted.fetchall() == [(3, 1), (None, 4)]
+
+
+def test_types_become_wider_in_iceberg_alone(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    send(registry, topic, FIRST, first(1))
+    for table in FORMATS:
+        export(topic, tmp_path / table, table)
+    send(registry, topic, WIDER, {"page": "/2", "timestamp": 2**40})
+    export(topic, tmp_path / "iceberg")
+    assert [row["value_timestamp"] for row in rows(tmp_path / "iceberg", "iceberg")] == [1, 2**40]
+    assert iceberg(tmp_path / "iceberg").scan("value_timestamp > 1").to_arrow().num_rows == 1
+    with pytest.raises(Refused, match="type"):
+        export(topic, tmp_path / "delta")
+    assert len(rows(tmp_path / "delta", "delta")) == 1
+    assert states(topic, tmp_path / "delta") == states(topic, tmp_path / "iceberg") == ["ok"]
+    assert ExportRoot(str(tmp_path / "delta")).uncommitted() == []
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_what_no_column_can_take_is_refused_before_a_commit(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str
+) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    send(registry, topic, FIRST, first(1))
+    export(topic, root, table)
+    send(registry, topic, OTHER, {"page": 7})
+    with pytest.raises(Refused, match=r"page.*string.*int"):
+        export(topic, root)
+    assert len(rows(root, table)) == 1
+    assert ExportRoot(str(root)).uncommitted() == []
+
+
+@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("step", ("written", "flushed", "committed"))
+def test_killed_while_the_columns_change(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str, step: str
+) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    sent = send(registry, topic, FIRST, first(1))
+    export(topic, root, table)
+    sent += send(registry, topic, SECOND, second(2), second(3))
+    assert kill_at(topic.bootstrap, topic.name, root, step, "direct")
+    assert len(rows(root, table)) == (3 if step == "committed" else 1)
+    sent += send(registry, topic, FIRST, first(4))
+    export(topic, root)
+    found = rows(root, table)
+    assert [row["offset"] for row in found] == sent
+    assert [row["who"]["age"] for row in found] == [None, 2, 3, None]
+    assert states(topic, root) == ["ok"]
+
+
+def test_killed_between_the_columns_and_the_rows(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's new columns are a commit of their own. Another run comes between, too."""
+    topic, root = new_topic(), tmp_path / "t"
+    sent = send(registry, topic, FIRST, first(1))
+    export(topic, root, "delta")
+    sent += send(registry, topic, SECOND, second(2))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", killed)
+        with pytest.raises(Killed):
+            export(topic, root)
+    assert "tags" in rows(root, "delta")[0]
+    inner: list[list[ExportedRange]] = []
+
+    def other_run(step: str) -> None:
+        if step == "flushed" and not inner:
+            inner.append(export(topic, root))
+
+    assert export(topic, root, on_step=other_run) == []
+    assert [one.messages for one in inner[0]] == [1]
+    assert [row["offset"] for row in rows(root, "delta")] == sent
+    assert states(topic, root) == ["ok"]
+
+
+def test_spark_reads_the_files_by_the_last_columns(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, spark: Any
+) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    send(registry, topic, FIRST, first(1))
+    export(topic, root, "iceberg")
+    send(registry, topic, WIDER, {"page": "/2", "timestamp": 2**40})
+    send(registry, topic, SECOND, second(3))
+    export(topic, root)
+    found = read_export(spark, str(root)).orderBy("offset").select("batch", "page", "value_timestamp", "who.age")
+    assert [tuple(row) for row in found.collect()] == [
+        (0, "/1", 1, None),
+        (1, "/2", 2**40, None),
+        (1, "/3", None, 3),
+    ]
+
+
+def test_lost_and_changed_undecodable_messages_are_found(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    register(registry, topic.name, FIRST)
+    topic.produce([Message(b"k", b"plain")])
+    export(topic, root, "delta")  # no message decodes: no table yet
+    topic.produce([Message(b"k", b"plain")])
+    export(topic, root)
+    send(registry, topic, FIRST, first(1))
+    export(topic, root)
+    assert len(rows(root, "delta")) == 1
+    assert states(topic, root) == ["ok"]
+    DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert states(topic, root) == ["ok"]
+    next(root.glob("data/0000000001-*/_undecodable/*")).unlink()
+    assert states(topic, root) == ["wrong-count", "missing-file"]

@@ -1,0 +1,94 @@
+"""`klog demo figure3 --small`: the counts of every tier, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.process import started
+from tests.spark.quick_java import spark_environment
+from tests.zookeeper_fixture import klog_home
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+PROCESSES_END_S = 300.0
+
+
+def with_folder(folder: Path) -> list[int]:
+    """The processes that have a folder in their command lines."""
+    found = psutil.process_iter(["cmdline", "pid"])
+    return [one.info["pid"] for one in found if any(str(folder) in word for word in one.info["cmdline"] or ())]
+
+
+def await_none(folder: Path) -> None:
+    deadline = time.monotonic() + PROCESSES_END_S
+    while left := with_folder(folder):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def line_with(stream: object, text: bytes) -> str:
+    for line in stream:  # type: ignore[attr-defined]
+        if text in line:
+            return str(line, "utf-8")
+    raise AssertionError(f"{text!r} did not come")
+
+
+SEED = 139
+"""Its first fault is a killed broker, after 1.0 s."""
+
+
+def test_each_message_is_in_each_tier_once_after_a_fault(tmp_path: Path) -> None:
+    folder, page = tmp_path / "all", tmp_path / "page.html"
+    words = ("demo", "figure3", "--small", "--dir", str(folder), "--to", str(page))
+    words += ("--chaos", "0.05", "--seed", str(SEED))
+    environment = os.environ | spark_environment() | {"KLOG_HOME": str(klog_home())}
+    with started(*words, "-o", "json", env=environment) as demo:
+        assert demo.stderr is not None and demo.stdout is not None
+        address = line_with(demo.stderr, b"the page: ").split()[-1]
+        line_with(demo.stderr, b"ready after")
+        with urllib.request.urlopen(address, timeout=120) as answer:
+            served = answer.read().decode()
+        out, errors = demo.communicate()
+    assert demo.returncode == 0, errors.decode()
+    assert b"kill broker: " in errors
+    rows = json.loads(out)["rows"]
+    assert [row["tier"] for row in rows] == ["live", "offline", "table"]
+    sent = rows[0]["sent"]
+    assert sent > 200
+    for row in rows:
+        assert (row["sent"], row["messages"], row["missing"], row["extra"], row["state"]) == (sent, sent, 0, 0, "ok")
+        assert 0 <= row["p50_ms"] <= row["p99_ms"] <= row["worst_ms"]
+    assert 'http-equiv="refresh"' in served and "offline cluster" in served
+    assert re.search(r"<td>table</td><td>" + str(sent), page.read_text("utf-8"))
+    await_none(tmp_path)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    command = [sys.executable, "-m", "klog", "demo", "figure3", "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "not empty" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+
+
+def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
+    """The temporary folder included."""
+    environment = os.environ | spark_environment() | {"KLOG_HOME": str(klog_home()), "TMPDIR": str(tmp_path)}
+    with started("demo", "figure3", "--small", env=environment) as demo:
+        line_with(demo.stderr, b"front ends find")
+        assert len(with_folder(tmp_path)) > 4
+        demo.send_signal(signal.SIGKILL)
+        demo.wait()
+    await_none(tmp_path)
+    assert list(tmp_path.glob("klog-figure3-*")) == []

@@ -1,0 +1,117 @@
+"""Errors of klog through Spark: the text that Spark makes of them, read back; frames left out in its processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from klog.errors import HostError, KlogError, OffsetOutOfRange, StorageError, TimedOut, UnknownTopicOrPartition
+from klog.security.errors import TopicAuthorizationFailed
+from klog.spark import klog_errors, source_progress
+from klog.spark.short_errors import PythonWorkerLost, short_errors, translated
+from tests.spark.conftest import TopicOnBroker, make_messages
+
+HIDE = "SPARK_HIDE_TRACEBACK"
+PLANNED = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: Traceback (most recent call last):
+  File "planning.py", line 202, in _chosen
+    raise UnknownTopicOrPartition(...)
+klog.errors.UnknownTopicOrPartition: lost
+hint: look
+ SQLSTATE: 38000"""
+
+
+def test_the_error_comes_back_with_its_hint() -> None:
+    found = translated(PLANNED)
+    assert isinstance(found, UnknownTopicOrPartition)
+    assert (found.message, found.hint) == ("lost", "look")
+    assert translated(PLANNED.replace("\nhint: look", "")).hint is None
+
+
+def test_a_daemon_that_was_killed_is_another_try() -> None:
+    text = (
+        "Job aborted: EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated"
+    )
+    assert type(translated(text)) is PythonWorkerLost
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("klog.errors.TimedOut: no answer", TimedOut),
+        ("klog.security.errors.TopicAuthorizationFailed: no answer", TopicAuthorizationFailed),
+        ("klog.errors.SendFailed: no answer", HostError),  # it needs more than words
+        ("klog.errors.Unheard: no answer", StorageError),
+        ("Traceback (most recent call last)\n  File\nValueError: no answer\n\tat java", StorageError),
+    ],
+)
+def test_its_class_is_found_by_its_name(said: str, kind: type[KlogError]) -> None:
+    found = translated(f"Job aborted: {said}")
+    assert type(found) is kind
+    assert "no answer" in found.message
+
+
+def test_frames_are_left_out_in_a_process_of_sparks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHON_UNIX_DOMAIN_ENABLED", "PYTHON_WORKER_FACTORY_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(HIDE, "")
+
+    def raising(error: Exception) -> str:
+        with pytest.raises(type(error)), short_errors():
+            raise error
+        return os.environ[HIDE]
+
+    assert raising(TimedOut("x")) == ""
+    monkeypatch.setenv("PYTHON_WORKER_FACTORY_SECRET", "x")
+    assert raising(ValueError("a fault of the program")) == ""
+    assert raising(TimedOut("x")) == "1"
+
+
+def test_progress_says_how_far_a_source_is_behind() -> None:
+    latest = {"offsets": {}, "reads": "clicks", "lag": {"messages": 3, "bytes": None}}
+    found = source_progress({"sources": [{"latestOffset": latest}, {"latestOffset": {"a": 1}}, {"latestOffset": None}]})
+    assert [(one.reads, one.lag_messages, one.lag_bytes) for one in found] == [("clicks", 3, None)]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_users_program_sees_one_block_and_the_lag(
+    spark: Any, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    topic = new_topic()
+    offsets = topic.produce(make_messages(60), batch=10)
+    options = {"kafka.bootstrap.servers": topic.bootstrap, "subscribe": topic.name}
+    frame = spark.read.format("klog").options(**options).load()
+    with pytest.raises(PySparkException) as planning:
+        spark.read.format("klog").options(**{**options, "subscribe": "nosuch"}).load().count()
+    assert frame.count() == 60
+
+    reading = spark.readStream.format("klog").options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="25")
+    query = (
+        reading.load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    behind = [source_progress(one)[0] for one in query.recentProgress if one.numInputRows]
+    assert [one.lag_messages for one in behind] == [35, 10, 0]
+    assert behind[-1].lag_bytes == 0 < (behind[1].lag_bytes or 0) < (behind[0].lag_bytes or 0)
+    assert source_progress(query)[0].reads == f"topic {topic.name} at {topic.bootstrap}"
+
+    topic.delete_before(offsets[30])
+    with pytest.raises(PySparkException) as task:
+        frame.count()
+    for error, kind in ((planning, UnknownTopicOrPartition), (task, OffsetOutOfRange)):
+        text = str(error.value)
+        assert f"klog.errors.{kind.__name__}: " in text
+        assert "hint: " in text or kind is OffsetOutOfRange
+        assert 'File "' not in text
+        with pytest.raises(kind), klog_errors():
+            raise error.value

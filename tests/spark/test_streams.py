@@ -1,0 +1,255 @@
+"""`klog.streams` with the running session: what is computed, and that each result is in its topic once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog import streams
+from klog.errors import Refused, UnknownTopicOrPartition, UsageError
+from klog.export.compact import compact
+from klog.export.listing import list_batches
+from klog.export.stores.local import LocalStore
+from klog.export.verify import verify
+from klog.spark.committed import read_export
+from klog.spark.export import run_export
+from klog.streams import running
+from klog.streams.batch import Batch
+from klog.streams.export_sink import ExportSink
+from klog.streams.folder import StreamFolder
+from klog.streams.part_writer import PartWriter
+from klog.streams.topic_sink import TopicSink
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
+from tests.spark.streamed import messages_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+NewTopic = Callable[..., TopicOnBroker]
+MINUTE_MS = 60_000
+START_MS = NOW_MS // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
+"""The beginning of a minute."""
+
+
+@pytest.fixture
+def of_broker(spark: Any, few_partitions: None, broker: Any) -> Iterator[streams.Streams]:
+    yield streams.Streams(broker.bootstrap, spark)
+    assert not spark.streams.active
+
+
+def views(*rows: tuple[str, int]) -> list[Message]:
+    """(country, seconds after START_MS)."""
+    return [
+        Message(None, json.dumps({"country": country}).encode(), (), START_MS + seconds * 1000)
+        for country, seconds in rows
+    ]
+
+
+def run(stream: streams.Stream, target: TopicOnBroker, checkpoint: Path, **options: Any) -> Any:
+    """To the end of what is there now; the query, which has ended."""
+    queries: list[Any] = []
+
+    def start() -> Any:
+        queries.append(stream.to_topic(target.name, checkpoint=str(checkpoint), available_now=True, **options))
+        return queries[-1]
+
+    running.run(StreamFolder(checkpoint.parent, f"{checkpoint.name}-run"), start, threading.Event())
+    return queries[-1]
+
+
+def values(topic: TopicOnBroker) -> list[dict[str, Any]]:
+    return [json.loads(one.value or b"") for one in messages_of(topic)]
+
+
+def at(value: dict[str, Any], name: str) -> int:
+    """Seconds after START_MS of a time in a value."""
+    return int(datetime.fromisoformat(value[name]).timestamp() * 1000 - START_MS) // 1000
+
+
+def counted(topic: TopicOnBroker) -> list[tuple[int, str, int]]:
+    """(minutes after START_MS, country, count), sorted."""
+    return sorted((at(one, "window_start") // 60, one["country"], one["count"]) for one in values(topic))
+
+
+def test_a_windowed_count_is_written_once_and_late_rows_are_counted(
+    of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    source, target = new_topic(2), new_topic(3)
+    source.produce(views(("de", 1), ("de", 59), ("fr", 30), ("de", 61), ("fr", 200)))
+    stream = of_broker.topic(source.name, json="country string").window("1 minute", late="30 seconds").count("country")
+    run(stream, target, tmp_path / "checkpoint", key="country")
+    assert counted(target) == [(0, "de", 2), (0, "fr", 1), (1, "de", 1)]
+    source.produce(views(("de", 2), ("fr", 201), ("de", 300)), 1)
+    query = run(stream, target, tmp_path / "checkpoint", key="country")
+    assert counted(target) == [(0, "de", 2), (0, "fr", 1), (1, "de", 1), (3, "fr", 2)]
+    assert sum(one.stateOperators[0].numRowsDroppedByWatermark for one in query.recentProgress) == 1
+    assert {one.key for one in messages_of(target)} == {b"de", b"fr"}
+
+
+def test_windows_that_overlap_sessions_and_ranks(
+    of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    source = new_topic(2)
+    source.produce(views(("de", 1), ("de", 10), ("fr", 50), ("it", 61), ("it", 62), ("it", 63), ("end", 999)))
+    by_topic = of_broker.topic(source.name, json="country string")
+    sliding, sessions = new_topic(), new_topic()
+    run(by_topic.window("2 minutes", every="1 minute").count("country").top(1, by="count"), sliding, tmp_path / "1")
+    assert sorted(
+        (at(one, "window_start") // 60, one["country"], one["count"], one["rank"]) for one in values(sliding)
+    ) == [
+        (-1, "de", 2, 1),
+        (0, "it", 3, 1),
+        (1, "it", 3, 1),
+    ]
+    run(by_topic.session("30 seconds").aggregate("country", rows="count(*)"), sessions, tmp_path / "2")
+    assert sorted(
+        (at(one, "window_start"), at(one, "window_end"), one["country"], one["rows"]) for one in values(sessions)
+    ) == [
+        (1, 40, "de", 2),
+        (50, 80, "fr", 1),
+        (61, 93, "it", 3),
+    ]
+
+
+def test_a_batch_that_is_written_again_is_there_once(
+    spark: Any, of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """The driver died between the last append and Spark's commit. The rows come in another order, by other tasks."""
+    target = new_topic(3)
+    sink = TopicSink(of_broker.bootstrap, target.name, key=["n"])
+    frame = spark.range(1000).selectExpr("id AS n", "id * 2 AS twice")
+    sink.check(frame)
+    for parts in (3, 1):
+        sink.write(
+            frame.orderBy("n", ascending=parts == 1).repartition(parts), Batch(spark, "query", 5, LocalStore(tmp_path))
+        )
+    found = [(one["n"], one["twice"]) for one in values(target)]
+    assert len(found) == 1000
+    assert sorted(found) == [(n, 2 * n) for n in range(1000)]
+    assert {(one.key or b"").decode() for one in messages_of(target)} == {str(n) for n in range(1000)}
+    assert [path.name for path in (tmp_path / "klog-sink").iterdir()] == ["0000000005.json"]
+
+
+def test_a_task_that_dies_behind_an_append_is_repeated(
+    spark: Any, of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """By SIGKILL of its process, once; Spark starts another one."""
+    target = new_topic()
+    sink = TopicSink(of_broker.bootstrap, target.name)
+    frame = spark.range(3000).selectExpr("repeat(CAST(id AS STRING), 200) AS value")
+    sink.check(frame)
+    mark = tmp_path / "died"
+
+    def deadly(batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+        import signal
+
+        from klog.streams import part_writer
+
+        append = part_writer.PartWriter.append
+
+        def once(self: PartWriter, *args: Any) -> None:
+            append(self, *args)
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        part_writer.PartWriter.append = once  # type: ignore[method-assign]
+        try:
+            yield from writing(batches)
+        finally:
+            part_writer.PartWriter.append = append  # type: ignore[method-assign]
+
+    from klog.streams import topic_sink
+
+    writing: Any = None
+    original = topic_sink._Writing
+
+    def make(*args: Any) -> Any:
+        nonlocal writing
+        writing = original(*args)
+        return deadly
+
+    topic_sink._Writing = make  # type: ignore[assignment,misc]
+    try:
+        sink.write(frame, Batch(spark, "query", 0, LocalStore(tmp_path)))
+    finally:
+        topic_sink._Writing = original  # type: ignore[misc]
+    assert mark.exists()
+    assert sorted(one.value for one in messages_of(target)) == sorted(str(n).encode() * 200 for n in range(3000))
+
+
+def test_only_new_rows_and_only_what_can_be_read(
+    of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    source, target = new_topic(2), new_topic()
+    source.produce([*views(("de", 1), ("de", 1), ("fr", 2)), Message(b"k", b"no JSON"), Message(b"gone", None)])
+    lenient = of_broker.topic(source.name, json="country string", bad="null")
+    run(lenient.distinct("country", within="1 hour").select("country AS value"), target, tmp_path / "1")
+    assert sorted(str(one.value) for one in messages_of(target)) == ["None", "b'de'", "b'fr'"]
+    strict = of_broker.topic(source.name, json="country string").select("country AS value")
+    query = strict.to_topic(target.name, checkpoint=str(tmp_path / "2"), available_now=True)
+    with pytest.raises(Exception, match="MALFORMED_RECORD"):
+        query.awaitTermination()
+    assert len(messages_of(target)) == 3
+
+
+def test_what_cannot_be_is_refused_before_anything_runs(
+    spark: Any, of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    source = new_topic()
+    stream = of_broker.topic(source.name, json="country string")
+    checkpoint = str(tmp_path / "checkpoint")
+    with pytest.raises(UnknownTopicOrPartition):
+        stream.to_topic("not-there", checkpoint=checkpoint)
+    with pytest.raises(UsageError, match=r"\bland\b.*\bcountry\b"):
+        stream.to_topic(source.name, key="land", checkpoint=checkpoint)
+    with pytest.raises(UsageError, match=r"\bvalue\b.*\bint\b"):
+        stream.select("1 AS value").to_topic(source.name, checkpoint=checkpoint)
+    with pytest.raises(UsageError, match=r"\bland\b"):
+        stream.window("1 minute").count("land")
+    with pytest.raises(UsageError, match="soon"):
+        stream.window("soon")
+    with pytest.raises(UsageError, match="window"):
+        stream.top(1, by="country", per=()).window("1 minute")
+    with pytest.raises(UsageError):
+        of_broker.topic(source.name, text=True, json="a int")
+    with pytest.raises(UsageError):
+        streams.Stream(spark.range(3), servers=of_broker.bootstrap).to_topic(source.name, checkpoint=checkpoint)
+    assert not Path(checkpoint).exists()
+
+
+def test_results_in_an_export_are_there_once(
+    spark: Any, of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    root = str(tmp_path / "root")
+    sink = ExportSink(root)
+    frame = spark.range(10).selectExpr("id", "CAST('2026-11-25 10:00:00' AS TIMESTAMP) AS at")
+
+    def batch(number: int, query: str = "query") -> Batch:
+        return Batch(spark, query, number, LocalStore(tmp_path))
+
+    for number in (0, 0, 1, 2, 1):  # 0 and 1 again, as after a crash
+        sink.write(frame if number != 1 else frame.limit(0), batch(number))
+    assert [(one.batch, one.messages) for one in list_batches(root)] == [(0, 10), (1, 10)]
+    assert sorted(row.id for row in read_export(spark, root).collect()) == sorted([*range(10)] * 2)
+    assert [(one.batches, one.messages, one.state) for one in verify(of_broker.bootstrap, root)] == [(2, 20, "ok")]
+    file = next((tmp_path / "root/data/batch=0000000001").glob("*.parquet"))
+    file.unlink()
+    assert [one.state for one in verify(None, root)] == ["missing-file"]
+    topic = new_topic()
+    topic.produce([Message(b"k", b"v")])
+    for refused in (
+        lambda: sink.write(frame, batch(3, "another")),
+        lambda: compact(root),
+        lambda: run_export(topic.bootstrap, [topic.name], root, where=None),
+    ):
+        with pytest.raises(Refused):
+            refused()
+    with pytest.raises(UsageError, match="batch"):
+        sink.check(frame.withColumnRenamed("id", "Batch"))

@@ -1,0 +1,254 @@
+"""Exports that are tables: whole after kills and doubled runs, read by the formats' own libraries, and verified after
+the tables' own upkeep. Spark is not started: its tasks' writer is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from klog.errors import Refused, StorageError, UsageError
+from klog.export.compact import compact
+from klog.export.gc import find_garbage
+from klog.export.listing import list_batches
+from klog.export.root import ExportRoot
+from klog.export.rows import ExportedRange
+from klog.export.run import TableChoice, run
+from klog.export.status import status
+from klog.export.tables import commits
+from klog.export.verify import verify
+from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, make_messages
+from tests.spark.killed_export import kill_at
+
+NewTopic = Callable[..., TopicOnBroker]
+FORMATS = ("iceberg", "delta")
+DAY_MS = 86_400_000
+
+
+def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
+    choice = None if table is None else TableChoice(table)
+    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), table=choice, **options)
+
+
+def iceberg(root: Path) -> Table:
+    return load_catalog("klog", uri=f"sqlite:///{root}/_klog/catalog.db", type="sql").load_table(f"klog.{root.name}")
+
+
+def rows(root: Path, table: str) -> list[dict[str, Any]]:
+    """As the format's own library reads it."""
+    found = DeltaTable(root).to_pyarrow_table() if table == "delta" else iceberg(root).scan().to_arrow()
+    return sorted(found.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
+
+
+def states(topic: TopicOnBroker, root: Path) -> list[str]:
+    return [row.state for row in verify(topic.bootstrap, str(root))]
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(2), tmp_path / "clicks"
+    first = topic.produce([Message(None, b"v", headers=[("h", b"1"), ("h", None)]), Message(b"k", None)], 0)
+    first += topic.produce(make_messages(100), 1)
+    assert [row.messages for row in export(topic, root, table)] == [2, 100]
+    assert export(topic, root) == []
+    second = topic.produce(make_messages(50), 0)
+    assert [row.messages for row in export(topic, root)] == [50]
+    found = rows(root, table)
+    assert [row["offset"] for row in found] == [*first[:2], *second, *first[2:]]
+    assert (found[0]["key"], bytes(found[0]["value"]), found[1]["value"]) == (None, b"v", None)
+    assert [(one["key"], one["value"]) for one in found[0]["headers"]] == [("h", b"1"), ("h", None)]
+    assert states(topic, root) == ["ok", "ok"]
+    assert [row.lag for row in status(topic.bootstrap, str(root))] == [0, 0]
+    assert [row.messages for row in list_batches(str(root))] == [102, 50]
+    assert find_garbage(str(root), older_than_s=0) == []
+    lazy = pl.scan_delta(str(root)) if table == "delta" else pl.scan_iceberg(iceberg(root), reader_override="pyiceberg")
+    assert sorted(lazy.collect()["offset"].to_list()) == sorted(first + second)
+    if table == "delta":
+        last = DeltaTable(root).history(1)[0]
+        assert (DeltaTable(root).transaction_version("klog"), last["klog.batch"]) == (1, "1")
+    else:
+        snapshots = iceberg(root).metadata.snapshots
+        assert [one.summary["klog.batch"] for one in snapshots if one.summary] == ["0", "1"]
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    days = [Message(b"k", b"%d" % day, timestamp_ms=NOW_MS - day * DAY_MS) for day in range(3) for _ in range(4)]
+    topic.produce(days)
+    export(topic, root, table, partition_by="day")
+    assert len(rows(root, table)) == 12
+    if table == "delta":
+        assert DeltaTable(root).metadata().partition_columns == ["dt"]
+        assert len(DeltaTable(root).partitions()) == 3
+    else:
+        assert len(iceberg(root).inspect.partitions()) == 3
+        newest = f"timestamp >= '{pl.from_epoch([NOW_MS - DAY_MS // 2], time_unit='ms')[0].isoformat()}+00:00'"
+        assert len(list(iceberg(root).scan(newest).plan_files())) == 1
+    assert states(topic, root) == ["ok"]
+
+
+@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("step", ("written", "flushed", "committed"))
+def test_a_killed_run_leaves_all_of_a_batch_or_nothing(
+    new_topic: NewTopic, tmp_path: Path, table: str, step: str
+) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    sent = topic.produce(make_messages(100))
+    assert kill_at(topic.bootstrap, topic.name, root, step, "direct", table)
+    assert len(rows(root, table) if step == "committed" else []) in (0, 100)
+    sent += topic.produce(make_messages(20))
+    export(topic, root, table)
+    assert [row["offset"] for row in rows(root, table)] == sent
+    assert states(topic, root) == ["ok"]
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_killed_between_the_tables_commit_and_the_roots(
+    new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """The table says that it has the batch; the next look at the root writes what was left out, and nothing twice."""
+    topic, root = new_topic(), tmp_path / "t"
+    sent = topic.produce(make_messages(10))
+    export(topic, root, table)
+    sent += topic.produce(make_messages(10))
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> bool:
+        raise Killed
+
+    place = ExportRoot(str(root))
+    with monkeypatch.context() as patch:
+        patch.setattr(commits.TableCommits, "record", killed)
+        with pytest.raises(Killed):
+            run(topic.bootstrap, [topic.name], place.store, DirectWriter())
+    assert len(place.store.names("_klog/commits")) == 1
+    assert [row["offset"] for row in rows(root, table)] == sent
+    assert export(topic, root) == []
+    assert [row.messages for row in list_batches(str(root))] == [10, 10]
+    assert states(topic, root) == ["ok"]
+    assert place.store.names(commits.MANIFESTS) == []
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_of_two_runs_one_commits_a_batch(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    sent = topic.produce(make_messages(10))
+    export(topic, root, table)
+    sent += topic.produce(make_messages(10))
+    inner: list[list[ExportedRange]] = []
+
+    def other_run(step: str) -> None:
+        if step == "flushed" and not inner:
+            inner.append(export(topic, root))
+
+    assert export(topic, root, on_step=other_run) == []
+    assert [one.messages for one in inner[0]] == [10]
+    assert [row["offset"] for row in rows(root, table)] == sent
+    assert states(topic, root) == ["ok"]
+    assert [row.what for row in find_garbage(str(root), older_than_s=0)] == []
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_verify_stays_true_after_the_tables_own_upkeep(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    for _ in range(3):
+        topic.produce(make_messages(10))
+        export(topic, root, table)
+    before = rows(root, table)
+    if table == "delta":
+        DeltaTable(root).optimize.compact()
+        removed = DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        assert len(removed) == 3
+    else:
+        rewritten = iceberg(root)
+        rewritten.overwrite(rewritten.scan().to_arrow())
+        kept = rewritten.current_snapshot()
+        assert kept is not None
+        old = [one.snapshot_id for one in rewritten.metadata.snapshots if one.snapshot_id != kept.snapshot_id]
+        rewritten.maintenance.expire_snapshots().by_ids(old).commit()
+    assert rows(root, table) == before
+    assert states(topic, root) == ["ok"]
+    topic.produce(make_messages(5))
+    assert [one.messages for one in export(topic, root)] == [5]
+    assert len(rows(root, table)) == 35
+    assert states(topic, root) == ["ok"]
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_what_others_change_is_found(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    sent = topic.produce(make_messages(10))
+    export(topic, root, table)
+    doubled = pa.Table.from_pylist(rows(root, table)[:1], schema=_schema(root, table))
+    if table == "delta":
+        write_deltalake(root, doubled, mode="append")
+    else:
+        iceberg(root).append(doubled)
+    assert states(topic, root) == ["wrong-count"]
+    if table == "delta":
+        DeltaTable(root).delete(f'"offset" <= {sent[0]}')
+    else:
+        iceberg(root).delete(f"offset <= {sent[0]}")
+    assert states(topic, root) == ["wrong-count"]
+
+
+def _schema(root: Path, table: str) -> pa.Schema:
+    return DeltaTable(root).to_pyarrow_table().schema if table == "delta" else iceberg(root).scan().to_arrow().schema
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_a_table_that_went_back_is_refused(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    topic.produce(make_messages(10))
+    export(topic, root, table)
+    kept = tmp_path / "kept"
+    log = "_delta_log" if table == "delta" else "_klog/catalog.db"
+    (shutil.copytree if table == "delta" else shutil.copy)(root / log, kept)
+    topic.produce(make_messages(10))
+    export(topic, root)
+    if table == "delta":
+        shutil.rmtree(root / log)
+        shutil.copytree(kept, root / log)
+    else:
+        shutil.copy(kept, root / log)
+    with pytest.raises(Refused, match=r"batch 1\b.*batch 0\b"):
+        export(topic, root)
+    with pytest.raises(Refused):
+        verify(topic.bootstrap, str(root))
+
+
+def test_what_is_refused(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    topic.produce(make_messages(3))
+    for options, words in (
+        ({"format": "orc"}, "Parquet"),
+        ({"table": TableChoice("delta", "a.b")}, "Iceberg"),
+        ({"table": TableChoice("iceberg", "clicks")}, "NAMESPACE.NAME"),
+    ):
+        given = {"table": TableChoice("iceberg"), **options}
+        with pytest.raises(UsageError, match=words):
+            run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **given)
+        assert not root.exists()
+    export(topic, root, "delta")
+    with pytest.raises(Refused, match="iceberg"):
+        export(topic, root, "iceberg")
+    with pytest.raises(Refused, match="tools"):
+        compact(str(root))
+    plain = tmp_path / "plain"
+    export(topic, plain)
+    with pytest.raises(Refused, match="delta"):
+        export(topic, plain, "delta")
+    (root / "_delta_log/00000000000000000000.json").write_bytes(b"not a log")
+    with pytest.raises(StorageError, match="Delta"):
+        export(topic, root)

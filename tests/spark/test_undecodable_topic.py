@@ -1,0 +1,152 @@
+"""Messages that cannot be decoded, in a topic of their own: once, whatever is killed between a commit and that."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import TopicPartition as StockTopicPartition
+
+from klog.errors import UnknownTopicOrPartition, UsageError
+from klog.export.run import run
+from klog.export.verify import verify
+from klog.spark.export import Decode
+from klog.streams import undecodable
+from klog.streams.part_writer import PartWriter
+from klog.streams.undecodable import UndecodableTopic
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, start_export
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+def export(topic: TopicOnBroker, root: Path, **options: Any) -> None:
+    run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("json").plan, **options)
+
+
+def bad(number: int) -> Message:
+    return Message(b"key %d" % number, b"bad %d" % number, (("a", b"1"), ("a", None)))
+
+
+GOOD = Message(b"k", b'{"a": 1}')
+
+
+def read(topic: TopicOnBroker, partitions: int = 1) -> list[tuple[int, bytes | None, bytes | None, dict[str, bytes]]]:
+    """All messages: partition, key, value, klog's headers."""
+    consumer = Consumer({"bootstrap.servers": topic.bootstrap, "group.id": secrets.token_hex(4)})
+    found = []
+    for partition in range(partitions):
+        place = StockTopicPartition(topic.name, partition, OFFSET_BEGINNING)
+        _, end = consumer.get_watermark_offsets(StockTopicPartition(topic.name, partition), timeout=20)
+        consumer.assign([place])
+        at = 0
+        while at < end:
+            message = consumer.poll(20)
+            assert message is not None and message.error() is None
+            headers = {name: value for name, value in message.headers() or [] if name.startswith("klog-")}
+            found.append((partition, message.key(), message.value(), headers))
+            at = message.offset() + 1
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("format", ["parquet", "avro", "json"])
+def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path, format: str) -> None:
+    topic, target = new_topic(3), new_topic(2)
+    for partition in range(3):
+        topic.produce([GOOD, bad(partition), Message(None, b"\xff", (), 1_700_000_000_000)], partition)
+    root = tmp_path / "root"
+    to = UndecodableTopic(topic.bootstrap, target.name, str(root), [topic.name])
+    assert to.write() == 0
+    export(topic, root, format=format)
+    assert to.write() == 6
+    assert to.write() == UndecodableTopic(topic.bootstrap, target.name, str(root), ()).write() == 0
+    found = read(target, 2)
+    assert sorted((partition, key, value) for partition, key, value, _ in found if key) == [
+        (0, b"key 0", b"bad 0"),
+        (0, b"key 2", b"bad 2"),
+        (1, b"key 1", b"bad 1"),
+    ]
+    assert sum(value == b"\xff" for _, _, value, _ in found) == 3
+    for *_, headers in found:
+        assert headers["klog-error"].startswith(b"not JSON")
+        assert headers["klog-source"].startswith(b"%s-" % topic.name.encode())
+    topic.produce([GOOD], 0)
+    export(topic, root)
+    assert to.write() == 0
+    topic.produce([bad(9)], 0)
+    export(topic, root)
+    assert to.write() == 1
+    assert len(read(target, 2)) == 7
+    assert {one.state for one in verify(topic.bootstrap, str(root))} == {"ok"}
+
+
+def test_cut_off_anywhere_the_next_run_makes_it_good(
+    new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, target = new_topic(), new_topic()
+    topic.produce([GOOD, *map(bad, range(20))])
+    root = tmp_path / "root"
+    export(topic, root)
+    monkeypatch.setattr("klog.streams.part_writer.APPEND_BYTES", 300)  # some four messages each
+    append, appends = PartWriter.append, 0
+
+    def cut_off(self: PartWriter, *arguments: Any) -> None:
+        nonlocal appends
+        if appends == 2:
+            raise KeyboardInterrupt
+        appends += 1
+        append(self, *arguments)
+
+    monkeypatch.setattr(PartWriter, "append", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        UndecodableTopic(topic.bootstrap, target.name, str(root), ()).write()
+    monkeypatch.setattr(PartWriter, "append", append)
+    there = len(read(target))
+    assert 0 < there < 20
+    assert UndecodableTopic(topic.bootstrap, target.name, str(root), ()).write() == 20 - there
+    assert [value for _, _, value, _ in read(target)] == [b"bad %d" % number for number in range(20)]
+
+
+def test_what_cannot_be(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, target = new_topic(), new_topic()
+    topic.produce([GOOD, bad(1)])
+    root = tmp_path / "root"
+    with pytest.raises(UsageError):  # its messages would come back for ever
+        UndecodableTopic(topic.bootstrap, topic.name, str(root), [topic.name])
+    with pytest.raises(UnknownTopicOrPartition):
+        UndecodableTopic(topic.bootstrap, "not-there", str(root), ())
+    export(topic, root)
+    with pytest.raises(UsageError):
+        UndecodableTopic(topic.bootstrap, topic.name, str(root), ()).write()
+    assert not (root / undecodable.FOLDER).exists()
+    plain = tmp_path / "plain"
+    with pytest.raises(UsageError) as caught:  # before the first run, which would not decode
+        UndecodableTopic(topic.bootstrap, target.name, str(plain), (), decodes=False).write()
+    assert "--decode" in (caught.value.hint or "")
+    run(topic.bootstrap, [topic.name], str(plain), DirectWriter())
+    with pytest.raises(UsageError):
+        UndecodableTopic(topic.bootstrap, target.name, str(plain), (), decodes=False).write()
+    assert UndecodableTopic(topic.bootstrap, target.name, str(root), (), decodes=False).write() == 1
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_by_the_command(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, target = new_topic(), new_topic()
+    topic.produce([GOOD, bad(1)])
+    words = ["--decode", "json", "--undecodable-to"]
+    process = start_export(topic, tmp_path / "root", *words, target.name)
+    out, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    assert sum(row["messages"] for row in json.loads(out)["rows"]) == 2
+    assert target.name in errors
+    assert [value for _, _, value, _ in read(target)] == [b"bad 1"]
+    process = start_export(topic, tmp_path / "other", *words, "not-there")
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert "not-there" in errors and not (tmp_path / "other").exists()
