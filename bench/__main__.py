@@ -12,14 +12,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import cluster_run, consumers_run, host_run, machine, pipeline_run, results
+from bench import cluster_run, consumers_run, encrypted_run, host_run, machine, pipeline_run, results
 from bench.consumers_run import ConsumerSizes
 from bench.pipeline_run import PipelineSizes
 from bench.run import Bench, say
-from bench.run_record import CONSUMERS, HOST, ONE_BROKER, PIPELINE, STOCK, THREE_BROKERS, RunRecord
+from bench.run_record import CONSUMERS, ENCRYPTED, HOST, ONE_BROKER, PIPELINE, STOCK, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
-SYSTEMS = ("klog", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
+SYSTEMS = ("klog", "klog-no-flush", "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
 STARTED = ("klog", "kafka-4.1", "kafka-3.9")
 RESTARTED = ("klog", "kafka-4.1")
 CLUSTERS = ("klog", "kafka-3.9")
@@ -35,7 +35,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=Sizes.seconds, help="of producing, each run")
     parser.add_argument(
         "--systems",
-        help=f"of {', '.join(SYSTEMS)}, klog-no-flush, kafka-3.9-flush; with --pipeline: {', '.join(PIPELINE_SYSTEMS)}",
+        help=f"of {', '.join(SYSTEMS)}, kafka-3.9-flush; with --pipeline: {', '.join(PIPELINE_SYSTEMS)}",
     )
     parser.add_argument(
         "--only",
@@ -56,6 +56,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--consumers", action="store_true", help="groups, streams, commits, lag, tail, replay, mirror")
     parser.add_argument("--pipeline", action="store_true", help="Spark's reads and exports, beside its Kafka connector")
     parser.add_argument("--processes", action="store_true", help="two broker processes beside one, on all cores")
+    parser.add_argument("--encrypted", action="store_true", help="TLS and SCRAM at every connection")
+    parser.add_argument("--growth", action="store_true", help="how cost grows: curves; --growth --help has the rest")
+    parser.add_argument(
+        "--simulation", action="store_true", help="a thousand brokers; --simulation --help has the rest"
+    )
     parser.add_argument("--fault-rounds", type=int, default=3, help="of each fault, with --cluster")
     parser.add_argument("--kills", type=int, default=20, help="of each kind that stock clients meet, with --cluster")
     parser.add_argument("--dry-run", action="store_true", help="write the page to stdout and no file")
@@ -63,7 +68,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parse(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if "--growth" in words:
+        from bench.growth import __main__ as growth
+
+        return growth.main([one for one in words if one != "--growth"])
+    if "--simulation" in words:
+        from bench.simulation import __main__ as simulation
+
+        return simulation.main([one for one in words if one != "--simulation"])
+    given = parse(words)
     if given.cache is not None:
         os.environ["KLOG_BENCH_CACHE"] = str(given.cache)
     if given.smoke:
@@ -85,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kind, kept_sizes = ONE_BROKER, asdict(sizes)
         if given.processes:
             kind = HOST
+        elif given.encrypted:
+            kind = ENCRYPTED
         elif given.pipeline:
             kind, kept_sizes = PIPELINE, asdict(pipeline_sizes)
         elif given.consumers:
@@ -96,6 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             host_run.run(
                 record, Path(folder), sizes.seconds, given.rounds, host_run.NAMES[: 2 if given.smoke else None]
             )
+            return finish(record, given, began)
+        if given.encrypted:
+            names = [name for name in encrypted_run.NAMES if name in given.systems.split(",")]
+            encrypted_run.run(record, Path(folder), sizes, given.rounds, names)
             return finish(record, given, began)
         if given.pipeline:
             parts = [one for one in pipeline_run.PARTS if not given.only or one in given.only]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench import workloads as w
 from bench.run_record import RunRecord
 
-KLOG, KAFKA, FLUSHING = "klog", "kafka-4.1", "kafka-4.1-flush"
+KLOG, NO_FLUSH, KAFKA, FLUSHING = "klog", "klog-no-flush", "kafka-4.1", "kafka-4.1-flush"
 
 MEMORY_IDLE = "memory, idle after start"
 MEMORY_LOADED = "memory, after all produce and consume workloads"
@@ -30,6 +30,15 @@ HOST_BATCHED = "two clients, batch 4500, acks=all"
 HOST_50 = "two clients, batch 50, acks=all"
 HOST_1 = "two clients, batch 1, acks=all"
 
+TLS_BATCHED = "TLS: produce, batches up to 1 MB, acks=all"
+TLS_50 = "TLS: produce, batch 50, acks=all"
+TLS_PUMP_BATCHED = "TLS: ready-made requests, batch 4500, acks=all"
+TLS_PUMP_50 = "TLS: ready-made requests, batch 50, acks=all"
+TLS_PUMP_1 = "TLS: ready-made requests, batch 1, acks=all"
+TLS_CONSUME = "TLS: consume, 1 client"
+TLS_CONSUME_10 = "TLS: consume, 10 clients at once"
+TLS_CONNECT = "TLS: connect and log in by SCRAM-SHA-256"
+
 KLOG_3, KAFKA_3 = "klog x 3", "kafka-3.9 x 3"
 THREE_STARTED = "three brokers, memory of one, idle after start"
 THREE_LOADED = "three brokers, memory of one, after producing"
@@ -39,7 +48,8 @@ CONTROLLER_KILLED = "controller killed with -9, longest wait for an ack"
 ALL_KILLED = "all three killed with -9, processes started to first ack"
 LED_AGAIN = "many partitions, factor 3: a broker killed, all led again"
 ROLLING = "many partitions, factor 3: rolling restart of three"
-STOCK_KILLS = ("leader", "controller", "leader and controller", "coordinator")
+LEADER_OF_MANY = "leader of many partitions"
+STOCK_KILLS = ("leader", LEADER_OF_MANY, "controller", "leader and controller", "coordinator")
 STOCK_PRODUCERS = ("librdkafka", "kafka-python", "java")
 STOCK_COMMITTERS = ("librdkafka-commits", "kafka-python-commits", "java-commits")
 STOCK_WORST_S = 0.6
@@ -72,15 +82,17 @@ READ_NOOP = "Spark reads a topic to nowhere, 200-byte messages"
 READ_PARQUET = "Spark reads a topic and writes Parquet, 200-byte messages"
 EXPORT_DIRECT = "an export's write step, its tasks writing Parquet, 200-byte messages"
 EXPORT_SMALL = "an export of a thousand messages where Spark runs already"
+EXPORT_COLD = "klog export run of a thousand messages, the whole command"
 EXPORT_NOTHING = "klog export run with nothing new, the whole command"
 EXPORT_FOLLOW = "klog export run --follow --every 1s, produced to committed"
+EXPORT_SOONER = "klog export run --follow --every 500ms, produced to committed"
 EXPORT_DECODED = "an export's write step, its tasks writing Avro values as typed columns of Parquet"
 DECODE = "Avro values to typed columns, one core"
 READ_MEMORY = "memory of a Python worker that reads: a range, and one four times as long"
 DIRECT_MEMORY = "memory of a Python worker that writes Parquet"
 PIPELINE_ROWS = (
-    *(READ_MEMORY, DIRECT_MEMORY, READ_NOOP, READ_PARQUET, EXPORT_DIRECT, EXPORT_SMALL, EXPORT_NOTHING),
-    *(EXPORT_FOLLOW, EXPORT_DECODED, DECODE),
+    *(READ_MEMORY, DIRECT_MEMORY, READ_NOOP, READ_PARQUET, EXPORT_DIRECT, EXPORT_SMALL, EXPORT_COLD),
+    *(EXPORT_NOTHING, EXPORT_FOLLOW, EXPORT_SOONER, EXPORT_DECODED, DECODE),
 )
 
 
@@ -147,11 +159,23 @@ BARS = (
     Bar(w.PUMP_BATCHED, RATE, FLUSHING, 1.2, 2),
     Bar(w.PUMP_50, RATE, FLUSHING, 8, 15),
     Bar(w.PUMP_1, RATE, FLUSHING, 10, 50),
+    Bar(w.BATCHED, RATE, KAFKA, 1.0, 1.5, of=NO_FLUSH),
+    Bar(w.BATCH_50, RATE, KAFKA, 2, 3.5, of=NO_FLUSH),
+    Bar(w.BATCH_1, RATE, KAFKA, 2, 3, of=NO_FLUSH),
+    Bar(w.PUMP_BATCHED, RATE, KAFKA, 1.0, 1.5, of=NO_FLUSH),
+    Bar(w.PUMP_50, RATE, KAFKA, 2, 3.5, of=NO_FLUSH),
+    Bar(w.PUMP_1, RATE, KAFKA, 2, 3, of=NO_FLUSH),
+    Bar(w.KILOBYTES, "of_dd", None, 0.95, 1.0),
     Bar(w.CONSUME, RATE, KAFKA, 1.0, 1.5),
     Bar(w.CONSUME_10, RATE, KAFKA, 1.0, 1.5),
     Bar(w.CONSUME, CPU_PER_GB, KAFKA, 1.0, 0.5, at_least=False),
     Bar(w.CONSUME_10, CPU_PER_GB, KAFKA, 1.0, 0.5, at_least=False),
-    Bar(w.TO_CONSUMER, "p99_ms", KAFKA, 0.5, 0.2, at_least=False),
+    Bar(w.TO_ACK, "p50_ms", FLUSHING, 1.0, 0.5, at_least=False),
+    Bar(w.TO_ACK, "p50_ms", KAFKA, 1.2, 0.9, at_least=False, of=NO_FLUSH),
+    Bar(w.TO_CONSUMER, "p50_ms", FLUSHING, 1.0, 0.5, at_least=False),
+    Bar(w.TO_CONSUMER, "p50_ms", KAFKA, 1.0, 0.6, at_least=False, of=NO_FLUSH),
+    Bar(w.TO_CONSUMER, "p99_ms", KAFKA, 0.5, 0.3, at_least=False),
+    Bar(w.TO_CONSUMER, "p99_ms", KAFKA, 0.5, 0.2, at_least=False, of=NO_FLUSH),
     Bar(w.BATCHED, CPU, KAFKA, 1.0, 0.5, at_least=False),
     Bar(MEMORY_IDLE, "megabytes", None, 100, 50, at_least=False),
     Bar(MEMORY_LOADED, "megabytes", None, 100, 50, at_least=False),
@@ -201,9 +225,11 @@ BARS = (
     Bar(READ_PARQUET, RATE, None, 500_000, 1_000_000),
     Bar(EXPORT_DIRECT, RATE, None, 1_000_000, 3_000_000),
     Bar(EXPORT_SMALL, "seconds", None, 1.0, 0.4, at_least=False),
+    Bar(EXPORT_COLD, "seconds", None, 8.0, 4.0, at_least=False),
     Bar(EXPORT_NOTHING, "seconds", None, 0.7, 0.35, at_least=False),
     Bar(EXPORT_FOLLOW, "p50_ms", None, 2000, 1000, at_least=False),
     Bar(EXPORT_FOLLOW, "p99_ms", None, 2000, 1500, at_least=False),
+    Bar(EXPORT_SOONER, "p99_ms", None, 1000, 800, at_least=False),
     Bar(EXPORT_DECODED, RATE, None, 300_000, 1_000_000),
     Bar(DECODE, RATE, None, 300_000, 1_000_000),
     Bar(READ_MEMORY, "grown_megabytes", None, 50, 10, at_least=False),
@@ -212,4 +238,9 @@ BARS = (
     Bar(HOST_1, RATE, KLOG, 1, 1.5, of=KLOG_2),
     Bar(HOST_50, RATE, KAFKA, 2, 3, of=KLOG_2),
     Bar(HOST_MEMORY, "megabytes", None, 50, 40, at_least=False, of=KLOG_2),
+    *(Bar(one, RATE, KAFKA, 1.5, 2) for one in (TLS_BATCHED, TLS_50, TLS_PUMP_BATCHED, TLS_PUMP_50, TLS_PUMP_1)),
+    *(Bar(one, CPU, KAFKA, 0.7, 0.5, at_least=False) for one in (TLS_BATCHED, TLS_PUMP_BATCHED)),
+    *(Bar(one, RATE, KAFKA, 1.2, 1.5) for one in (TLS_CONSUME, TLS_CONSUME_10)),
+    *(Bar(one, CPU_PER_GB, KAFKA, 0.7, 0.5, at_least=False) for one in (TLS_CONSUME, TLS_CONSUME_10)),
+    Bar(TLS_CONNECT, "connections_per_s", KAFKA, 1.0, 2),
 )

@@ -33,7 +33,10 @@ SETTLE_S = 0.5
 
 def await_ack(bootstrap: str, topic: str, timeout_s: float) -> None:
     """Until a message to the topic's partition 0 is acknowledged by all; TimeoutError."""
-    producer = Producer({"bootstrap.servers": bootstrap, **QUICK, "delivery.timeout.ms": int(timeout_s * 1000)})
+    timeout_ms = int(timeout_s * 1000)
+    # A topic that is not made while brokers are missing may be unknown for long.
+    patience = {"delivery.timeout.ms": timeout_ms, "topic.metadata.propagation.max.ms": timeout_ms}
+    producer = Producer({"bootstrap.servers": bootstrap, **QUICK, **patience})
     errors: list[KafkaError | None] = []
     producer.produce(topic, b"first", partition=0, on_delivery=lambda error, _: errors.append(error))
     producer.flush(timeout_s)

@@ -281,7 +281,7 @@ class ClusterBench:
 
     def stock(self, kills: int) -> None:
         try:
-            stock_failover.measure(self.record, self._folder, kills)
+            stock_failover.measure(self.record, self._folder, kills, self._sizes.partitions)
         except Exception as error:
             self._note(f"stock clients: {KLOG_3}: {error!r}")
 

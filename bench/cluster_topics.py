@@ -7,7 +7,7 @@ import time
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from bench.cluster_systems import BROKERS, Cluster
+from bench.cluster_systems import Cluster
 
 HEAL_TIMEOUT_S = 90.0
 LOOK_S = 0.02
@@ -37,18 +37,18 @@ def port_of_leader(system: Cluster, topic: str) -> int:
 def await_in_sync(system: Cluster, topic: str) -> None:
     """Until every broker says that each partition of the topic has a leader, and all its replicas in sync."""
     deadline = time.monotonic() + HEAL_TIMEOUT_S
-    while not all(_says_in_sync(port, topic) for port in system.ports):
+    while not all(_says_in_sync(port, topic, len(system.ports)) for port in system.ports):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{topic}: not all replicas are in sync after {HEAL_TIMEOUT_S:.0f} s")
         time.sleep(LOOK_S)
 
 
-def _says_in_sync(port: int, topic: str) -> bool:
+def _says_in_sync(port: int, topic: str, brokers: int) -> bool:
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
     try:
         found = admin.list_topics(topic, timeout=5)
     except KafkaException:
         return False
     partitions = found.topics[topic].partitions
-    whole = all(one.leader > 0 and len(one.isrs) == BROKERS for one in partitions.values())
-    return bool(partitions) and whole and len(found.brokers) == BROKERS
+    whole = all(one.leader > 0 and len(one.isrs) == len(one.replicas) for one in partitions.values())
+    return bool(partitions) and whole and len(found.brokers) == brokers

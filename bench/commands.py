@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -20,8 +21,8 @@ class CommandFailed(Exception):
     """A command did not exit with 0; the message has what it said."""
 
 
-def _run(folder: Path, *arguments: str) -> tuple[float, str]:
-    """Runs ``python -m ARGUMENTS``: its seconds and its standard output."""
+def _run(folder: Path, *arguments: str, may_find: bool = False) -> tuple[float, str]:
+    """Runs ``python -m ARGUMENTS``: its seconds and standard output. ``may_find``: 1 is no failure if it says what."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -33,15 +34,25 @@ def _run(folder: Path, *arguments: str) -> tuple[float, str]:
         check=False,
     )
     seconds = time.perf_counter() - start
-    if done.returncode != 0:
+    if done.returncode != 0 and not (may_find and done.returncode == 1 and done.stdout):
         said = " / ".join(done.stderr.strip().splitlines()[-4:])
         raise CommandFailed(f"{' '.join(arguments)} exited with {done.returncode}: {said}")
     return seconds, done.stdout
 
 
-def klog_seconds(folder: Path, *arguments: str) -> float:
-    """How long ``klog ARGUMENTS`` takes."""
-    return _run(folder, "klog", *arguments)[0]
+def klog_seconds(folder: Path, *arguments: str, may_find: bool = False) -> float:
+    """How long ``klog ARGUMENTS`` takes. ``may_find``: with 1 it has found something, and shows it."""
+    return _run(folder, "klog", *arguments, may_find=may_find)[0]
+
+
+def await_class_archive(folder: Path) -> None:
+    """Until the JVM of the first export has written the archive of its classes, as it does after the command's end.
+
+    Nothing where none is written, as where the environment has flags for JVMs.
+    """
+    for lock in (folder.parent / "klog-home" / "cache").glob("spark-*.lock"):
+        with lock.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
 
 
 def klog_rows(folder: Path, *arguments: str) -> list[dict[str, Any]]:

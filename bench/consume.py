@@ -8,6 +8,7 @@ import threading
 import time
 
 from bench import wire
+from bench.doors import Door
 from bench.produce import Load
 
 FETCH_BYTES = 1 << 20
@@ -18,7 +19,9 @@ class ConsumeFailed(Exception):
     """A consumer did not get every message once."""
 
 
-def consume(port: int, topic: str, messages: int, fetch_bytes: int = FETCH_BYTES, timeout_s: float = 120.0) -> int:
+def consume(
+    port: int | Door, topic: str, messages: int, fetch_bytes: int = FETCH_BYTES, timeout_s: float = 120.0
+) -> int:
     """Reads `messages` messages of partition 0 from its start, one fetch at a time; the bytes of its answers."""
     received = seen = offset = 0
     deadline = time.monotonic() + timeout_s
@@ -37,7 +40,7 @@ def consume(port: int, topic: str, messages: int, fetch_bytes: int = FETCH_BYTES
     return received
 
 
-def consume_together(port: int, topic: str, messages: int, consumers: int, passes: int) -> Load:
+def consume_together(port: int | Door, topic: str, messages: int, consumers: int, passes: int) -> Load:
     """The same messages by several consumers at once, a thread each, from the start again with each pass."""
     received: list[int] = []
     failures: list[Exception] = []

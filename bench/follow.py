@@ -58,12 +58,14 @@ class Watched:
         return np.concatenate(found)
 
 
-def follow(bootstrap: str, topic: str, folder: Path, pace: int, seconds: float, partitions: int) -> dict[str, float]:
+def follow(
+    bootstrap: str, topic: str, folder: Path, pace: int, seconds: float, partitions: int, every: str = "1s"
+) -> dict[str, float]:
     """The delays' median and 99th percentile in ms; CommandFailed where the command ends or does not come after."""
     root = folder / "followed"
     fill(bootstrap, topic, partitions, partitions)
     command = [sys.executable, "-m", "klog", "-B", bootstrap, "export", "run", topic, "--to", str(root)]
-    process = Process("export", [*command, "--follow", "--every", "1s"], folder / "follow.log", environment(folder))
+    process = Process("export", [*command, "--follow", "--every", every], folder / "follow.log", environment(folder))
     watched = Watched(root)
     try:
         _await(watched, process, partitions, FIRST_S)

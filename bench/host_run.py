@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import secrets
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from bench import bars
 from bench.klog_system import Klog
@@ -27,10 +26,10 @@ from bench.produce import Load, pump
 from bench.results import shown
 from bench.run import FAILURES, say
 from bench.run_record import RunRecord, numbered
+from bench.topics import TIMEOUT_S, admin_client, fresh_topic
 
 CLIENTS: Final = 2
 VALUE_BYTES: Final = 200
-TOPIC_TIMEOUT_S: Final = 60.0
 LOOK_S: Final = 0.02
 SHAPES: Final = {
     bars.HOST_BATCHED: (4500, 5),
@@ -101,14 +100,14 @@ def _on_paper(record: RunRecord) -> None:
 
 def _ports_of_leaders(admin: AdminClient, topic: str) -> list[int]:
     """Asked until each partition is led: a broker may hear of a new topic later than the one that made it answers."""
-    deadline = time.monotonic() + TOPIC_TIMEOUT_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         found = admin.list_topics(topic, timeout=10)
         leaders = [one.leader for one in found.topics[topic].partitions.values()]
         if len(leaders) == CLIENTS and all(leader in found.brokers for leader in leaders):
             return [found.brokers[leader].port for leader in leaders]
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{topic} has no leaders after {TOPIC_TIMEOUT_S:.0f} s")
+            raise TimeoutError(f"{topic} has no leaders after {TIMEOUT_S:.0f} s")
         time.sleep(LOOK_S)
 
 
@@ -123,24 +122,20 @@ def _measure(
     *,
     counts: bool,
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}", "log_level": 4})
-    topic = f"bench-{secrets.token_hex(4)}"  # a deletion may be under way when the next one begins
+    admin = admin_client(system.port)
     try:
-        made = NewTopic(topic, CLIENTS, 1)
-        admin.create_topics([made], operation_timeout=TOPIC_TIMEOUT_S)[topic].result(TOPIC_TIMEOUT_S)
-        ports = _ports_of_leaders(admin, topic)
-        before = cpu_seconds(system.broker_pids())
-        running = [
-            clients.submit(pump, port, topic, batch, VALUE_BYTES, in_flight, seconds, partition)
-            for partition, port in enumerate(ports)
-        ]
-        loads: list[Load] = [one.result() for one in running]
-        cpu = cpu_seconds(system.broker_pids()) - before
+        with fresh_topic(admin, CLIENTS) as topic:
+            ports = _ports_of_leaders(admin, topic)
+            before = cpu_seconds(system.broker_pids())
+            running = [
+                clients.submit(pump, port, topic, batch, VALUE_BYTES, in_flight, seconds, partition)
+                for partition, port in enumerate(ports)
+            ]
+            loads: list[Load] = [one.result() for one in running]
+            cpu = cpu_seconds(system.broker_pids()) - before
     except FAILURES as error:
         record.notes.append(f"{row}: {system.name}: {error}")
         return
-    finally:
-        admin.delete_topics([topic], operation_timeout=TOPIC_TIMEOUT_S)[topic].exception(TOPIC_TIMEOUT_S)
     messages, longest = sum(one.messages for one in loads), max(one.seconds for one in loads)
     figures = {
         "messages_per_s": messages / longest,

@@ -14,6 +14,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 import klog
+from bench.broker_settings import arguments
 from bench.peers import START_TIMEOUT_S, first_ack
 from bench.processes import Process, StartFailed, children, free_port, ports_in_a_row
 
@@ -23,9 +24,14 @@ REPOSITORY = Path(klog.__file__).parents[1]
 def environment(folder: Path) -> dict[str, str]:
     """klog from these sources, its home beside the systems' folders: what a first start leaves there serves the next.
 
-    (ZooKeeper's archive of loaded classes is such a thing; a person's second `klog up` finds it too.)
+    (ZooKeeper's archive of loaded classes is such a thing; a person's second `klog up` finds it too.) So does Python's
+    bytecode, which an installation has from the beginning: without it half a second of every command is compiling.
     """
-    return {"PYTHONPATH": str(REPOSITORY), "KLOG_HOME": str(folder.parent / "klog-home")}
+    return {
+        "PYTHONPATH": str(REPOSITORY),
+        "KLOG_HOME": str(folder.parent / "klog-home"),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
 
 
 def klog_version() -> str:
@@ -64,8 +70,9 @@ class Klog:
         self._zookeeper("start", "--port", str(self._zookeeper_port))
         command = [
             *(sys.executable, "-m", "klog", "broker", "start", "--id", "1", "--dir", f"{self.folder}/data"),
-            *("--listen", f"127.0.0.1:{self.port}", "-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
-            *(part for name, value in self.options.items() for part in ("-X", f"{name}={value}")),
+            *(() if "listeners" in self.options else ("--listen", f"127.0.0.1:{self.port}")),
+            *("-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
+            *arguments(self.options, self.folder),
         ]
         if self._processes > 1:
             command += ["--processes", str(self._processes)]

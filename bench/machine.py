@@ -20,11 +20,16 @@ def describe(folder: Path) -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "kernel": platform.release(),
-        "load when it began": f"{os.getloadavg()[0]:.1f}",
+        "load when it began": load(),
         "python": platform.python_version(),
         "java": _java_version(),
         "fdatasync of 16 KB": f"{_flush_ms(folder):.2f} ms",
     }
+
+
+def load() -> str:
+    """How many processes wanted a core, over the last minute."""
+    return f"{os.getloadavg()[0]:.1f}"
 
 
 def _field(path: str, name: str) -> str:

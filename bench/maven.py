@@ -63,6 +63,36 @@ HDFS = (
 )
 """A name node and data nodes in one JVM, of the Hadoop whose client comes with pyspark 4.3."""
 
+ACTIVEMQ_VERSION = "6.2.0"
+ACTIVEMQ_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>klog.bench</groupId><artifactId>activemq-peer</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.activemq</groupId><artifactId>activemq-broker</artifactId><version>{version}</version>
+    </dependency>
+    <dependency><groupId>org.apache.activemq</groupId><artifactId>activemq-kahadb-store</artifactId>
+      <version>{version}</version></dependency>
+    <dependency><groupId>org.apache.activemq</groupId><artifactId>activemq-client</artifactId><version>{version}</version>
+    </dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>2.0.16</version></dependency>
+  </dependencies>
+</project>
+"""
+"""ActiveMQ Classic: its broker, the store that it advises, and its own client."""
+
+PERF_TEST_VERSION = "2.22.1"
+PERF_TEST_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>klog.bench</groupId><artifactId>rabbitmq-perf-test</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>com.rabbitmq</groupId><artifactId>perf-test</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
+"""RabbitMQ's own load generator; the server is the system's."""
+
 MAVEN_TIMEOUT_S = 600
 
 
@@ -150,6 +180,25 @@ def hdfs_jars(cache: Path | None = None) -> list[Path]:
         dependencies = "\n".join(_ALONE.format(*artifact) for artifact in HDFS)
         _fetch(f"HDFS {HDFS[0][2]}", CONNECTOR_POM.format(dependencies=dependencies), home)
     return sorted((home / "lib").glob("*.jar"))
+
+
+def activemq_lib(cache: Path | None = None) -> Path:
+    """The folder of ActiveMQ's jars, fetched on the first call; PeerMissing as `java_tools`."""
+    return _jars_of("ActiveMQ", ACTIVEMQ_VERSION, ACTIVEMQ_POM, "activemq", cache)
+
+
+def perf_test_lib(cache: Path | None = None) -> Path:
+    """The folder of the jars of RabbitMQ's PerfTest, fetched on the first call; PeerMissing as `java_tools`."""
+    return _jars_of("RabbitMQ PerfTest", PERF_TEST_VERSION, PERF_TEST_POM, "rabbitmq-perf-test", cache)
+
+
+def _jars_of(what: str, version: str, pom: str, folder: str, cache: Path | None) -> Path:
+    if shutil.which("java") is None:
+        raise PeerMissing(f"{what}: no java on the path")
+    home = (cache or cache_folder()) / f"{folder}-{version}"
+    if not (home / "lib").is_dir():
+        _fetch(f"{what} {version}", pom.format(version=version), home)
+    return home / "lib"
 
 
 def _fetch(what: str, project: str, home: Path) -> None:

@@ -46,6 +46,8 @@ class System(Protocol):
     name: str
     version: str
     port: int
+    folder: Path
+    """Of its data, among others."""
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -138,14 +140,14 @@ class KafkaKraft(_Kafka):
 
     def __init__(self, name: str, tools: JavaTools, folder: Path, port: int, settings: Mapping[str, str]) -> None:
         super().__init__(name, tools, folder, port, settings)
-        self._controller_port = free_port()
+        self.controller_port = free_port()
 
     def properties(self) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import bars, decode_rate, follow
 from bench.children import Child, ChildFailed, wait_until
 from bench.cluster_run import at_most
-from bench.commands import klog_rows, klog_seconds
+from bench.commands import await_class_archive, klog_rows, klog_seconds
 from bench.consumers_run import ACT_TIMEOUT_S, turned
 from bench.copies import bootstrap_of
 from bench.groups import topic_of
@@ -196,6 +196,7 @@ class PipelineBench:
                     raise ChildFailed(f"{rows} of {SMALL} messages were exported")
                 if number >= 0:
                     self._add(bars.EXPORT_SMALL, bars.KLOG, {"seconds": seconds})
+            self._cold(topic)
             for number in numbered(self._rounds):
                 command = ("-B", self._bootstrap, "export", "run", topic, "--to", str(root))
                 seconds = klog_seconds(self._klog.folder, *command)
@@ -204,15 +205,32 @@ class PipelineBench:
             if len(list(root.glob("data/*"))) != len(runs):
                 self.note(f"{bars.EXPORT_NOTHING}: something was exported")
 
+    def _cold(self, topic: str) -> None:
+        """A process of its own each time, and a JVM; the first one finds no archive of classes, and writes it."""
+        first_s = 0.0
+        with self.noted(bars.EXPORT_COLD):
+            for number in numbered(self._rounds):
+                root = self._folder / f"cold-{number}"
+                command = ("-B", self._bootstrap, "export", "run", topic, "--to", str(root))
+                seconds = klog_seconds(self._klog.folder, *command, "--max-messages", str(SMALL // PARTITIONS))
+                if not first_s:
+                    first_s = seconds
+                    await_class_archive(self._klog.folder)
+                if number >= 0:
+                    self._add(bars.EXPORT_COLD, bars.KLOG, {"seconds": seconds, "first_seconds": first_s})
+
     def follow(self) -> None:
         """A process of its own; the session of the others is idle meanwhile."""
         sizes = self._sizes
         for number in range(max(1, self._rounds // 2)):
-            with self.noted(bars.EXPORT_FOLLOW), topic_of(self._bootstrap, PARTITIONS) as topic:
-                folder = self._folder / f"follow-{number}"
-                folder.mkdir()
-                figures = follow.follow(self._bootstrap, topic, folder, sizes.pace, sizes.follow_seconds, PARTITIONS)
-                self._add(bars.EXPORT_FOLLOW, bars.KLOG, figures)
+            for what, every in ((bars.EXPORT_FOLLOW, "1s"), (bars.EXPORT_SOONER, "500ms")):
+                with self.noted(what), topic_of(self._bootstrap, PARTITIONS) as topic:
+                    folder = self._folder / f"follow-{every}-{number}"
+                    folder.mkdir()
+                    figures = follow.follow(
+                        self._bootstrap, topic, folder, sizes.pace, sizes.follow_seconds, PARTITIONS, every
+                    )
+                    self._add(what, bars.KLOG, figures)
 
     def decode(self) -> None:
         """An export to typed columns, and what of it is decoding."""

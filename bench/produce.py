@@ -14,6 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Producer
 
 from bench import wire
+from bench.doors import Door
 
 CALL_MESSAGES = 1000
 """Messages handed to librdkafka in one call, so that Python is not the producer's limit."""
@@ -132,7 +133,7 @@ class _Answers:
 
 
 def fill(
-    port: int, topic: str, batch_messages: int, value_bytes: int, value_bytes_total: int, partition: int = 0
+    port: int | Door, topic: str, batch_messages: int, value_bytes: int, value_bytes_total: int, partition: int = 0
 ) -> int:
     """Produces equal batches (acks=all, to one partition) until there are so many bytes of values; the messages."""
     batch = wire.build_batch(batch_messages, value_bytes)
@@ -150,7 +151,13 @@ def fill(
 
 
 def pump(
-    port: int, topic: str, batch_messages: int, value_bytes: int, in_flight: int, seconds: float, partition: int = 0
+    port: int | Door,
+    topic: str,
+    batch_messages: int,
+    value_bytes: int,
+    in_flight: int,
+    seconds: float,
+    partition: int = 0,
 ) -> Load:
     """Sends one ready-made acks=all request to a partition again and again, at most `in_flight` unanswered."""
     batch = wire.build_batch(batch_messages, value_bytes)

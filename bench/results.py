@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.bars import BARS, Bar
+from bench.bars import BARS, KLOG, Bar
 from bench.run_record import KINDS, RunRecord, read_history
 
 CEILING = "client's ceiling"
@@ -20,6 +20,10 @@ UNITS = {
     "messages_per_s": "messages/s",
     "kcat_messages_per_s": "kcat on the same data, messages/s",
     "megabytes_per_s": "MB/s",
+    "connections_per_s": "connections/s",
+    "broker_cpu_ms": "broker CPU, ms a connection",
+    "dd_megabytes_per_s": "dd with fdatasync, MB/s",
+    "of_dd": "MB/s, of dd's",
     "broker_cpu_us": "broker CPU, us a message",
     "broker_cpu_s_per_gb": "broker CPU, s a GB",
     "client_cores": "client, cores",
@@ -45,6 +49,7 @@ UNITS = {
     "long_worker_megabytes": "at most, MB",
     "batches": "batches committed",
     "producer_late_ms": "the producer's own delay at most, ms",
+    "first_seconds": "the first of all, which writes the archive of classes, s",
     "spark_seconds": "Spark's start and one message, s",
     "megabytes": "broker, MB",
     "peak_megabytes": "broker at its most, MB",
@@ -119,7 +124,8 @@ def _bars(record: RunRecord) -> list[str]:
         verdict = bar.verdict(value) + (" (at the client's ceiling)" if _at_ceiling(record, bar, ours) else "")
         ratio = f"{value:.2f}" if bar.against else "-"
         what = f"{bar.workload}: {'the worst, ' if bar.is_of_worst else ''}{UNITS[bar.figure]}"
-        cells = (what, shown(ours), against, ratio, f"{sign} {bar.bar:g}")
+        of = f"{bar.of} " if bar.of != KLOG and KLOG in record.versions else ""
+        cells = (what, f"{of}{shown(ours)}", against, ratio, f"{sign} {bar.bar:g}")
         lines.append(f"| {' | '.join(cells)} | {bar.moonshot:g} | {verdict} |")
     return [*lines, ""]
 

@@ -56,9 +56,9 @@ EXPORT_PARTITIONS = 4
 
 def open_system(name: str, folder: Path) -> System:
     """A system by its name, not started; PeerMissing where it cannot be had."""
-    if name == "klog":
+    if name == bars.KLOG:
         return Klog(name, folder, {})
-    if name == "klog-no-flush":
+    if name == bars.NO_FLUSH:
         return Klog(name, folder, {"log.flush.interval.messages": str((1 << 63) - 1)})
     return kafka(name, folder)
 
@@ -313,6 +313,7 @@ class NullSystem:
 
     def __init__(self, folder: Path) -> None:
         self.name = CEILING
+        self.folder = folder
         self.version = ""
         self.port = free_port()
         self.options: dict[str, str] = {}

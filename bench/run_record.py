@@ -10,8 +10,9 @@ from pathlib import Path
 
 ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE = "one broker", "three brokers", "consumers", "pipeline"
 HOST = "all cores of a host"
+ENCRYPTED = "TLS and SCRAM"
 STOCK = "stock clients whose broker dies"
-KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE, STOCK, HOST)
+KINDS = (ONE_BROKER, THREE_BROKERS, CONSUMERS, PIPELINE, STOCK, HOST, ENCRYPTED)
 
 
 def numbered(rounds: int, warm: int = 1) -> range:

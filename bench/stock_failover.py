@@ -3,7 +3,8 @@
 Each kill meets all clients at once, each on a topic of its own, or with a group of its own. The figure is the longest
 time from the kill on that any partition of a client was without a success, until every one has one again. A topic has a
 partition led by each broker, so that clients are connected to all of them, as they mostly are; Java's tool chooses
-partitions itself, so it gets one, led by the broker that is killed where that is a leader.
+partitions itself, so it gets one, led by the broker that is killed where that is a leader. A leader of many partitions
+leads those of a topic beside them, to which nothing is written.
 
 All clients log at their debug level, into memory. Of a wait beyond the bar the client's own log goes into the results,
 shortened, and whole into the folder of Kafka's jars, with what the brokers have logged meanwhile.
@@ -23,7 +24,7 @@ from pathlib import Path
 from confluent_kafka.admin import NewTopic
 
 from bench import client_log
-from bench.bars import KLOG_3, STOCK_COMMITTERS, STOCK_KILLS, STOCK_PRODUCERS, STOCK_WORST_S, stock
+from bench.bars import KLOG_3, LEADER_OF_MANY, STOCK_COMMITTERS, STOCK_KILLS, STOCK_PRODUCERS, STOCK_WORST_S, stock
 from bench.children import Child, wait_until
 from bench.cluster_systems import BROKERS, KlogCluster
 from bench.cluster_topics import admin_of, await_in_sync, bootstrap_of, controller_of
@@ -42,8 +43,8 @@ BEFORE_S, AFTER_S = 0.1, 0.3
 """What is shown of a log before the kill, and after the wait."""
 
 
-def measure(record: RunRecord, folder: Path, kills: int) -> None:
-    """Each kind of kill so many times, in turns."""
+def measure(record: RunRecord, folder: Path, kills: int, partitions: int) -> None:
+    """Each kind of kill, so often, in turns. ``partitions``: of a topic; the leader that is killed leads them all."""
     producers, committers = list(STOCK_PRODUCERS), list(STOCK_COMMITTERS)
     try:
         java_tools("kafka-3.9")
@@ -59,7 +60,7 @@ def measure(record: RunRecord, folder: Path, kills: int) -> None:
         for number in range(kills):
             for what in STOCK_KILLS:
                 clients = committers if what == "coordinator" else producers
-                found = _killed(record, system, folder, what, clients)
+                found = _killed(record, system, folder, what, clients, partitions)
                 for client, seconds in found.items():
                     record.add(stock(what, client), KLOG_3, {"seconds": seconds})
                 waits = ", ".join(f"{client} {seconds:.2f} s" for client, seconds in found.items())
@@ -69,7 +70,7 @@ def measure(record: RunRecord, folder: Path, kills: int) -> None:
 
 
 def _killed(
-    record: RunRecord, system: KlogCluster, folder: Path, what: str, clients: Sequence[str]
+    record: RunRecord, system: KlogCluster, folder: Path, what: str, clients: Sequence[str], partitions: int
 ) -> dict[str, float]:
     """Client -> seconds."""
     bootstrap = bootstrap_of(system)
@@ -84,13 +85,16 @@ def _killed(
     if what in ("coordinator", "controller"):  # which lead nothing here
         turned = [[*replicas[1:], victim], [*replicas[:0:-1], victim]]
     placed = {client: turned[:1] if client == "java" else turned for client in clients}
+    assignments = {topic: placed[client] for client, topic in topics.items()}
+    if what == LEADER_OF_MANY:
+        assignments[f"stock-{secrets.token_hex(4)}-others"] = [replicas] * partitions
     admin = admin_of(system)
     made = admin.create_topics(
-        [NewTopic(topic, len(placed[client]), replica_assignment=placed[client]) for client, topic in topics.items()]
+        [NewTopic(topic, len(assigned), replica_assignment=assigned) for topic, assigned in assignments.items()]
     )
     for one in made.values():
         one.result(TOPIC_TIMEOUT_S)
-    for topic in topics.values():
+    for topic in assignments:
         await_in_sync(system, topic)
     with contextlib.ExitStack() as running:
         children = {
@@ -138,10 +142,10 @@ def _killed(
                 began_s, ended_s = (at - killed_s for at in waits[client])
                 say(f"{client} waited from {began_s:.2f} to {ended_s:.2f} s after {killed_s:.6f}: {path}")
     system.start_broker(victim - 1)
-    for topic in topics.values():
+    for topic in assignments:
         await_in_sync(system, topic)
     admin = admin_of(system)
-    for one in admin.delete_topics(list(topics.values())).values():
+    for one in admin.delete_topics(list(assignments)).values():
         one.result(TOPIC_TIMEOUT_S)
     return found
 

@@ -2,7 +2,8 @@
 
 It builds a record batch once and sends it again and again, and reads answers into a buffer it uses again, so that what
 is measured is the broker. Versions: ApiVersions 0, Metadata 4, Produce 3-8, Fetch 4-11, the newest that both ends have.
-It shares no code with klog: a wrong idea of the format shows as an error, not as agreement.
+It shares no code with klog: a wrong idea of the format shows as an error, not as agreement. A connection through a
+`Door` is encrypted and logged in.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import crc32c
+
+from bench.doors import Door, LoginRefused, log_in
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 NEWEST = {PRODUCE: 8, FETCH: 11, METADATA: 4}
@@ -83,15 +86,30 @@ class Skimmed(NamedTuple):
 class Connection:
     """One blocking connection. Not thread-safe."""
 
-    def __init__(self, port: int, timeout_s: float = ANSWER_TIMEOUT_S, receive_bytes: int = 4 << 20) -> None:
-        try:
-            self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        except OSError as error:
-            raise NoAnswer(f"port {port}: {error}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, to: int | Door, timeout_s: float = ANSWER_TIMEOUT_S, receive_bytes: int = 4 << 20) -> None:
+        """``to``: a port, or an encrypted one."""
+        port = to if isinstance(to, int) else to.port
         self._buffer = memoryview(bytearray(receive_bytes))
         self._correlation = 0
         self._versions: dict[int, int] = {}
+        self._drop_flags: int = socket.MSG_TRUNC | socket.MSG_WAITALL
+        try:
+            self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if isinstance(to, Door):
+                self._socket = to.context().wrap_socket(self._socket, server_hostname="127.0.0.1")
+                self._drop_flags = 0  # what is dropped must be decrypted all the same
+        except OSError as error:
+            raise NoAnswer(f"port {port}: {error}") from None
+        if isinstance(to, Door):
+            try:
+                log_in(self._ask)
+            except LoginRefused as error:
+                raise NoAnswer(f"port {port}: {error}") from None
+
+    def _ask(self, key: int, version: int, body: bytes) -> memoryview:
+        self.send(self.frame(key, version, body))
+        return self.receive()
 
     def close(self) -> None:
         self._socket.close()
@@ -224,7 +242,8 @@ class Connection:
         """Takes the next answer to a Fetch of one partition whose batches are all of one size, and drops its records.
 
         Only the first and the last whole batch's headers are read; everything between is thrown away by the kernel
-        (MSG_TRUNC) and never copied here. A last batch that is not like the first one raises Refused.
+        (MSG_TRUNC) and never copied here, where it is not encrypted. A last batch that is not like the first one raises
+        Refused.
         """
         version = self.version(FETCH)
         head_bytes = 8 + (6 if version >= 7 else 0) + 4 + 2 + len(topic.encode()) + 4
@@ -259,7 +278,7 @@ class Connection:
         try:
             while size > 0:
                 window = self._buffer[: min(size, len(self._buffer))]
-                dropped = self._socket.recv_into(window, len(window), socket.MSG_TRUNC | socket.MSG_WAITALL)
+                dropped = self._socket.recv_into(window, len(window), self._drop_flags)
                 if dropped == 0:
                     raise NoAnswer("the broker closed the connection")
                 size -= dropped

@@ -7,9 +7,12 @@ alone), ``broker_cpu_s_per_gb``, ``client_cores`` (the bench's own CPU while it 
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from bench.consume import consume_together
 from bench.latency import WARM_UP_MESSAGES, Latency, produce_to_ack, produce_to_consumer
@@ -18,6 +21,7 @@ from bench.processes import cpu_seconds
 from bench.produce import Load, Shape, fill, produce, pump
 
 Figures = Mapping[str, float]
+T = TypeVar("T")
 
 MOVED = "moved_megabytes"
 """What went through in a run: added up, it says how much a broker had seen when its memory was weighed."""
@@ -71,11 +75,11 @@ class Workload(Protocol):
         """Whether how a system flushes makes no difference to it."""
 
 
-def _weighed(system: System, run: Callable[[], Load]) -> tuple[Load, float, float]:
-    """The load, the broker's CPU seconds, and the CPU cores that this process, the client, took on average."""
+def weighed(system: System, run: Callable[[], T]) -> tuple[T, float, float]:
+    """What `run` returned, and the CPU seconds that the broker, and this process, its client, took meanwhile."""
     ours, theirs = _own_cpu(), cpu_seconds(system.broker_pids())
-    load = run()
-    return load, cpu_seconds(system.broker_pids()) - theirs, (_own_cpu() - ours) / load.seconds
+    done = run()
+    return done, cpu_seconds(system.broker_pids()) - theirs, _own_cpu() - ours
 
 
 def _own_cpu() -> float:
@@ -83,14 +87,27 @@ def _own_cpu() -> float:
     return times.user + times.system
 
 
-def _produced(system: System, run: Callable[[], Load]) -> Figures:
-    load, broker_cpu, client_cores = _weighed(system, run)
+def produced(system: System, run: Callable[[], Load]) -> Figures:
+    """The figures of a load of a producer."""
+    load, broker_cpu, client_cpu = weighed(system, run)
     return {
         "messages_per_s": load.messages / load.seconds,
         "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
         "broker_cpu_us": 1e6 * broker_cpu / load.messages,
         MOVED: load.value_bytes / 1e6,
-        "client_cores": client_cores,
+        "client_cores": client_cpu / load.seconds,
+    }
+
+
+def consumed(system: System, run: Callable[[], Load]) -> Figures:
+    """The figures of a load of consumers."""
+    load, broker_cpu, client_cpu = weighed(system, run)
+    return {
+        "messages_per_s": load.messages / load.seconds,
+        "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
+        "broker_cpu_s_per_gb": 1e9 * broker_cpu / load.value_bytes,
+        MOVED: load.value_bytes / 1e6,
+        "client_cores": client_cpu / load.seconds,
     }
 
 
@@ -123,7 +140,30 @@ class Produce(_Fresh):
     shape: Shape = Shape(None)
 
     def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
-        return _produced(system, lambda: produce(system.port, topic, self.shape, sizes.seconds))
+        return produced(system, lambda: produce(system.port, topic, self.shape, sizes.seconds))
+
+
+@dataclass(frozen=True)
+class ProduceBesideDd(Produce):
+    """The same, and then `dd` that writes as many bytes into the same folder and flushes them: what the disk takes."""
+
+    def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
+        figures = super().run(system, topic, sizes, prepared)
+        of_disk = dd_megabytes_per_s(system.folder, figures[MOVED])
+        rate = figures["megabytes_per_s"]
+        return {**figures, "dd_megabytes_per_s": of_disk, "of_dd": rate / of_disk}
+
+
+def dd_megabytes_per_s(folder: Path, megabytes: float) -> float:
+    """`dd` of so much in blocks of 1 MB, with one fdatasync at its end, into a file that is removed."""
+    os.sync()
+    path = folder / "dd"
+    command = ["dd", "if=/dev/zero", f"of={path}", "bs=1000000", f"count={max(1, round(megabytes))}", "conv=fdatasync"]
+    began_s = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    took_s = time.perf_counter() - began_s
+    path.unlink()
+    return max(1, round(megabytes)) / took_s
 
 
 @dataclass(frozen=True)
@@ -137,7 +177,7 @@ class ProduceManyPartitions(_Fresh):
 
     def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
         shape = Shape(None, partitions=sizes.partitions, linger_ms=20, queue=100_000)
-        return _produced(system, lambda: produce(system.port, topic, shape, sizes.seconds))
+        return produced(system, lambda: produce(system.port, topic, shape, sizes.seconds))
 
 
 @dataclass(frozen=True)
@@ -148,7 +188,7 @@ class Pump(_Fresh):
     in_flight: int = 1000
 
     def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
-        return _produced(system, lambda: pump(system.port, topic, self.batch, 200, self.in_flight, sizes.seconds))
+        return produced(system, lambda: pump(system.port, topic, self.batch, 200, self.in_flight, sizes.seconds))
 
 
 @dataclass(frozen=True)
@@ -164,16 +204,7 @@ class Consume(_Fresh):
         return fill(system.port, topic, FILL_MESSAGES, 200, sizes.consume_bytes)
 
     def run(self, system: System, topic: str, sizes: Sizes, prepared: int) -> Figures:
-        load, broker_cpu, client_cores = _weighed(
-            system, lambda: consume_together(system.port, topic, prepared, self.consumers, self.passes)
-        )
-        return {
-            "messages_per_s": load.messages / load.seconds,
-            "megabytes_per_s": load.value_bytes / load.seconds / 1e6,
-            "broker_cpu_s_per_gb": 1e9 * broker_cpu / load.value_bytes,
-            MOVED: load.value_bytes / 1e6,
-            "client_cores": client_cores,
-        }
+        return consumed(system, lambda: consume_together(system.port, topic, prepared, self.consumers, self.passes))
 
 
 @dataclass(frozen=True)
@@ -195,6 +226,7 @@ class ToConsumer(_Fresh):
 BATCHED = "produce, batches up to 1 MB, acks=all"
 BATCH_50 = "produce, batch 50, acks=all"
 BATCH_1 = "produce, batch 1 pipelined, acks=all"
+KILOBYTES = "produce, 1 KB values, batched, acks=all"
 PUMP_BATCHED = "ready-made requests, batch 4500, acks=all"
 PUMP_50 = "ready-made requests, batch 50, acks=all"
 PUMP_1 = "ready-made requests, batch 1, acks=all"
@@ -211,7 +243,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Produce("produce, batch 50, acks=1", shape=Shape(50, acks="1", queue=50_000)),
     Produce("produce, batch 1 pipelined, acks=1", shape=Shape(1, acks="1", queue=2000, linger_ms=0)),
     Produce("produce, batch 50, acks=0", shape=Shape(50, acks="0", queue=50_000)),
-    Produce("produce, 1 KB values, batched, acks=all", shape=Shape(None, value_bytes=1000, queue=100_000)),
+    ProduceBesideDd(KILOBYTES, shape=Shape(None, value_bytes=1000, queue=100_000)),
     Pump(PUMP_BATCHED, batch=4500, in_flight=5),
     Pump(PUMP_50, batch=50, in_flight=200),
     Pump(PUMP_1, batch=1, in_flight=1000),

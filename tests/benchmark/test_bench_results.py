@@ -9,7 +9,7 @@ import pytest
 
 from bench import bars, results
 from bench.run_record import RunRecord, read_history
-from bench.workloads import BATCHED, TO_CONSUMER
+from bench.workloads import BATCHED, TO_CONSUMER, dd_megabytes_per_s
 
 
 @pytest.fixture
@@ -68,8 +68,20 @@ def test_a_worst_figure_is_held_against_a_bar_of_its_own(record: RunRecord) -> N
     for seconds in (0.1, 0.2, 0.7):
         record.add(row, bars.KLOG_3, {"seconds": seconds})
     page = results.render(record)
-    assert f"| {row}: s | 0.2 | - | - | <= 0.3 | 0.15 | reached |" in page
-    assert f"| {row}: the worst, s | 0.7 | - | - | <= 0.6 | 0.3 | **short** |" in page
+    assert f"| {row}: s | klog x 3 0.2 | - | - | <= 0.3 | 0.15 | reached |" in page
+    assert f"| {row}: the worst, s | klog x 3 0.7 | - | - | <= 0.6 | 0.3 | **short** |" in page
+
+
+def test_a_row_names_the_system_that_is_not_klog_with_its_defaults(record: RunRecord) -> None:
+    record.add(BATCHED, bars.NO_FLUSH, {"messages_per_s": 440.0})
+    page = results.render(record)
+    assert f"| {BATCHED}: messages/s | 330 | kafka-4.1 200 | 1.65 |" in page
+    assert f"| {BATCHED}: messages/s | klog-no-flush 440 | kafka-4.1 200 | 2.20 |" in page
+
+
+def test_dd_writes_what_it_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    assert dd_megabytes_per_s(tmp_path, 1.4) > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_seen_besides_is_shown_and_kept(record: RunRecord, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import bars, host_run
+from bench import bars, encrypted_run, host_run
 from bench.workloads import WORKLOADS
 from tests.spark.quick_java import spark_environment
 
@@ -55,6 +55,13 @@ def test_smoke_of_processes(tmp_path: Path) -> None:
     shown = smoke(tmp_path, "--processes", timeout_s=170)
     for row in host_run.SHAPES:
         assert re.search(rf"\| {re.escape(row)} \| messages/s \| \S+ \S+ \| \S+ \S+ \|", shown), shown
+
+
+@pytest.mark.timeout(120)
+def test_smoke_of_tls(tmp_path: Path) -> None:
+    shown = smoke(tmp_path, "--encrypted", timeout_s=110)
+    for row in (*encrypted_run.PRODUCED, *encrypted_run.PUMPED, *encrypted_run.CONSUMED, bars.TLS_CONNECT):
+        assert f"| {row} |" in shown
 
 
 @pytest.mark.slow
