@@ -16,13 +16,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.broker_settings import arguments
 from klog.coordination.embedded import ZooKeeperServer
+from tests.processes import ROOT, klog_process
 
-ROOT = Path(__file__).resolve().parent.parent
+__all__ = ["ROOT", "RunningBroker", "broker", "make_broker", "topic"]
+
 READY_WITHIN_S = 30.0
 
 
@@ -41,6 +44,8 @@ class RunningBroker:
         self.extra_arguments: list[str] = []
         self.wrapper: list[str] = []
         """What the command is run by, and replaced with: ``prlimit --nofile=99``."""
+        self.is_cold = False
+        """Started by Python and not forked: for what judges memory or the start itself."""
 
     @property
     def log_path(self) -> Path:
@@ -70,9 +75,8 @@ class RunningBroker:
         """Start it, and wait for nothing; the file descriptor on which it will say that it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         read_end, write_end = os.pipe()
-        command = [
-            *self.wrapper,
-            *(sys.executable, "-m", "klog", "broker", "start"),
+        words = [
+            *("broker", "start"),
             *("--id", str(self.broker_id), "--dir", str(self.folder / "data")),
             *(("--listen", self.listen) if self.listen else ()),
             *("-z", self.zookeeper, "--ready-fd", str(write_end)),
@@ -80,9 +84,12 @@ class RunningBroker:
             *self.extra_arguments,
         ]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(write_end,)
-            )
+            options: dict[str, Any] = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            if self.wrapper:
+                command = [*self.wrapper, sys.executable, "-m", "klog", *words]
+                self.process = subprocess.Popen(command, pass_fds=(write_end,), **options)
+            else:
+                self.process = klog_process(words, cold=self.is_cold, pass_fds=(write_end,), **options)
         os.close(write_end)
         return read_end
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests import processes
 from tests.broker_fixture import broker, make_broker, topic
 from tests.zookeeper_fixture import zk_chroot, zookeeper
 
@@ -58,6 +61,9 @@ FAST_ROOMS = (
 )
 """The folders of `scripts/test --fast`. Rooms that start Spark, Java clients or several brokers are not among them."""
 
+DURATIONS = TESTS / "durations.json"
+"""Seconds of the longest tests in the last `scripts/test --all`, which writes it."""
+
 OWN_PROCESSES = {"make_broker", "make_cluster", "shared_three", "start"}
 """Fixtures that start servers for one test."""
 
@@ -99,6 +105,27 @@ def nothing_is_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
 
 
+def cpu_s() -> float:
+    """Of this process, of the children that it has waited for, and of those that its fork server has forked."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system + processes.cpu_s()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a test costs, for tests/run_report.py."""
+    item.user_properties.append(("cpu_begun", cpu_s()))
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    if call.when == "teardown":
+        begun = dict(item.user_properties).get("cpu_begun")
+        if isinstance(begun, float):
+            item.user_properties[:] = [("cpu_s", cpu_s() - begun)]
+
+
 def room_of(path: Path) -> str | None:
     """The folder below tests/ that a path is in."""
     parts = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
@@ -113,9 +140,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is fast, and what closes all it opens; put slow tests first, and keep the groups of xdist together."""
+    """Mark what is fast, and what closes all it opens; the longest first, and the groups of xdist together."""
     for item in items:
-        is_slow = any(item.get_closest_marker(name) for name in ("slow", "spark", "timed"))
+        long = item.get_closest_marker("long")
+        if long is not None and not (long.args and long.args[0]):
+            raise pytest.UsageError(f"{item.nodeid}: pytest.mark.long needs the reason")
+        is_slow = long or any(item.get_closest_marker(name) for name in ("slow", "spark", "timed"))
         own = OWN_PROCESSES.intersection(getattr(item, "fixturenames", ()))
         if room_of(item.path) in FAST_ROOMS and not is_slow and not own:
             item.add_marker("fast")
@@ -123,11 +153,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own_filters = [str(mark.args) for mark in module.iter_markers("filterwarnings")]
         if room_of(module.path) in CLOSE_ALL and not any("ResourceWarning" in one for one in own_filters):
             module.add_marker(pytest.mark.filterwarnings("error::ResourceWarning"))
-    # A test of a minute that starts last would leave the other worker with nothing to do.
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    _sort(items)
     # xdist 3.8 appends the group to a field of the item that pytest 9.2 does not read.
     if getattr(config.option, "loadgroup", False):
         for item in items:
-            group = item.get_closest_marker("xdist_group")
+            group = group_of(item)
             if group is not None and "@" not in item.nodeid.rpartition("]")[2]:
-                item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")  # type: ignore[attr-defined]
+                item._id = NodeId.parse(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """The group of xdist, whose tests run in one worker."""
+    mark = item.get_closest_marker("xdist_group")
+    return None if mark is None else str(mark.args[0])
+
+
+def _sort(items: list[pytest.Item]) -> None:
+    """The longest first, a group as long as all of its tests: one that starts last leaves the other workers idle.
+
+    Tests that no run has timed yet begin early if they are marked slow. The same order in all workers.
+    """
+    known: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    seconds: dict[str, float] = {}
+    for item in items:
+        name = group_of(item) or item.nodeid
+        guess = 5.0 if item.get_closest_marker("slow") else 0.0
+        seconds[name] = seconds.get(name, 0.0) + known.get(item.nodeid, guess)
+    items.sort(key=lambda item: -seconds[group_of(item) or item.nodeid])

@@ -13,25 +13,27 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 from tests.cli.emulator import Emulator
+from tests.processes import ROOT, klog_process, take_terminal
 
-ROOT = Path(__file__).resolve().parents[2]
 KLOG = [sys.executable, "-m", "klog"]
+
+__all__ = ["KLOG", "ROOT", "Terminal", "on_terminal", "started", "take_terminal"]
 
 
 @contextmanager
-def started(*words: str, **keywords: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A running ``klog WORDS`` with pipes for all three streams unless told otherwise."""
-    options: dict[str, object] = {
+def started(*words: str, **keywords: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A running ``klog WORDS`` with pipes for all three streams unless told otherwise; ``cold``: not forked."""
+    options: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
         "cwd": ROOT,
         **keywords,
     }
-    process: subprocess.Popen[bytes] = subprocess.Popen([*KLOG, *words], **options)  # type: ignore[call-overload]
+    process = klog_process(words, **options)
     try:
         yield process
     finally:
@@ -105,11 +107,6 @@ class Terminal:
                 os.write(self._descriptor, f"\x1b[{self.screen.row + 1};{self.screen.column + 1}R".encode())
 
 
-def take_terminal() -> None:
-    """In the child: stdin becomes the terminal whose Ctrl-C it gets."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @contextmanager
 def on_terminal(
     *words: str, rows: int = ROWS, columns: int = COLUMNS, **environment: str
@@ -123,7 +120,7 @@ def on_terminal(
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=take_terminal,
+        terminal=True,
         env={**os.environ, "TERM": "xterm", **environment},
     ) as process:
         os.close(theirs)
