@@ -18,6 +18,11 @@ TRACKED = [
 ]
 MODULES = [path for path in TRACKED if path.suffix == ".py" and path.is_relative_to(ROOT / "klog")]
 PAGES = [path for path in TRACKED if path.suffix == ".md" and "plans" not in path.parts]
+ROOT_ENTRIES = """
+.ci .github .gitignore .pre-commit-config.yaml ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE README.md bench docs
+klog man mkdocs.yml pyproject.toml pyspark_klog scripts setup.py tests
+"""
+"""All that a reader sees first."""
 LINES_MAX = 620
 """Look twice at 400, stop at 600: a module longer than this is two."""
 
@@ -101,3 +106,14 @@ def test_no_script_opens_its_own_output_anew() -> None:
 def test_no_page_installs_klog_from_an_index(path: Path) -> None:
     """It is in none: the command fails, or brings whatever somebody puts there under this name."""
     assert not re.search(r"pip install(?: -\S+)* klog(?![\[\w-])", path.read_text())
+
+
+def test_the_root_holds_what_it_should_and_nothing_else() -> None:
+    assert sorted({path.relative_to(ROOT).parts[0] for path in TRACKED}) == sorted(ROOT_ENTRIES.split())
+
+
+def test_the_program_that_types_into_terminals_cannot_write_into_the_checkout() -> None:
+    """A pager's `s` once saved a screen in the root. All processes begin in a folder that is deleted afterwards."""
+    text = (ROOT / "scripts" / "pictures").read_text()
+    assert "os.chdir(folder)" in text and '"LESSSECURE": "1"' in text
+    assert re.findall(r"cwd=([^,]+),", text) and "cwd=ROOT" not in text
