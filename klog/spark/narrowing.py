@@ -1,6 +1,6 @@
 """What a filter leaves to be read of a topic, from the plan that Spark has made of a query.
 
-Spark 4.3 gives a Python source the wrong plan when it pushes filters down to it (`docs/plans/numbers.md`): what was
+Spark 4.3 gives a Python source the wrong plan when it pushes filters down to it (`docs/pipeline.md`, Options): what was
 planned for one filter stays with the frame. So klog lets it push none, and makes a source of its own for each plan: the
 query is asked again of a source that reads less. The filter stays in the plan, so that this decides what is read, never
 what is found.

@@ -17,7 +17,7 @@ TRACKED = [
     if (ROOT / name).is_file()
 ]
 MODULES = [path for path in TRACKED if path.suffix == ".py" and path.is_relative_to(ROOT / "klog")]
-PAGES = [path for path in TRACKED if path.suffix == ".md" and "plans" not in path.parts]
+PAGES = [path for path in TRACKED if path.suffix == ".md"]
 ROOT_ENTRIES = """
 .ci .github .gitignore .pre-commit-config.yaml ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE README.md bench docs
 klog man mkdocs.yml pyproject.toml pyspark_klog scripts setup.py tests
