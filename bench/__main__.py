@@ -51,7 +51,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--command-rounds", type=int, default=5, help="of klog's own commands; 0: leave them out")
     parser.add_argument("--dir", type=Path, help="where the systems keep their data while they run")
     parser.add_argument("--cache", type=Path, help="where Kafka's jars are kept (also: KLOG_BENCH_CACHE)")
-    parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and history.jsonl")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of RESULTS.md and results/history.jsonl")
     parser.add_argument("--cluster", action="store_true", help="three brokers instead of one, and what a fault costs")
     parser.add_argument("--consumers", action="store_true", help="groups, streams, commits, lag, tail, replay, mirror")
     parser.add_argument("--pipeline", action="store_true", help="Spark's reads and exports, beside its Kafka connector")

@@ -80,7 +80,7 @@ def render(record: RunRecord) -> str:
         "",
         f"Written by `scripts/bench` on {record.date}; {record.rounds} rounds in turns after one that does not count,",
         "medians, least and greatest in parentheses. Only ratios within one run mean something. What each row does",
-        "is in `bench/README.md`; earlier runs in `bench/history.jsonl`.",
+        "is in `bench/README.md`; earlier runs in `bench/results/history.jsonl`.",
         "",
         *_pairs("machine", record.machine),
         "",
@@ -149,8 +149,9 @@ def _figures(record: RunRecord) -> list[str]:
 
 
 def write(record: RunRecord, folder: Path) -> None:
-    """history.jsonl one line longer, and RESULTS.md anew: the last run of each kind."""
-    history = folder / "history.jsonl"
+    """results/history.jsonl one line longer, and RESULTS.md written again: the last run of each kind."""
+    history = folder / "results" / "history.jsonl"
+    history.parent.mkdir(parents=True, exist_ok=True)
     record.append_to(history)
     newest = {one.kind: one for one in read_history(history)}
     first, *others = [render(newest[kind]) for kind in KINDS if kind in newest]

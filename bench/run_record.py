@@ -1,4 +1,4 @@
-"""What one run of the bench found, as it is kept: one line of history.jsonl, and what RESULTS.md is made of."""
+"""What one run of the bench found, as it is kept: one line of results/history.jsonl, and what RESULTS.md is made of."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-RESULTS = ("docs", "bench/RESULTS.md", "bench/history.jsonl")
+RESULTS = ("docs", "bench/RESULTS.md", "bench/results")
 """What measurements write, one after the other."""
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bench.simulation.record import BEFORE, NOW, Run, SimulationRecord
 
-HISTORY = Path(__file__).parents[1] / "history.jsonl"
+HISTORY = Path(__file__).parents[1] / "results" / "history.jsonl"
 FACTOR = 3
 BROKERS, PARTITIONS, BYTES_S = 1000, 1_000_000, 10e9
 """What the paper's sizes are for."""

@@ -89,13 +89,13 @@ def test_what_was_seen_besides_is_shown_and_kept(record: RunRecord, tmp_path: Pa
     page = results.render(record)
     assert "## java waited 0.70 s\n\n    9 ms: Node 1 disconnected\n    <b> is text\n" in page
     results.write(record, tmp_path)
-    assert read_history(tmp_path / "history.jsonl")[0].remarks == record.remarks
+    assert read_history(tmp_path / "results" / "history.jsonl")[0].remarks == record.remarks
 
 
 def test_the_history_grows_by_a_line_a_run(record: RunRecord, tmp_path: Path) -> None:
     results.write(record, tmp_path)
     results.write(record, tmp_path)
-    lines = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "results" / "history.jsonl").read_text().splitlines()]
     assert len(lines) == 2
     assert lines[1]["figures"][BATCHED]["klog"]["messages_per_s"] == [300, 330, 900]
 

@@ -1,7 +1,7 @@
 """The results of runs: a line each on the screen, kept in a file, and the table of docs/reliability.md made from them.
 
-``docs/reliability.jsonl`` has the last result of every cell, a line each, with when and on what it was run; the page is
-written anew from it. Nothing in the table is typed by hand.
+``bench/results/reliability.jsonl`` has the last result of every cell, a line each, with when and on what it was run;
+the page is written again from it. Nothing in the table is typed by hand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.run import FACTOR, MIN_INSYNC, PARTITIONS, Result
 from tests.faults.workload import CONSUMERS, PRODUCERS, RATE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-RESULTS = ROOT / "docs" / "reliability.jsonl"
+RESULTS = ROOT / "bench" / "results" / "reliability.jsonl"
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- results: written by scripts/faults -->", "<!-- end of results -->"
 
