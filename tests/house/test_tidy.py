@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACKED = [
@@ -117,3 +118,9 @@ def test_the_program_that_types_into_terminals_cannot_write_into_the_checkout() 
     text = (ROOT / "scripts" / "pictures").read_text()
     assert "os.chdir(folder)" in text and '"LESSSECURE": "1"' in text
     assert re.findall(r"cwd=([^,]+),", text) and "cwd=ROOT" not in text
+
+
+def test_the_workflow_runs_what_a_clone_runs() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    run = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert run == {"test": ["bash .ci/run"], "all": ["scripts/test --all"]}
