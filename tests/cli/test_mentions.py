@@ -39,7 +39,7 @@ def mentions() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("file", "line"), sorted(set(mentions())))
 def test_what_is_mentioned_can_be_typed(file: str, line: str) -> None:
-    words = line.replace("\\|", "/").replace("|", "/").split()  # README's tables list verbs so
+    words = line.replace("\\|", "/").replace("|", "/").split()  # tables list verbs so
     if words[0].startswith("-"):
         known = {word for parameter in root().params for word in parameter.opts} | {"--help"}
         assert words[0] in known
@@ -70,8 +70,3 @@ def test_what_is_mentioned_can_be_typed(file: str, line: str) -> None:
 
 def test_mentions_are_found() -> None:
     assert len(set(mentions())) > 20
-
-
-@pytest.mark.parametrize("name", sorted({path[0] for path in COMMANDS}))
-def test_the_readme_has_every_command(name: str) -> None:
-    assert re.search(rf"`(klog )?{name}[ `]", (ROOT / "README.md").read_text()), "its table has one row for each"

@@ -1,5 +1,5 @@
-"""The pages of docs/: each is in the site's menu; the page of profiles has the keys that the code takes; README's
-pictures are there."""
+"""The pages of docs/: each is in the site's menu and on its first page; the page of profiles has the keys that the code
+takes; README fits two screens; the pictures are there and shown."""
 
 from __future__ import annotations
 
@@ -46,8 +46,23 @@ def test_the_page_of_profiles_has_the_keys_of_the_code(tmp_path: Path) -> None:
     }
 
 
-def test_the_readme_shows_the_shell_top_and_a_failover() -> None:
-    shown = re.findall(r"!\[[^\]]+\]\((docs/pictures/[\w-]+\.svg)\)", (ROOT / "README.md").read_text())
-    assert {Path(one).stem for one in shown} >= {"shell", "top", "failover"}
-    made = (ROOT / "scripts" / "pictures").read_text()
-    assert all((ROOT / one).is_file() and Path(one).name in made for one in shown)
+def test_each_page_is_on_the_first_page_once() -> None:
+    linked = re.findall(r"\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text())
+    assert sorted([*linked, "index.md"]) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+
+
+def test_the_readme_fits_two_screens() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 105
+    assert len(re.findall(r"!\[", text)) == 1
+    commands = text.partition("## Ten commands")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\| `klog ", commands, re.MULTILINE)) == 10
+
+
+def test_each_picture_is_drawn_by_a_script_and_shown() -> None:
+    shown = re.compile(r"!\[[^\]]+\]\(((?:docs/)?pictures/[\w-]+\.svg)\)")
+    pages = (ROOT / "README.md", *DOCS.glob("*.md"))
+    there = {page.parent / one for page in pages for one in shown.findall(page.read_text())}
+    assert there == set((DOCS / "pictures").iterdir())
+    made = "".join((ROOT / "scripts" / name).read_text() for name in ("pictures", "drawings"))
+    assert [path.name for path in there if path.name not in made and f'"{path.stem}"' not in made] == []
