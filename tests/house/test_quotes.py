@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.test_tidy import ROOT, TRACKED
+from tests.rows import each
 
 ALLOWED = Path(__file__).with_name("quotes-allowed.txt")
 SENTENCE = re.compile(r"(?<![\w'`./$<-])(?!klog\b)[A-Za-z][a-z']+,? [a-z][a-z']+,? [a-z][a-z']*(?![\w(=/])")
@@ -78,7 +79,7 @@ def quotes(source: str) -> Iterator[tuple[int, str]]:
 def with_tables(
     tree: ast.AST, tables: dict[str, list[ast.expr]]
 ) -> Iterator[tuple[ast.AST, dict[str, list[ast.expr]]]]:
-    """Each node, with the expressions that names stand for there: constants of the module, columns of parametrize."""
+    """Each node, with the expressions that names stand for there: constants of the module, columns of its rows."""
     for child in ast.iter_child_nodes(tree):
         known = tables
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -88,8 +89,8 @@ def with_tables(
 
 
 def columns(decorator: ast.expr) -> dict[str, list[ast.expr]]:
-    """The values of each parameter of a ``parametrize``, where they are written in place."""
-    if not (isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("parametrize")):
+    """The values of each parameter of a ``parametrize``, or an ``each``, where they are written in place."""
+    if not (isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("pytest.mark.parametrize", "each")):
         return {}
     first, table = decorator.args[:2]
     names = [text for text in map(text_of, ast.walk(first)) if text is not None]
@@ -149,7 +150,7 @@ def test_no_folder_quotes_more_sentences_than_it_is_allowed() -> None:
     assert {name: lines for name, lines in found().items() if len(lines) > allowed[name]} == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "is_quoted"),
     [
         ("raises(E, match='is not a number')", True),
@@ -162,6 +163,7 @@ def test_no_folder_quotes_more_sentences_than_it_is_allowed() -> None:
         ("assert kind == 'another leads the log'", False),
         ("assert b'has to be there' in process.stderr.read()", True),
         ("@pytest.mark.parametrize('what', ['it is not there'])\ndef test(what): assert what in error.message", True),
+        ("@each('what', ['it is not there'])\ndef test(what): assert what in error.message", True),
         (
             "@pytest.mark.parametrize('n, what', [(1, 'it is not there')])\ndef test(n, what): raises(E, match=what)",
             True,
