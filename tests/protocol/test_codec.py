@@ -12,13 +12,14 @@ from klog.errors import MalformedRequest, UnsupportedVersion
 from klog.protocol import codec, encoding
 from klog.protocol.apis import ApiKey
 from klog.protocol.versions import is_flexible
+from tests.rows import each
 
 
 def frame_of(entity: object, client_id: str = "somebody") -> bytes:
     return codec.encode_request(entity, 77, client_id)[4:]
 
 
-@pytest.mark.parametrize("version", range(10))
+@each("version", range(10))
 def test_a_request_is_read_back_in_every_version(version: int) -> None:
     asked = codec.request(
         ApiKey.METADATA,
@@ -34,7 +35,7 @@ def test_a_request_is_read_back_in_every_version(version: int) -> None:
     assert codec.decode_body(memoryview(frame), head) == asked
 
 
-@pytest.mark.parametrize("version", range(10))
+@each("version", range(10))
 def test_a_response_is_read_back_and_what_a_version_lacks_is_dropped(version: int) -> None:
     values = {
         "brokers": [{"node_id": 1, "host": "h", "port": 9092, "rack": None}],
@@ -149,7 +150,7 @@ def test_an_errors_message_is_shortened() -> None:
         assert read == expected or (expected and read.startswith(f"{expected}... (40000 "))
 
 
-@pytest.mark.parametrize(("version", "room"), [(8, 0), (9, 3 + 2 * codec.PADDING_BYTES), (12, 0)])
+@each(("version", "room"), [(8, 0), (9, 3 + 2 * codec.PADDING_BYTES), (12, 0)])
 def test_metadata_of_small_topics_has_room_for_librdkafka(version: int, room: int) -> None:
     """Where the version has few bytes for them; what is read back is the same."""
 

@@ -15,6 +15,7 @@ from kio.serial import entity_writer
 from klog.errors import MalformedRequest
 from klog.names import TopicPartition
 from klog.protocol.consumer_protocol import assigned_partitions, subscribed_topics
+from tests.rows import each
 
 VERSIONS = (0, 1, 2, 3)
 
@@ -34,14 +35,14 @@ def written(kind: str, version: int, **fields: Any) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each("version", VERSIONS)
 def test_an_assignment_of_every_version(version: int) -> None:
     given_out = ({"topic": "b", "partitions": (2, 0)}, {"topic": "a", "partitions": (7,)}, {"topic": "c"})
     data = written("assignment", version, assigned_partitions=given_out, user_data=b"\x00\x01")
     assert assigned_partitions(data) == [TopicPartition("a", 7), TopicPartition("b", 0), TopicPartition("b", 2)]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each("version", VERSIONS)
 def test_a_subscription_of_every_version(version: int) -> None:
     owned = {"owned_partitions": ()} if version else {}
     data = written("subscription", version, topics=("b", "ä"), user_data=None, **owned)
@@ -63,9 +64,7 @@ def test_any_bytes_are_an_assignment_or_our_error(data: bytes, whole: bool) -> N
             pass
 
 
-@pytest.mark.parametrize(
-    "data", [b"\0", b"\0\0\x7f\xff\xff\xff", b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff", b"\0\0\0\0\0\1\xff\xff"]
-)
+@each("data", [b"\0", b"\0\0\x7f\xff\xff\xff", b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff", b"\0\0\0\0\0\1\xff\xff"])
 def test_counts_that_nothing_can_hold(data: bytes) -> None:
     with pytest.raises(MalformedRequest):
         assigned_partitions(data)

@@ -20,6 +20,7 @@ from klog.errors import UnsupportedVersion
 from klog.protocol.apis import ApiKey
 from klog.protocol.encoding import writer_of
 from klog.protocol.versions import request_schema, response_schema
+from tests.rows import each
 
 hints_of = cache(get_type_hints)
 INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "uint16": 16}
@@ -83,7 +84,7 @@ def written(write: Any, one: Any) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("key", list(ApiKey), ids=lambda one: one.name)
+@each("key", list(ApiKey), ids=lambda one: one.name)
 def test_bytes_are_kios(key: ApiKey) -> None:
     chance = random.Random(int(key))
     for schema in schemas(key):

@@ -29,6 +29,7 @@ from klog.protocol.replica_fetch import (
     Want,
 )
 from klog.protocol.versions import is_flexible
+from tests.rows import each
 
 HEAD = RequestHead(ApiKey.REPLICA_FETCH, 0, 9, None, 0)
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -196,7 +197,7 @@ def test_noise_is_refused_and_nothing_else_is_raised(noise: bytes) -> None:
             pass
 
 
-@pytest.mark.parametrize("size", [-1, 2**31 - 1])
+@each("size", [-1, 2**31 - 1])
 def test_a_length_that_lies_is_refused(size: int) -> None:
     frame = b"\0\0\0\1" + replica_fetch.records_head(1, 0, 0, 0, 0, size) + b"x" * 10
     with pytest.raises(MalformedRequest, match="claims"):
