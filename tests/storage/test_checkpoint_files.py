@@ -19,6 +19,7 @@ from klog.storage.checkpoint import (
 )
 from klog.storage.epochs import EpochStart
 from klog.storage.producers import Producer, WrittenBatch
+from tests.rows import each
 
 numbers = st.integers(0, 2**62)
 names = st.builds(TopicPartition, st.text("abc._-XY09", min_size=1, max_size=20), st.integers(0, 10_000))
@@ -46,7 +47,7 @@ def test_offsets_there_and_back(offsets: dict[TopicPartition, int]) -> None:
     assert parse_offsets(render_offsets(offsets), "x") == offsets
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [b"", b"\n", b"1\n0\n", b"0\n", b"0\nx\n", b"0\n1\n", b"0\n1\na 0\n", b"0\n1\na b 3\n", b"0\n0\na 0 3\n", b"\xe9"],
 )

@@ -18,6 +18,7 @@ from klog.config.topic import LogConfig
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDir
 from tests.faulty_filesystem import FaultyFileSystem, Stopped
+from tests.rows import each
 from tests.storage.log_cases import Stored, append, batch, dense_batch, log_in, open_dir, read_all
 
 CONFIG = LogConfig(segment_bytes=400, retention_bytes=500, retention_ms=-1)
@@ -130,14 +131,14 @@ def stopped_at(step: int) -> tuple[FaultyFileSystem, Story]:
     return disk, story
 
 
-@pytest.mark.parametrize("step", range(1, STEPS + 1))
+@each("step", range(1, STEPS + 1))
 def test_power_loss_at_every_step(step: int) -> None:
     for seed in (None, 1, 2, 3):
         disk, story = stopped_at(step)
         check(disk.crash(seed), story)
 
 
-@pytest.mark.parametrize("step", range(1, STEPS + 1))
+@each("step", range(1, STEPS + 1))
 def test_kill_at_every_step_and_power_loss_after_the_restart(step: int) -> None:
     disk, story = stopped_at(step)
     after = disk.kill()

@@ -9,6 +9,7 @@ from klog.errors import CorruptBatch, CorruptLog, FencedLeaderEpoch
 from klog.storage.epochs import Epochs
 from klog.storage.log import LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.rows import each
 from tests.storage.log_cases import append, batch, bytes_of, dense_batch, log_in, new_disk, open_dir, open_log, read_all
 
 END = LogEnd(900, 850)
@@ -21,7 +22,7 @@ def epochs() -> Epochs:
     return made
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "expected"),
     [
         (0, (0, LogEnd(40, 40))),

@@ -14,6 +14,7 @@ from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem, Stopped
+from tests.rows import each
 from tests.storage.log_cases import (
     FOLDER,
     NAME,
@@ -201,7 +202,7 @@ def test_a_hole_below_a_cut_stays() -> None:
 # --- beginning anew ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("address", "start"), [(5000, 4900), (5000, 5000), (5000, 5100), (0, 0), (400, 300)])
+@each(("address", "start"), [(5000, 4900), (5000, 5000), (5000, 5100), (0, 0), (400, 300)])
 def test_a_log_begins_anew(address: int, start: int) -> None:
     disk = FaultyFileSystem()
     log_dir = open_dir(disk, SMALL)

@@ -19,6 +19,7 @@ from klog.storage.log import LogEnd
 from klog.storage.log_dir import LogDir, LogDirs
 from klog.storage.partition_folder import FILE_NAME_CHARS_MAX, parse_folder_name
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.rows import each
 from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, append, batch, log_in, open_dir, read_all
 
 SMALL = LogConfig(segment_bytes=100)
@@ -170,7 +171,7 @@ def test_the_longest_topic_name_can_be_set_aside_and_deleted(disk: FaultyFileSys
     assert max(len(path.rpartition("/")[2]) for path in disk.names) <= FILE_NAME_CHARS_MAX
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "expected"),
     [
         ("t-0", TopicPartition("t", 0)),
@@ -199,10 +200,8 @@ def test_foreign_folders_and_files_are_left_alone(disk: FaultyFileSystem) -> Non
     assert disk.exists("/data/lost+found") and disk.exists("/data/notes.txt")
 
 
-@pytest.mark.parametrize("content", [b"", b"rubbish", b"0\n1\n", b"7\n0\n", b"0\n1\nt 0 x\n", b"\xff\xfe"])
-@pytest.mark.parametrize(
-    "file_name", ["log-summary-checkpoint", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"]
-)
+@each("content", [b"", b"rubbish", b"0\n1\n", b"7\n0\n", b"0\n1\nt 0 x\n", b"\xff\xfe"])
+@each("file_name", ["log-summary-checkpoint", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"])
 def test_a_checkpoint_that_is_none_is_rebuilt(
     disk: FaultyFileSystem, file_name: str, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,7 +274,7 @@ def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
     assert log_in(open_dir(disk.crash())).recovered_bytes == 0
 
 
-@pytest.mark.parametrize("config", [LogConfig(segment_bytes=200), LogConfig(200, *[2**62] * 2, 10**9, -1, 2**63 - 1)])
+@each("config", [LogConfig(segment_bytes=200), LogConfig(200, *[2**62] * 2, 10**9, -1, 2**63 - 1)])
 def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogConfig) -> None:
     log_dir = open_dir(disk, config)
     log = log_in(log_dir, config)

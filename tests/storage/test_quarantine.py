@@ -10,6 +10,7 @@ from klog.record.batch import walk
 from klog.storage.damage_record import DamageRecord
 from klog.storage.lost_files import keep
 from klog.storage.quarantine import list_quarantined, read_quarantined
+from tests.rows import each
 from tests.storage.log_cases import FOLDER, append, batch, dense_batch, new_disk, open_log
 
 
@@ -55,7 +56,7 @@ def test_a_batch_that_is_cut_off_at_the_end_is_no_message() -> None:
     assert sum(1 for _ in walk(whole)) == 2
 
 
-@pytest.mark.parametrize("name", ["../meta.properties", "00000000000000000000.log", "partition.metadata", "", "1.lost"])
+@each("name", ["../meta.properties", "00000000000000000000.log", "partition.metadata", "", "1.lost"])
 def test_nothing_else_is_read(name: str) -> None:
     disk = new_disk()
     open_log(disk)

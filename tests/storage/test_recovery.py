@@ -17,6 +17,7 @@ from klog.record.batch import check_crc
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.rows import each
 from tests.storage.log_cases import (
     FOLDER,
     Stored,
@@ -94,7 +95,7 @@ def test_a_whole_log_is_left_as_it_is() -> None:
     assert {path: bytes(inode.data) for path, inode in disk.names.items() if path.endswith(".log")} == FILES
 
 
-@pytest.mark.parametrize("size", range(len(FILES[LAST])))
+@each("size", range(len(FILES[LAST])))
 def test_the_last_segment_cut_at_every_byte_keeps_whole_batches(size: int) -> None:
     log = recover(disk_with(last=FILES[LAST][:size]))
     kept = [one for one in STORED if one.address + len(one.data) <= LAST_BASE + size]
@@ -105,7 +106,7 @@ def test_the_last_segment_cut_at_every_byte_keeps_whole_batches(size: int) -> No
     assert read_all(log) == kept + more
 
 
-@pytest.mark.parametrize("size", range(0, len(FILES[FIRST]), 3))
+@each("size", range(0, len(FILES[FIRST]), 3))
 def test_an_earlier_segment_cut_at_any_byte_keeps_what_is_behind_it(size: int) -> None:
     log = recover(disk_with(first=FILES[FIRST][:size]))
     lost = [one for one in STORED if one.address < LAST_BASE and one.address + len(one.data) > size]
@@ -114,8 +115,8 @@ def test_an_earlier_segment_cut_at_any_byte_keeps_what_is_behind_it(size: int) -
         assert [(one.first_address, one.end_address) for one in log.damages] == [(lost[0].address, LAST_BASE)]
 
 
-@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
-@pytest.mark.parametrize("path", [FIRST, LAST])
+@each("mask", [0x01, 0x80, 0xFF])
+@each("path", [FIRST, LAST])
 def test_a_flipped_byte_costs_one_batch_at_most(path: str, mask: int) -> None:
     for position in range(len(FILES[path])):
         data = bytearray(FILES[path])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from klog.config.topic import LogConfig
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDirs
 from klog.storage.retention import CLOCKS_APART_MS_MAX, Deletion, RetentionClock, decide_deletion, is_expired
 from klog.storage.segment import Segment
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.rows import each
 from tests.storage.log_cases import NAME, TOPIC_ID, append, batch, log_in, open_dir, read_all
 
 NOW = 1_000_000
@@ -37,7 +36,7 @@ def decide(log: Log, **limits: int) -> int:
     return len(found.segments) if found else 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("ages_ms", "retention_ms", "expected"),
     [
         ((500, 400, 300), 1_000, 0),
@@ -54,7 +53,7 @@ def test_by_time(ages_ms: tuple[int, ...], retention_ms: int, expected: int) -> 
     assert decide(log_with(*ages_ms), retention_ms=retention_ms) == expected
 
 
-@pytest.mark.parametrize(("keep", "expected"), [(1_000, 0), (352, 0), (351, 0), (264, 1), (263, 1), (100, 2), (0, 3)])
+@each(("keep", "expected"), [(1_000, 0), (352, 0), (351, 0), (264, 1), (263, 1), (100, 2), (0, 3)])
 def test_by_size(keep: int, expected: int) -> None:
     log = log_with(1, 1, 1, 1)
     assert [segment.size for segment in log.segments] == [88] * 4

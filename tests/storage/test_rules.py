@@ -23,6 +23,7 @@ from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDir, LogDirs
 from klog.storage.log_dir_context import ROOM_BYTES_MIN
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.rows import each
 from tests.storage.log_cases import (
     NAME,
     NEVER,
@@ -387,7 +388,7 @@ def test_l6_an_id_without_state_may_start_anywhere_and_retention_forgets_nothing
     assert not log.append(memoryview(batch(1, producer_id=4, sequence=78)), 1).duplicate
 
 
-@pytest.mark.parametrize("way", ["kill", "power", "clean", "no checkpoint"])
+@each("way", ["kill", "power", "clean", "no checkpoint"])
 def test_l6_sequences_survive_a_restart(disk: FaultyFileSystem, way: str) -> None:
     log_dir = open_dir(disk)
     log = log_in(log_dir)
@@ -465,7 +466,7 @@ def test_l8_a_cold_read_says_so_and_can_be_warmed(tmp_path: Path) -> None:
 # --- L9 ---
 
 
-@pytest.mark.parametrize(("partitions", "expected"), [(40, 1), (3, 0)])
+@each(("partitions", "expected"), [(40, 1), (3, 0)])
 def test_l9_many_dirty_files_share_one_flush(disk: FaultyFileSystem, partitions: int, expected: int) -> None:
     log_dir = open_dir(disk)
     logs = [log_in(log_dir, None, TopicPartition("t", number)) for number in range(partitions)]

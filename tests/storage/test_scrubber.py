@@ -11,6 +11,7 @@ from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log
 from klog.storage.scrubber import Scrubber
 from tests.faulty_filesystem import FaultyFileSystem
+from tests.rows import each
 from tests.storage.log_cases import NAME, Stored, append, batch, dense_batch, log_in, open_dir
 
 CONFIG = LogConfig(segment_bytes=300)
@@ -43,7 +44,7 @@ def test_a_sound_log_is_sound(disk: FaultyFileSystem) -> None:
     assert scrub(log) == []
 
 
-@pytest.mark.parametrize("at", range(12))
+@each("at", range(12))
 def test_a_flipped_bit_is_found_in_every_batch(disk: FaultyFileSystem, at: int) -> None:
     log, stored = filled(disk)
     hit = stored[at]

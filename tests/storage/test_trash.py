@@ -14,6 +14,7 @@ from klog.storage.log import Log
 from klog.storage.log_dir import LogDir, LogDirs
 from klog.storage.partition_folder import FILE_NAME_CHARS_MAX
 from tests.faulty_filesystem import FaultyFileSystem, Stopped
+from tests.rows import each
 from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, Stored, append, batch, log_in, open_dir, read_all
 
 
@@ -200,7 +201,7 @@ def test_a_restored_log_may_have_another_name() -> None:
     assert read_all(log_dir.logs[other]) == had
 
 
-@pytest.mark.parametrize("is_power_cut", [True, False])
+@each("is_power_cut", [True, False])
 def test_a_restore_that_is_cut_off_in_any_step_is_finished_by_the_next_start(is_power_cut: bool) -> None:
     ways = set()
     for step in range(1, 100):
