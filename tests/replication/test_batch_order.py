@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import Any, cast
 
-import pytest
-
 from klog.errors import InvalidRecord, NotEnoughReplicas, NotEnoughReplicasAfterAppend, NotLeader
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer
@@ -15,6 +13,7 @@ from klog.replication.batch_order import FOLLOWING_MAX, REFUSED_MAX, BatchId, Ba
 from klog.replication.led_partition import REFUSED_S, CommitWaiter, LedPartition
 from klog.server.purgatory import DelayedProduce
 from klog.storage.producers import SEQUENCE_END
+from tests.rows import each
 
 REFUSAL = NotEnoughReplicas("too few")
 
@@ -122,7 +121,7 @@ class Uncommitted:
         return False
 
 
-@pytest.mark.parametrize("how", ["committed by too few", "expired"])
+@each("how", ["committed by too few", "expired"])
 def test_an_acknowledgement_that_waits_fails_with_the_one_before_it(how: str) -> None:
     """Batch 1 is appended and fails while batch 2 waits: batch 2 may not be told that all is well."""
     world = World()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from klog.replication.divergence import Diverged, StartsElsewhere, disagreement, truncation_address
 from klog.storage.epochs import NO_EPOCH, Epochs, EpochStart
 from klog.storage.log_end import LogEnd
+from tests.rows import each
 
 
 @dataclass
@@ -84,7 +85,7 @@ def settle(leader: ListLog, follower: ListLog) -> list[int]:
     return cuts
 
 
-@pytest.mark.parametrize(
+@each(
     ("leader", "follower", "cuts"),
     [
         pytest.param(log(1, 1, 1), log(1, 1, 1), [], id="the same"),

@@ -16,6 +16,7 @@ from klog.replication import election, partition_state_machine, replica_state_ma
 from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
 from klog.replication.partition_state_machine import PartitionStage
 from klog.replication.replica_state_machine import ReplicaStage
+from tests.rows import each
 
 _Stage = TypeVar("_Stage", bound=Enum)
 
@@ -54,7 +55,7 @@ def test_nothing_changes_while_everybody_lives() -> None:
     assert settled(STATE, ElectionInput(AS_BEFORE)) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "situation",
     [
         ElectionInput({1: 10, 2: 20}),
@@ -153,7 +154,7 @@ def test_nobody_is_waited_for_while_a_member_has_run_without_interruption() -> N
     assert (after.leader, after.isr) == (1, (1,))
 
 
-@pytest.mark.parametrize(
+@each(
     "facts",
     [{}, {1: None}, {1: UNSAFE}, {1: Facts(is_whole=False)}, {1: Facts(is_online=False)}],
     ids=["not asked", "no log", "unsafe", "not whole", "offline"],

@@ -14,6 +14,7 @@ from klog.errors import StorageError
 from klog.replication.follower import FollowerState
 from klog.storage.filesystem import OsFileSystem
 from tests.replication.side import NAME, Side, append, batch, content, run, until
+from tests.rows import each
 
 
 def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_an_acknowledgement_does_not_wait_for_a_poll(tmp_path: Path) -> None:
     run(tmp_path, scene, replica_fetch_wait_max_ms="60000")
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "knows", "incarnation", "words"),
     [
         ("another", True, 200, r"\banother\b.*\bc-1\b"),
@@ -101,7 +102,7 @@ def test_a_refused_follower_comes_in_once_it_is_known(tmp_path: Path) -> None:
     run(tmp_path, scene)
 
 
-@pytest.mark.parametrize("known", [4, 6])
+@each("known", [4, 6])
 def test_epochs_must_be_the_same_on_both_sides(tmp_path: Path, known: int) -> None:
     async def scene(one: Side, two: Side) -> None:
         led = one.lead(5, isr=(1,))

@@ -22,6 +22,7 @@ from klog.replication.follower import FollowerState
 from klog.secret import Challenge, Secret
 from klog.storage.log_reader import LogReader
 from tests.replication.side import NAME, SECRET, Side, append, batch, content, run, until
+from tests.rows import each
 
 
 def test_a_leader_that_comes_back_elsewhere_is_found(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_bytes_that_mean_nothing_end_the_connection_and_nothing_else(tmp_path: P
 OPENED = b"\0\0\0\x10" + struct.pack(">ihhq", 0, 0, 0, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     "nonsense",
     [
         pytest.param(b"\xff\xff\xff\xff", id="a negative length"),
@@ -150,7 +151,7 @@ async def greet(
     writer.write(codec.encode_response(head, codec.response(ApiKey.PROVE, 0, error_code=0)))
 
 
-@pytest.mark.parametrize(("who", "secret"), [(1, Secret(bytes(32))), (3, SECRET)], ids=["guessed", "passed on"])
+@each(("who", "secret"), [(1, Secret(bytes(32))), (3, SECRET)], ids=["guessed", "passed on"])
 def test_a_leader_without_the_clusters_secret_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, who: int, secret: Secret
 ) -> None:
@@ -388,7 +389,7 @@ async def dribble(source: asyncio.StreamReader, target: asyncio.StreamWriter, si
         target.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3))
 def test_bytes_that_come_in_any_pieces(tmp_path: Path, seed: int) -> None:
     sizes = random.Random(seed)
 
@@ -491,7 +492,7 @@ def test_a_leader_that_moves_while_it_is_being_connected_to(tmp_path: Path) -> N
     run(tmp_path, scene)
 
 
-@pytest.mark.parametrize("moves", [1, 5])
+@each("moves", [1, 5])
 def test_a_leader_that_moves_in_the_same_turn(tmp_path: Path, moves: int) -> None:
     async def scene(one: Side, two: Side) -> None:
         led = one.lead(5, isr=(1, 2))

@@ -21,6 +21,7 @@ from klog.replication.isr import LagMarks, ReplicasAndIsr, check_flush_rule, due
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 from tests.replication.led import ALIVE, LAG_S, NEVER, Led, Reader, records
+from tests.rows import each
 
 START = LogEnd(0, 0)
 
@@ -220,7 +221,7 @@ def test_r8_nobody_joins_below_the_start_of_the_leaders_epoch(tmp_path: Path) ->
     assert change is not None and change.isr == (1, 2, 3)
 
 
-@pytest.mark.parametrize("alive", [{1: 11, 2: 22}, {1: 11, 2: 22, 3: 34}])
+@each("alive", [{1: 11, 2: 22}, {1: 11, 2: 22, 3: 34}])
 def test_r5_only_who_lives_joins_as_the_incarnation_that_fetched(tmp_path: Path, alive: dict[int, int]) -> None:
     led = Led(tmp_path / "t-0", isr=(1, 2))
     led.fetched(3, START)
@@ -341,7 +342,7 @@ def test_when_a_flush_falls_due() -> None:
     assert due_after_s(LogConfig(flush_messages=100)) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("messages", "flush_ms", "is_right"),
     [(1, NEVER, True), (NEVER, NEVER, True), (100, 4999, True), (100, 5000, False), (100, NEVER, False)],
 )
@@ -396,7 +397,7 @@ def test_a_leader_that_no_follower_reaches_knows_that_others_could_go_on(tmp_pat
     assert not led.partition.is_cut_off(1.1 + LAG_S, ALIVE, LAG_S)  # on its way to be alone in the ISR
 
 
-@pytest.mark.parametrize(("least", "isr"), [(1, (1, 2, 3)), (2, (1, 2)), (3, (1, 2, 3))])
+@each(("least", "isr"), [(1, (1, 2, 3)), (2, (1, 2)), (3, (1, 2, 3))])
 def test_it_stays_where_it_can_go_on_alone_or_nobody_could_without_it(
     tmp_path: Path, least: int, isr: tuple[int, ...]
 ) -> None:
@@ -464,7 +465,7 @@ def test_min_insync_replicas_before_and_after_the_append(tmp_path: Path) -> None
         led.partition.check_in_sync()
 
 
-@pytest.mark.parametrize(("isr", "least", "refused"), [((1,), 2, True), ((1, 2), 5, True), ((1, 2, 3), 5, False)])
+@each(("isr", "least", "refused"), [((1,), 2, True), ((1, 2), 5, True), ((1, 2, 3), 5, False)])
 def test_no_more_are_needed_in_sync_than_there_are_replicas(
     tmp_path: Path, isr: tuple[int, ...], least: int, refused: bool
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from klog.errors import InvalidReplicationFactor
 from klog.replication.placement import place, place_more
 from klog.replication.sites import Site
+from tests.rows import each
 
 _ids = st.sets(st.integers(0, 1000), min_size=1, max_size=9)
 _start = st.integers(0, 100)
@@ -38,7 +39,7 @@ def test_racks_are_taken_in_turn() -> None:
     assert place(brokers, 4, 2, start=0) == {0: (0, 2), 1: (2, 1), 2: (1, 3), 3: (3, 0)}
 
 
-@pytest.mark.parametrize(("factor", "bound"), [(0, r"\b1\b"), (4, r": 3\b")])
+@each(("factor", "bound"), [(0, r"\b1\b"), (4, r": 3\b")])
 def test_a_factor_that_cannot_be(factor: int, bound: str) -> None:
     with pytest.raises(InvalidReplicationFactor, match=bound):
         place(bare([1, 2, 3]), 1, factor, start=0)
@@ -125,7 +126,7 @@ def test_over_all_hosts_and_racks_above_them(ids: set[int], data: st.DataObject,
     assert _spread([replicas[0] for replicas in placed.values()], ids) == 0
 
 
-@pytest.mark.parametrize(("hosts", "processes"), [(2, 2), (3, 2), (3, 4), (4, 16)])
+@each(("hosts", "processes"), [(2, 2), (3, 2), (3, 4), (4, 16)])
 def test_replicas_are_nearly_even_with_processes_on_hosts(hosts: int, processes: int) -> None:
     brokers = hosted({host * processes + one: f"h{host}" for host in range(hosts) for one in range(processes)})
     placed = place(brokers, 10 * len(brokers), min(3, hosts), start=0)

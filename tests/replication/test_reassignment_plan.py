@@ -16,6 +16,7 @@ from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.replication.reassignment import Goal, Move, Placement, choose, plan
 from klog.replication.sites import Site
+from tests.rows import each
 
 
 def topic(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
@@ -139,7 +140,7 @@ def test_a_dead_broker_keeps_its_replicas_and_gets_no_more() -> None:
     assert loads(after(current, plan(current, bare(1, 2, 3), goal=Goal.KEEP, emptied=[9])))[9] == 0
 
 
-@pytest.mark.parametrize("factor", [0, 4, -1])
+@each("factor", [0, 4, -1])
 def test_a_factor_that_cannot_be(factor: int) -> None:
     with pytest.raises(InvalidReplicationFactor, match=r"t-0\b") as caught:
         plan(topic((1,)), bare(1, 2, 3), goal=Goal.KEEP, factor=factor)

@@ -25,6 +25,7 @@ from klog.replication.reassignment_steps import (
     next_step,
     with_entry,
 )
+from tests.rows import each
 
 
 def state(leader: int, *isr: int, epoch: int = 5) -> PartitionState:
@@ -81,7 +82,7 @@ def test_an_origin_that_another_tool_left_out_is_what_is_not_added() -> None:
     assert entry_of(topic, 0).origin == (1, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "words"),
     [
         ((), "no replicas"),
