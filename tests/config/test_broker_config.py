@@ -12,6 +12,7 @@ from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig
 from klog.config.broker import ALIASES
 from klog.config.topic_maps import TOPIC_MAPS
 from klog.errors import InvalidConfig
+from tests.rows import each
 
 STOCK_FILE = {
     "broker.id": "0",
@@ -102,7 +103,7 @@ def test_settings_of_some_topics() -> None:
     assert config.of_topic("clicks").source("log.retention.ms") == "the file"
 
 
-@pytest.mark.parametrize("text", ["clicks", "clicks:", ":5", "clicks:5,clicks:6", "clicks:5.5", "clicks:5;a", "a:0x5"])
+@each("text", ["clicks", "clicks:", ":5", "clicks:5,clicks:6", "clicks:5.5", "clicks:5;a", "a:0x5"])
 def test_wrong_settings_of_some_topics(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"topic\.log\.roll\.hours.*TOPIC:NUMBER"):
         BrokerConfig.parse({"topic.log.roll.hours": text})
@@ -171,7 +172,7 @@ def test_older_names_are_the_same_setting() -> None:
     assert config.warnings == ()
 
 
-@pytest.mark.parametrize("order", [("node.id", "broker.id"), ("broker.id", "node.id")])
+@each("order", [("node.id", "broker.id"), ("broker.id", "node.id")])
 def test_todays_name_wins_over_an_older_one_whatever_their_order(order: tuple[str, str]) -> None:
     given = {"node.id": "1", "broker.id": "2"}
     config = BrokerConfig.parse({name: given[name] for name in order})
@@ -179,7 +180,7 @@ def test_todays_name_wins_over_an_older_one_whatever_their_order(order: tuple[st
     assert len(config.warnings) == 1 and re.search(r"^node\.id .*settings.*broker\.id", config.warnings[0])
 
 
-@pytest.mark.parametrize(
+@each(
     ("properties", "retention_ms"),
     [
         ({}, 168 * 3_600_000),
@@ -223,7 +224,7 @@ def test_bad_ideas_warn() -> None:
     assert len(warnings) == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "limits"),
     [
         ("log.segment.bytes", "abc", ("14", "2147483647")),
@@ -266,7 +267,7 @@ def test_what_must_be_given_says_so() -> None:
         BrokerConfig.parse({}).text("zookeeper.connect")
 
 
-@pytest.mark.parametrize(
+@each(
     ("listener", "address"),
     [
         ("PLAINTEXT://:9092", ("", 9092)),

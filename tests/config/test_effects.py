@@ -9,10 +9,9 @@ import ast
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig, topic_values
 from klog.config.topic import OF_TOPICS_ALONE, may_be_led_uncleanly
+from tests.rows import each
 
 KLOG = Path(__file__).resolve().parents[2] / "klog"
 TABLES = {
@@ -100,20 +99,20 @@ def test_there_are_both() -> None:
     assert len(WITHOUT) > 20 and len(WITH) > 50
 
 
-@pytest.mark.parametrize("name", WITHOUT)
+@each("name", WITHOUT)
 def test_what_is_said_to_have_no_effect_is_read_nowhere(name: str) -> None:
     read = {where for where in named_in(name) if (name, where) not in NAMED_AND_WITHOUT_EFFECT}
     assert not read, f"{name} is said to have no effect, and is named in {sorted(read)}"
     assert not (followed_by(name) & set(WITH)), f"{name} has no effect, and {followed_by(name)} follow it"
 
 
-@pytest.mark.parametrize("name", WITH)
+@each("name", WITH)
 def test_what_is_said_to_have_an_effect_is_read(name: str) -> None:
     read = set().union(*(named_in(one) for one in (name, *followed_by(name))))
     assert read, f"{name} is said to have an effect ({BROKER_SETTINGS[name].effect}), and nobody reads it"
 
 
-@pytest.mark.parametrize("name", WITHOUT)
+@each("name", WITHOUT)
 def test_what_has_no_effect_changes_no_log(name: str) -> None:
     for text in other_values(name):
         assert LogConfig.of(BrokerConfig.parse({name: text}), {}) == LogConfig()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from klog.config import BrokerConfig
 from klog.config.processes import configs_of_processes
 from klog.errors import InvalidConfig
+from tests.rows import each
 
 
 def shared(count: int, **settings: str) -> list[BrokerConfig]:
@@ -32,7 +33,7 @@ def test_listeners_of_their_own_for_brokers_count_up_too() -> None:
     assert (second.listener, second.listeners.brokers[2:4]) == (("::1", 9093), ("h", 9193))
 
 
-@pytest.mark.parametrize(
+@each(
     ("dirs", "count", "expected"),
     [
         ("/a", 1, [["/a"]]),
@@ -53,7 +54,7 @@ def test_no_two_brokers_share_a_dir(count: int, names: list[str]) -> None:
     assert {f"/{name}" for name in names} <= set(dirs)
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "words"),
     [
         ({"port": "65534"}, "65535"),

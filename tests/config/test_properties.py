@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from klog.config import parse_properties, read_properties
 from klog.errors import InvalidConfig, NoSuchThing
+from tests.rows import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("a=1", {"a": "1"}),

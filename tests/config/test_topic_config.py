@@ -6,6 +6,7 @@ import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, LogConfig, check_topic_settings, topic_values
 from klog.errors import InvalidConfig
+from tests.rows import each
 
 KAFKA_082 = [
     "segment.bytes",
@@ -61,7 +62,7 @@ def test_a_topics_settings_override_the_brokers() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "hint"),
     [
         ("log.retention.ms", " retention.ms"),
@@ -81,7 +82,7 @@ def test_wrong_values_are_named_by_the_topics_name() -> None:
         LogConfig.of(BrokerConfig.parse({}), {"segment.bytes": "1"})
 
 
-@pytest.mark.parametrize("word", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+@each("word", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_kafkas_codecs_of_a_topic_are_taken_without_effect(word: str) -> None:
     """Tools make topics with them (librdkafka's own tests do), and batches stay as their producer compressed them."""
     assert check_topic_settings({"compression.type": word}) == {"compression.type": word}

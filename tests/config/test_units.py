@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from klog.config.units import Rate, parse_duration_ms, parse_rate, parse_size
 from klog.errors import UsageError
+from tests.rows import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "ms"),
     [
         ("500ms", 500),
@@ -25,13 +26,13 @@ def test_durations(text: str, ms: int) -> None:
     assert parse_duration_ms(f" {text.upper()} ") == ms
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "5 weeks", "1e3s", "5s5", "٣s", "1_0s", "9" * 30 + "d"])
+@each("text", ["", "5", "s", "-1s", "5 weeks", "1e3s", "5s5", "٣s", "1_0s", "9" * 30 + "d"])
 def test_no_durations(text: str) -> None:
     with pytest.raises(UsageError, match="duration"):
         parse_duration_ms(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "size"),
     [
         ("0", 0),
@@ -48,13 +49,13 @@ def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "KB", "-1", "1XB", "1 2", "1iB"])
+@each("text", ["", "KB", "-1", "1XB", "1 2", "1iB"])
 def test_no_sizes(text: str) -> None:
     with pytest.raises(UsageError, match="size"):
         parse_size(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rate"),
     [
         ("500/s", Rate(500.0, "messages")),
@@ -68,7 +69,7 @@ def test_rates(text: str, rate: Rate) -> None:
     assert parse_rate(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "500", "500/m", "/s", "0/s", "0MB/s", "-5/s", "5x/s", "20MB"])
+@each("text", ["", "500", "500/m", "/s", "0/s", "0MB/s", "-5/s", "5x/s", "20MB"])
 def test_no_rates(text: str) -> None:
     with pytest.raises(UsageError, match="rate"):
         parse_rate(text)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from klog.host.secret_command import SECRET_BYTES_MAX, SecretUnavailable, secret_from
+from tests.rows import each
 
 
 def printed(program: str, timeout_s: float = 10.0) -> str:
@@ -26,7 +27,7 @@ def test_there_is_no_shell_and_no_input() -> None:
     assert printed("import sys; print(len(sys.stdin.read()))") == "0"
 
 
-@pytest.mark.parametrize(
+@each(
     ("program", "named"),
     [
         ("print('planted'); raise SystemExit(3)", "status 3"),
@@ -48,13 +49,13 @@ def test_what_is_no_secret_is_not_shown(program: str, named: str) -> None:
     )
 
 
-@pytest.mark.parametrize("command", [["/no/such/command"], ["/etc/passwd"], ["a\0b"]])
+@each("command", [["/no/such/command"], ["/etc/passwd"], ["a\0b"]])
 def test_what_cannot_be_started(command: list[str]) -> None:
     with pytest.raises(SecretUnavailable):
         secret_from(command, "the password", 10)
 
 
-@pytest.mark.parametrize(
+@each(
     "program", ["import time; time.sleep(60)", "import os, time; os.close(1); time.sleep(60)"], ids=["silent", "closed"]
 )
 def test_a_command_has_a_time_limit(program: str) -> None:

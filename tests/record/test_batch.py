@@ -20,6 +20,7 @@ from klog.record.batch import (
 from klog.record.codec import Codec
 from klog.record.records import encode_batch
 from tests.record.batches import CODECS, by_kafka_python, plain
+from tests.rows import each
 
 THREE = [
     encode_batch(plain(count), codec=codec) for count, codec in ((1, Codec.NONE), (50, Codec.ZSTD), (7, Codec.LZ4))
@@ -57,7 +58,7 @@ def test_write_header_is_the_inverse_of_read_header() -> None:
     assert copy == batch
 
 
-@pytest.mark.parametrize(("size", "count", "span"), [(100, 5, 100), (100, 100, 100), (100, 9_999, 9_999)])
+@each(("size", "count", "span"), [(100, 5, 100), (100, 100, 100), (100, 9_999, 9_999)])
 def test_a_batch_spans_the_larger_of_bytes_and_records(size: int, count: int, span: int) -> None:
     header = read_header(THREE[0])._replace(
         base_offset=1_000, batch_length=size - 12, count=count, last_offset_delta=count - 1
@@ -83,7 +84,7 @@ def test_a_header_needs_61_bytes(data: bytes) -> None:
             read_header(data)
 
 
-@pytest.mark.parametrize("number", [5, 6, 7])
+@each("number", [5, 6, 7])
 def test_codecs_that_are_none(number: int) -> None:
     header = read_header(THREE[0])._replace(attributes=number)
     with pytest.raises(UnsupportedCodec, match=str(number)):
@@ -138,7 +139,7 @@ def test_walk_over_a_header_with_bytes_replaced(at: int, patch: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize("magic", [0, 1])
+@each("magic", [0, 1])
 def test_old_formats_are_named(magic: int) -> None:
     # A message set of one empty message: offset, size 14, crc, magic, attributes, key -1, value -1.
     old = bytes(8) + (14).to_bytes(4, "big") + bytes(4) + bytes([magic, 0]) + b"\xff" * 8
@@ -147,7 +148,7 @@ def test_old_formats_are_named(magic: int) -> None:
         list(walk(old))
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each("codec", CODECS)
 def test_every_flipped_byte_under_the_crc_is_found(codec: Codec) -> None:
     batch = encode_batch(plain(5), codec=codec)
     header = read_header(batch)

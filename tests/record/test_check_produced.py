@@ -23,6 +23,7 @@ from klog.record.codec import Codec
 from klog.record.contents import Limits, check_contents
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.record.batches import CODECS, by_kafka_python, plain, records
+from tests.rows import each
 
 MAX_BYTES = 1 << 20
 
@@ -43,7 +44,7 @@ def test_what_is_encoded_passes(rows: list[Record], codec: Codec) -> None:
     assert batch == before
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each("codec", CODECS)
 def test_what_another_client_encodes_passes(codec: Codec) -> None:
     batch = by_kafka_python(plain(30), codec, producer_id=9, producer_epoch=0, base_sequence=0)
     assert check_produced(memoryview(batch), MAX_BYTES) == [read_header(batch)]
@@ -88,7 +89,7 @@ REFUSED: list[tuple[str, Callable[[], bytes | bytearray], type[KlogError], str]]
 ]
 
 
-@pytest.mark.parametrize(("batch", "error", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+@each(("batch", "error", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_refused(batch: Callable[[], bytes | bytearray], error: type[KlogError], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
         check_produced(memoryview(batch()), MAX_BYTES)
@@ -109,7 +110,7 @@ def test_the_size_limit_is_each_batchs_and_both_sizes_are_named() -> None:
         check_produced(memoryview(ONE), size - 1)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each("codec", CODECS)
 def test_every_flipped_byte_is_found(codec: Codec) -> None:
     """Every byte but the two fields that a leader writes itself."""
     batch = encode_batch(plain(6), codec=codec)
@@ -160,7 +161,7 @@ def test_any_header_with_a_right_crc_is_judged(data: st.DataObject) -> None:
     assert min(header.max_timestamp_ms, header.base_timestamp_ms) >= -1
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each("codec", CODECS)
 def test_a_largest_timestamp_that_was_left_out_is_filled_in(codec: Codec) -> None:
     rows = plain(5)
     rows[2] = rows[2]._replace(timestamp_ms=rows[0].timestamp_ms + 5_000)
@@ -179,7 +180,7 @@ def test_no_timestamps_at_all() -> None:
     assert [record.timestamp_ms for record in decode_batch(encode_batch(rows))] == [-1, -1, -1]
 
 
-@pytest.mark.parametrize("base_ms", [2**63 - 3, 2**62])
+@each("base_ms", [2**63 - 3, 2**62])
 def test_a_timestamp_that_no_field_can_hold(base_ms: int) -> None:
     rows = [row._replace(timestamp_ms=row.timestamp_ms - plain(1)[0].timestamp_ms) for row in plain(5)]
     batch = changed(encode_batch(rows), base_timestamp_ms=base_ms, max_timestamp_ms=-1)

@@ -23,6 +23,7 @@ from klog.record.codec import Codec
 from klog.record.compression import compress, decompress
 from tests.chance import noise
 from tests.record.batches import CODECS
+from tests.rows import each
 
 PACKING = CODECS[1:]
 SAMPLES = [b"", b"a", b"log line " * 9_000, noise(150_000), bytes(65_536), bytes(65_537)]
@@ -52,13 +53,13 @@ FOREIGN: list[tuple[str, Codec, Callable[[bytes], bytes]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("codec", "encode"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
+@each(("codec", "encode"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
 def test_reads_what_others_write(codec: Codec, encode: Callable[[bytes], bytes]) -> None:
     for data in SAMPLES:
         assert decompress(codec, encode(data)) == data
 
 
-@pytest.mark.parametrize(
+@each(
     ("codec", "decode"),
     [
         (Codec.GZIP, gzip.decompress),
@@ -96,7 +97,7 @@ def test_round_trip(data: bytes, codec: Codec, kind: Callable[[bytes], bytes]) -
     assert decompress(codec, kind(bytes(compress(codec, kind(data)))), len(data)) == data
 
 
-@pytest.mark.parametrize("codec", PACKING)
+@each("codec", PACKING)
 def test_any_cut_is_an_error_or_whole_pieces(codec: Codec) -> None:
     """A snappy-java stream may end after any block; no other codec's may."""
     data = noise(50) * 900
@@ -128,7 +129,7 @@ def test_one_byte_changed(codec: Codec, data: st.DataObject) -> None:
         pass
 
 
-@pytest.mark.parametrize(("codec", "encode"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
+@each(("codec", "encode"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
 def test_the_bound_is_exact(codec: Codec, encode: Callable[[bytes], bytes]) -> None:
     data = b"x" * 100_000
     packed = encode(data)
@@ -137,7 +138,7 @@ def test_the_bound_is_exact(codec: Codec, encode: Callable[[bytes], bytes]) -> N
         decompress(codec, packed, len(data) - 1)
 
 
-@pytest.mark.parametrize(("codec", "encode"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
+@each(("codec", "encode"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
 def test_a_bomb_takes_no_memory(codec: Codec, encode: Callable[[bytes], bytes]) -> None:
     packed = encode(bytes(64_000_000))
     tracemalloc.start()
@@ -149,7 +150,7 @@ def test_a_bomb_takes_no_memory(codec: Codec, encode: Callable[[bytes], bytes]) 
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
+@each(
     ("codec", "claim"),
     [
         (Codec.GZIP, gzip.compress(b"x", mtime=0)[:-4] + b"\xff\xff\xff\xff"),
@@ -168,7 +169,7 @@ def test_a_claim_alone_takes_little_memory(codec: Codec, claim: bytes) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("module", [cramjam.gzip, cramjam.lz4, cramjam.zstd])
+@each("module", [cramjam.gzip, cramjam.lz4, cramjam.zstd])
 def test_the_words_by_which_a_small_buffer_is_told(module: object) -> None:
     """klog.record.compression grows its buffer on these words of the library, and on no others."""
     packed = bytes(module.compress(bytes(100)))  # type: ignore[attr-defined]

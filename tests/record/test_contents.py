@@ -15,6 +15,7 @@ from klog.record.compression import compress
 from klog.record.contents import Limits, check_contents, is_plain, unpacked_bytes_max
 from klog.record.records import Record, encode_batch, encode_record
 from tests.record.batches import plain
+from tests.rows import each
 
 PACKING = [codec for codec in Codec if codec]
 FIRST_MS = 1_700_000_000_000
@@ -52,21 +53,21 @@ def check(batch: bytes | bytearray, limits: Limits = LIMITS) -> BatchHeader:
 # --- how many ---
 
 
-@pytest.mark.parametrize("codec", PACKING)
+@each("codec", PACKING)
 def test_as_many_as_the_header_says(codec: Codec) -> None:
     """Lengths of one, two and three bytes."""
     assert check(sealed(compress(codec, body_of(300)), codec, 300)).count == 300
 
 
-@pytest.mark.parametrize("codec", PACKING)
-@pytest.mark.parametrize("said", [299, 301, 1, 4000])
+@each("codec", PACKING)
+@each("said", [299, 301, 1, 4000])
 def test_another_count_is_refused(codec: Codec, said: int) -> None:
     with pytest.raises(InvalidRecord, match=rf"\b{said} records"):
         check(sealed(compress(codec, body_of(300)), codec, said))
 
 
-@pytest.mark.parametrize("value_bytes", [0, 40, 60, 100, 1_000, 20_000])
-@pytest.mark.parametrize("odd_one", [None, 0, 1, 63, 64, 150, 299])
+@each("value_bytes", [0, 40, 60, 100, 1_000, 20_000])
+@each("odd_one", [None, 0, 1, 63, 64, 150, 299])
 def test_records_that_are_alike_but_one(value_bytes: int, odd_one: int | None) -> None:
     """In rows, with one that is longer, or that is none, somewhere."""
     rows = [Record(at, FIRST_MS, None, b"v" * (value_bytes + (at == odd_one))) for at in range(300)]
@@ -82,7 +83,7 @@ def test_records_that_are_alike_but_one(value_bytes: int, odd_one: int | None) -
                 check(sealed(compress(Codec.LZ4, body), Codec.LZ4, 300))
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"",
@@ -104,7 +105,7 @@ def test_what_is_no_record_is_refused(body: bytes) -> None:
         check(batch)
 
 
-@pytest.mark.parametrize("codec", PACKING)
+@each("codec", PACKING)
 def test_what_is_not_of_its_codec_is_refused(codec: Codec) -> None:
     """Not as corrupt: that clients would send again and again."""
     with pytest.raises(InvalidRecord, match=codec.label):
@@ -141,7 +142,7 @@ TINY_COUNT = 60_000
 BOMBS = bombs(TINY * TINY_COUNT)
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@each("name", BOMBS)
 def test_what_unpacks_to_too_much_is_refused(name: str) -> None:
     codec, body = BOMBS[name]
     count = min(TINY_COUNT, len(body) * 64)  # what the header may say in so few bytes
@@ -165,7 +166,7 @@ def test_the_bound_follows_the_setting_within_what_readers_take() -> None:
 # --- when ---
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@each("codec", list(Codec))
 def test_records_too_far_ahead_are_named(codec: Codec) -> None:
     rows = [Record(at, FIRST_MS + 1_000 * at, None, b"v") for at in range(10)]
     batch = encode_batch(rows, codec=codec)
@@ -177,7 +178,7 @@ def test_records_too_far_ahead_are_named(codec: Codec) -> None:
     check(batch, limits._replace(latest_ms=FIRST_MS + 9_000))
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@each("codec", list(Codec))
 def test_records_too_old_are_named_and_those_without_a_time_are_not(codec: Codec) -> None:
     rows = [Record(at, time_ms, None, b"v") for at, time_ms in enumerate([FIRST_MS, FIRST_MS - 5_000, -1, FIRST_MS])]
     batch = encode_batch(rows, codec=codec)

@@ -24,6 +24,7 @@ from klog.record.provenance_header import (
 )
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
 from tests.record.batches import CODECS, moved, plain, records
+from tests.rows import each
 
 SOURCE = Source("AbCdEfGhIjKlMnOpQrStUv", "orders.eu", 3)
 LARGEST = 2**63 - 1
@@ -133,10 +134,10 @@ def test_control_batches_are_passed_over() -> None:
     assert (alone.records, alone.messages, alone.next_offset) == (b"", 0, 11)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("wanted", CODECS)
-@pytest.mark.parametrize("bytes_max", [700, LARGEST])
-@pytest.mark.parametrize("to_offset", [65, 70])
+@each("codec", CODECS)
+@each("wanted", CODECS)
+@each("bytes_max", [700, LARGEST])
+@each("to_offset", [65, 70])
 def test_another_codec(codec: Codec, wanted: Codec, bytes_max: int, to_offset: int) -> None:
     """Of a whole batch, of a part of one, and of one that is cut."""
     run, rows = the_run([plain(70)], 0, codec)
@@ -155,7 +156,7 @@ def test_damage_is_not_made_good(rows: list[Record], data: st.DataObject) -> Non
         Marker(SOURCE).mark(memoryview(bytes(batch)), 0)
 
 
-@pytest.mark.parametrize("place", [23, 60, 70])
+@each("place", [23, 60, 70])
 def test_what_lies_in_front_of_damage_is_given_first(place: int) -> None:
     """Byte 23 is the sign of the last offset: such a batch seems to end before it begins."""
     run, damaged = encode_batch(plain(3)), encode_batch(plain(2), base_offset=3)
@@ -205,12 +206,12 @@ def test_the_last_copy_is_the_one_that_counts() -> None:
     assert mark_of(record) == (Source("second", "t", 0).key, 0)
 
 
-@pytest.mark.parametrize("content", [b"", b"a/b/c", b"a/b/1/x", b"a/b/1/2/3", b"\xff/b/1/2"])
+@each("content", [b"", b"a/b/c", b"a/b/1/x", b"a/b/1/2/3", b"\xff/b/1/2"])
 def test_an_old_header_of_somebody_elses(content: bytes) -> None:
     assert parse_old(content) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"123456", b"123456123456789"])
+@each("content", [b"", b"123456", b"123456123456789"])
 def test_a_header_of_somebody_elses(content: bytes) -> None:
     assert parse(content) is None
 
@@ -240,7 +241,7 @@ def test_older_copies_count_as_well() -> None:
     assert list(copies_of(SOURCE, memoryview(bytes(newer)), 0)) == [(1000, 12)]
 
 
-@pytest.mark.parametrize("begin", [0, 1], ids=["whole", "a part"])
+@each("begin", [0, 1], ids=["whole", "a part"])
 def test_batches_that_unpack_to_more_than_the_target_takes_are_cut(begin: int) -> None:
     rows = [Record(at, 1_700_000_000_000 + at, None, bytes(1 << 20)) for at in range(20)]
     run = encode_batch(rows, codec=Codec.ZSTD)

@@ -13,6 +13,7 @@ from klog.record.batch import check_crc, read_header, walk
 from klog.record.codec import Codec
 from klog.record.records import HEADERS_MAX, Record, decode_batch, encode_batch, read_varint, record_times, varint
 from tests.record.batches import CODECS, by_kafka_python, moved, plain, records
+from tests.rows import each
 
 BODY_FROM = 61
 
@@ -161,7 +162,7 @@ def test_every_cut() -> None:
                 decode_batch(batch[:cut])
 
 
-@pytest.mark.parametrize(
+@each(
     ("at", "value", "error"),
     [(16, 1, UnsupportedFormat), (22, 7, UnsupportedCodec), (60, 2, CorruptBatch), (60, 4, CorruptBatch)],
     ids=["magic", "codec", "one record too few", "one too many"],
