@@ -15,6 +15,7 @@ from klog.net.admission import ConnectionLimits
 from klog.net.connection import Connection, Reply
 from klog.net.server import Server
 from klog.net.shared import Limits
+from tests.rows import each
 
 FLEET = 200
 QUEUED_MAX = 28
@@ -33,7 +34,7 @@ def system_allows() -> int:
     return int(Path("/proc/sys/net/core/somaxconn").read_text())
 
 
-@pytest.mark.parametrize("wanted", [-1, 50])
+@each("wanted", [-1, 50])
 def test_the_queue_is_as_long_as_wanted_or_as_the_system_allows(wanted: int) -> None:
     async def play() -> None:
         server = a_server(backlog=wanted)

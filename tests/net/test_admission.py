@@ -21,6 +21,7 @@ from klog.net.connection import Connection, Reply
 from klog.net.server import Door, Server, plain_address
 from klog.net.shared import Limits
 from klog.security.rates import Windows
+from tests.rows import each
 
 WITHIN_S = 30.0
 CLIENTS, BROKERS = "CLIENTS", "BETWEEN"
@@ -40,7 +41,7 @@ TOTAL = Full("max.connections", is_own=False)
 OWN = Full("listener.name.between.max.connections", is_own=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("clients", "brokers", "of_clients", "of_brokers"),
     [
         (0, 0, None, None),

@@ -15,6 +15,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES, Introduction
 from klog.secret import Secret
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 
 
 async def _turns(count: int) -> None:
@@ -39,7 +40,7 @@ def test_cancelled_in_the_turn_in_which_the_answer_comes(broker: RunningBroker) 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("turns", range(6))
+@each("turns", range(6))
 def test_cancelled_while_it_is_refused(turns: int) -> None:
     """Where it had been refused before it was cancelled, that is told; it never goes on for ever."""
 

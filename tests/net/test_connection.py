@@ -21,6 +21,7 @@ from klog.net.memory_pool import Pace
 from klog.net.server import Server
 from klog.net.shared import Limits
 from tests.chance import noise
+from tests.rows import each
 
 FRAME_BYTES_MAX = 1 << 20
 REPLIES_MAX = Limits(FRAME_BYTES_MAX).replies_max
@@ -82,7 +83,7 @@ BODIES = [b"x", b"yy" * 40, b"", bytes(range(256)) * 600, b"end"]
 STREAM = b"".join(frame(body) for body in BODIES if body)
 
 
-@pytest.mark.parametrize("piece", [1, 3, 5, 4096, 65536, len(STREAM)])
+@each("piece", [1, 3, 5, 4096, 65536, len(STREAM)])
 def test_frames_arrive_whole_however_they_are_cut(piece: int) -> None:
     def client(port: int, server: Server) -> None:
         with connect(port) as sock:
@@ -196,7 +197,7 @@ def test_a_request_without_an_answer_does_not_hold_up_the_next() -> None:
     serve(every_second, client)
 
 
-@pytest.mark.parametrize("size", [0, -1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
+@each("size", [0, -1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
 def test_a_length_that_lies_closes_that_connection_and_no_other(size: int) -> None:
     def client(port: int, server: Server) -> None:
         with connect(port) as good, connect(port) as bad:

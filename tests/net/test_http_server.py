@@ -16,6 +16,7 @@ from klog.clock import SYSTEM_CLOCK, Clock
 from klog.net import http_server
 from klog.net.http_server import HttpServer
 from tests.hand_clock import HandClock
+from tests.rows import each
 
 WITHIN_S = 30.0
 MOST = 4
@@ -115,7 +116,7 @@ def test_who_is_being_answered_does_not_give_way(monkeypatch: pytest.MonkeyPatch
     assert answers == [b"nothing"] * 6
 
 
-@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"])
+@each("start", [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n"])
 def test_a_byte_now_and_then_is_no_request(start: bytes) -> None:
     clock = HandClock()
     with serving(echo, clock) as port, connect(port) as drip:

@@ -22,6 +22,7 @@ from klog.net.connection import Connection, Reply
 from klog.net.server import Door, Server
 from klog.net.shared import Limits
 from klog.net.tls_context import Store, TlsSettings, server_context
+from tests.rows import each
 from tests.security.certificates import Authority
 
 WITHIN_S = 30.0
@@ -77,7 +78,7 @@ def play(act: Awaitable[None]) -> None:
 SIZES = (1, 2, 3, 4, 5, 4095, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1_048_575, 1_048_577, 3_000_000)
 
 
-@pytest.mark.parametrize("piece", [1_000_000, 16_384, 701])
+@each("piece", [1_000_000, 16_384, 701])
 def test_frames_of_any_size_in_pieces_of_any_size(authority: Authority, context: ssl.SSLContext, piece: int) -> None:
     frames = [bytes([at % 251]) * size for at, size in enumerate(SIZES if piece > 1000 else SIZES[:12])]
     sent = b"".join(struct.pack(">i", len(one)) + one for one in frames)
@@ -150,7 +151,7 @@ def hello(authority: Authority) -> bytes:
     return outgoing.read()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+@each("share", [0.0, 0.01, 0.5, 1.0])
 def test_a_handshake_that_does_not_go_on_ends(
     authority: Authority, context: ssl.SSLContext, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +208,7 @@ def mutual_context(authority: Authority, folder: Path) -> ssl.SSLContext:
     return mutual
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@each("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_client_reads_why_its_certificate_is_refused_behind_its_first_requests(
     authority: Authority, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:

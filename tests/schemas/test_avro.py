@@ -14,6 +14,7 @@ from hypothesis import given
 from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas.avro import Fixed, Logical, Primitive
 from klog.schemas.parsing import DEPTH_MAX, parse
+from tests.rows import each
 from tests.schemas.avro_schemas import schemas
 
 RECORD: dict[str, Any] = {
@@ -34,7 +35,7 @@ def text(raw: Any) -> str:
     return parse(json.dumps(raw)).text
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ("string", {"type": "string"}),
@@ -55,7 +56,7 @@ def test_equal_schemas_are_one_text(one: Any, other: Any) -> None:
     assert text(one) == text(other) == parse(text(one)).text
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         {**RECORD, "doc": "of a customer"},
@@ -86,7 +87,7 @@ def test_a_bare_word_is_a_primitive() -> None:
     assert parse(" string\n").text == '"string"'
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "path"),
     [
         ("nonsense", ""),
@@ -159,7 +160,7 @@ def test_a_record_of_many_fields_takes_as_much_longer_as_it_has_more_of_them() -
     assert calls(800) < 10 * calls(100)
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "logical"),
     [
         ({"type": "int", "logicalType": "date"}, Logical("date")),

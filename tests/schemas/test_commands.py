@@ -12,6 +12,7 @@ import pytest
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import Ran, klog
+from tests.rows import each
 
 
 def schema(name: str, *fields: str) -> str:
@@ -114,7 +115,7 @@ def test_levels_and_deletion(run: object, subject: str, unique: str) -> None:
     assert run("delete", subject, "--version", 1, "--permanent", "--yes", "-o", "json").rows[0]["permanent"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "code"),
     [
         (["get", "999999"], "SCHEMA_NOT_FOUND"),

@@ -17,6 +17,7 @@ from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
 from klog.schemas.avro import Record
 from klog.schemas.compatibility import Found, Kind, Level, held_against, incompatibilities, parse_level
 from klog.schemas.parsing import parse
+from tests.rows import each
 from tests.schemas.avro_schemas import PRIMITIVES, pairs
 
 
@@ -49,7 +50,7 @@ PROMOTED = {
 """(written, read): the whole list of the specification."""
 
 
-@pytest.mark.parametrize("reader", PRIMITIVES)
+@each("reader", PRIMITIVES)
 def test_primitives_are_read_as_themselves_and_as_what_they_are_promoted_to(reader: str) -> None:
     for writer in PRIMITIVES:
         fits = reader == writer or (writer, reader) in PROMOTED
@@ -149,12 +150,12 @@ INCOMPATIBLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reader", "writer"), COMPATIBLE)
+@each(("reader", "writer"), COMPATIBLE)
 def test_what_can_be_read(reader: Any, writer: Any) -> None:
     assert found(reader, writer) == []
 
 
-@pytest.mark.parametrize(("reader", "writer", "why"), INCOMPATIBLE)
+@each(("reader", "writer", "why"), INCOMPATIBLE)
 def test_what_cannot_be_read_and_where(reader: Any, writer: Any, why: list[tuple[str, str]]) -> None:
     assert found(reader, writer) == why
 
@@ -247,7 +248,7 @@ OLD = [(1, parse(json.dumps(record(one("a", "int"))))), (2, parse(json.dumps(rec
 """The second reads what the first has written; the first does not read the second's."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("level", "expected"),
     [
         ("NONE", []),

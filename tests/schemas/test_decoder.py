@@ -17,6 +17,7 @@ from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import frame
 from klog.schemas.decoding.decoder import NO_FRAMING, UUID_FRAMING, Decoder, Decoding
 from klog.schemas.decoding.front import CUT_SHORT, NO_TEXT, TOO_LONG
+from tests.rows import each
 from tests.schemas.avro_reference import number
 
 
@@ -161,7 +162,7 @@ def test_a_schema_is_looked_up_once() -> None:
 EPOCH = datetime(1970, 1, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "datum", "value"),
     [
         ("null", b"", None),
@@ -242,7 +243,7 @@ NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
 CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 
 
-@pytest.mark.parametrize(
+@each(
     ("writer", "reader", "datum", "value"),
     [
         ("int", "long", b"\x02", 1),
@@ -349,7 +350,7 @@ def test_a_field_without_default_that_was_not_written() -> None:
 # --- What is no datum ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "datum", "reason"),
     [
         ("boolean", b"\x02", refused("boolean")),
@@ -413,7 +414,7 @@ def test_a_long_array_among_short_ones() -> None:
     assert bad[4].startswith("[].n: ") and "union" in bad[4]
 
 
-@pytest.mark.parametrize("item", ["int", "string", {"type": "fixed", "name": "F", "size": 2}])
+@each("item", ["int", "string", {"type": "fixed", "name": "F", "size": 2}])
 def test_arrays_in_arrays_of_many_rows(item: Any) -> None:
     def written(n: int) -> bytes:
         return number(n) if item == "int" else string(str(n)) if item == "string" else n.to_bytes(2, "big")
@@ -433,7 +434,7 @@ def test_arrays_in_arrays_of_many_rows(item: Any) -> None:
 # --- Schemas that have no columns ---
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     [
         "{",

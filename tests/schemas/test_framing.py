@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from klog.errors import InvalidRecord
 from klog.record.avro_framing import frame, unframe
+from tests.rows import each
 
 
 @given(st.integers(1, 2**31 - 1), st.binary())
@@ -18,7 +19,7 @@ def test_what_is_framed_comes_back(schema_id: int, datum: bytes) -> None:
     assert (found.schema_id, bytes(found.datum)) == (schema_id, datum)
 
 
-@pytest.mark.parametrize(
+@each(
     ("payload", "said"),
     [
         (b"", "0 bytes"),

@@ -21,6 +21,7 @@ from klog.net.http_server import HttpServer
 from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas.http import BODY_BYTES_MAX, CONTENT_TYPE, HttpRegistry
 from klog.schemas.registry import ONE_PARSES, TEXT_CHARS_MAX, ZooKeeperRegistry
+from tests.rows import each
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 B = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'
@@ -80,7 +81,7 @@ def test_schemas_are_registered_and_found(ask: Ask) -> None:
     assert ask("GET", "/contexts") == (200, ["."])
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "target", "body", "code"),
     [
         ("GET", "/nothing", None, 404),
@@ -199,7 +200,7 @@ def test_bytes_and_headers(server: HttpServer) -> None:
     refused.value.close()
 
 
-@pytest.mark.parametrize("length", [str(BODY_BYTES_MAX + 1), "-1", "many"])
+@each("length", [str(BODY_BYTES_MAX + 1), "-1", "many"])
 def test_a_body_that_is_too_long_is_not_read(server: HttpServer, length: str) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), 10) as peer:

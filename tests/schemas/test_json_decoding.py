@@ -18,6 +18,7 @@ from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas.decoding.decoder import Decoding
 from klog.schemas.decoding.row_decoder import NO_SCHEMA, RowDecoder
 from klog.schemas.inference import DEPTH_MAX, FIELDS_MAX, infer
+from tests.rows import each
 
 TIMES = {"local": "local-timestamp-micros", "utc": "timestamp-millis", "micros": "timestamp-micros"}
 
@@ -51,7 +52,7 @@ def fields(**types: Any) -> dict[str, Any]:
 DECIMAL = logical("bytes", "decimal", precision=5, scale=2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "text", "value"),
     [
         ("boolean", "true", True),
@@ -93,7 +94,7 @@ def test_values_of_each_type(schema: Any, text: str, value: Any) -> None:
     assert read(schema, text, None) == ([value, None], [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "text", "error"),
     [
         ("boolean", "1", "found 1"),
@@ -147,7 +148,7 @@ def test_what_is_not_of_its_type_is_kept_with_its_reason(schema: Any, text: str 
     assert len(found) < 300
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     ["bytes", {"type": "fixed", "name": "f", "size": 4}, logical("fixed", "duration", size=12) | {"name": "d"}],
 )

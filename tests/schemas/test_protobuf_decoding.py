@@ -17,6 +17,7 @@ from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas.decoding.decoder import Decoding
 from klog.schemas.decoding.protobuf_values import described
 from klog.schemas.decoding.row_decoder import NO_SCHEMA, RowDecoder
+from tests.rows import each
 
 Field = descriptor_pb2.FieldDescriptorProto
 SCALARS = {
@@ -151,7 +152,7 @@ def test_fields_that_the_descriptor_has_not_are_named() -> None:
     assert reads.left_out == {NO_SCHEMA: ["pages.*.#7"]}
 
 
-@pytest.mark.parametrize("path", [b"\0", b"\x02\0", b"\x04\x02\x04"])
+@each("path", [b"\0", b"\x02\0", b"\x04\x02\x04"])
 def test_framing_of_serializers_is_taken_off(path: bytes) -> None:
     value = b"\0\0\0\0\x07" + path + Visit(user=5).SerializeToString()
     typed, bad = decoder().split(pa.record_batch({"value": pa.array([value], pa.binary())}))
@@ -160,7 +161,7 @@ def test_framing_of_serializers_is_taken_off(path: bytes) -> None:
     assert (row["schema_id"], row["record"]["user"]) == (7, 5)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         b"\x08",

@@ -19,6 +19,7 @@ from klog.schemas.decoding.items import Items
 from klog.schemas.decoding.plan import left_out, plan
 from klog.schemas.decoding.steps import Enum, Member, Record, Refuse, Step, Union
 from klog.schemas.widening import widened
+from tests.rows import each
 
 
 def visit(**types: Any) -> str:
@@ -70,7 +71,7 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 MORE = {"type": "enum", "name": "E", "symbols": ["C", "A"]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "written", "after"),
     [
         ("int", "long", pa.int64()),
@@ -106,7 +107,7 @@ def test_types_that_become_wider(before: Any, written: Any, after: pa.DataType) 
     assert column(before, written) == after
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "written"),
     [
         ("int", "string"),
