@@ -11,6 +11,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tests.rows import each
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -76,7 +78,7 @@ def test_no_import_points_upwards_in_the_drawing(graph: grimp.ImportGraph) -> No
     assert not wrong
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+@each("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_what_a_page_names_is_there(page: str) -> None:
     rooms = {name for names in HOUSE for name in names}
     named = set(re.findall(r"`([\w./-]+)`", (ROOT / page).read_text()))

@@ -10,9 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.house.test_tidy import MODULES, ROOT
+from tests.rows import each
 
 ROOMS = ("server", "coordination", "net", "storage", "replication", "protocol", "record")
 KEEPERS = [path for path in MODULES if path.relative_to(ROOT / "klog").parts[0] in ROOMS]
@@ -52,7 +51,7 @@ PURE = {
 out of the cycle) it is raised on where somebody waits for it."""
 
 
-@pytest.mark.parametrize("path", KEEPERS, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", KEEPERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_is_kept_of_an_error_has_no_frames(path: Path) -> None:
     kept = list(_kept(ast.parse(path.read_text())))
     assert not kept, f"{path.relative_to(ROOT)}: take `.bare()` of it at {kept}"

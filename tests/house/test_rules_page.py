@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.house.test_tidy import ROOT, TRACKED
+from tests.rows import each
 
 PAGE = ROOT / "docs" / "rules.md"
 SECTIONS: dict[str, str] = dict(
@@ -34,8 +33,8 @@ def test_each_rule_that_is_cited_is_on_the_page() -> None:
     assert not {rule: path for rule, path in cited.items() if rule not in SECTIONS}
 
 
-@pytest.mark.parametrize("rule", SECTIONS)
-@pytest.mark.parametrize(("heading", "under"), [("Kept in", "klog/"), ("Tested by", "tests/")])
+@each("rule", SECTIONS)
+@each(("heading", "under"), [("Kept in", "klog/"), ("Tested by", "tests/")])
 def test_each_rule_of_the_page_is_kept_and_tested_where_it_says(rule: str, heading: str, under: str) -> None:
     files = files_after(heading, rule)
     assert files
@@ -45,6 +44,6 @@ def test_each_rule_of_the_page_is_kept_and_tested_where_it_says(rule: str, headi
         assert cited, f"{name} does not cite {rule}"
 
 
-@pytest.mark.parametrize("rule", SECTIONS)
+@each("rule", SECTIONS)
 def test_each_rule_says_what_it_prevents(rule: str) -> None:
     assert "Prevents:" in SECTIONS[rule]

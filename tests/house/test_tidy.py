@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.rows import each
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 TRACKED = [
     ROOT / name
@@ -28,13 +30,13 @@ LINES_MAX = 620
 """Look twice at 400, stop at 600: a module longer than this is two."""
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_is_of_one_noun_and_of_readable_length(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LINES_MAX
     assert path.stem not in ("utils", "helpers", "common", "manager", "misc")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_says_what_it_is(path: Path) -> None:
     text = path.read_text().strip()
     assert not text or text.startswith(('"""', 'r"""')), "the first line is a docstring"

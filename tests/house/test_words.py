@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests.house.test_tidy import PAGES, ROOT, TRACKED
+from tests.rows import each
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 TERMS = [
@@ -62,13 +63,13 @@ def test_a_banned_phrase_is_found_in_strings_and_comments_and_not_in_code(
     assert [(line, found) for line, found, _ in PROSE.hits(Path("a.md"))] == [(2, "Nobody"), (2, "is told")]
 
 
-@pytest.mark.parametrize("term", TERMS)
+@each("term", TERMS)
 def test_each_term_of_the_glossary_is_used(term: str) -> None:
     """Somewhere in docs or help, as it is there, as a column or as a setting."""
     wanted = re.compile(r"\b" + re.escape(term.lower()).replace(r"\ ", r"[ .\n-]"))
     assert any(wanted.search(path.read_text().lower()) for path in READ_BY_USERS)
 
 
-@pytest.mark.parametrize("path", READ_BY_USERS, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", READ_BY_USERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_uses_the_field_s_words(path: Path) -> None:
     assert re.search(rf"\b({OLD_NAMES})\b", plain(path)) is None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from tests.rows import each
 from tests.words.texts import CLASSES, SNAPSHOT, current, texts
 
 
@@ -18,7 +17,7 @@ def test_each_error_that_is_raised_by_name_has_a_text_there() -> None:
     assert len(listed & set(CLASSES)) > 50
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "expected"),
     [
         ("raise UsageError(f'{a} is b', hint='do c')", [("UsageError USAGE", "{} is b\n    hint: do c")]),
