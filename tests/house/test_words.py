@@ -48,6 +48,7 @@ def plain(path: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long("scripts/check, which runs before the tests, does the same")
 def test_no_room_has_more_of_the_banned_phrases_than_it_is_allowed() -> None:
     assert PROSE.too_many() == []
 

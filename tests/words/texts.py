@@ -9,6 +9,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from klog import errors
@@ -49,6 +50,7 @@ def texts(source: str) -> Iterator[tuple[str, str]]:
             yield f"{called.id} {CLASSES[called.id].code}", text + (f"\n    hint: {hint}" if hint else "")
 
 
+@cache
 def current() -> str:
     """All texts by class and level, each once."""
     sections: dict[str, set[str]] = {}
