@@ -25,6 +25,7 @@ from klog.errors import UsageError
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.rows import each
 from tests.tools.verbs import make_topic, send
 from tests.zookeeper_fixture import klog_home
 
@@ -234,7 +235,7 @@ def zookeeper_fills_up(facts: Facts) -> None:
     facts.servers[2] = ServerFact("z2:2181", "follower", None, 1_300_000, 152 << 20, 742 << 20)
 
 
-@pytest.mark.parametrize(
+@each(
     ("trouble", "expected"),
     [
         (offline, ["offline-partitions"]),
@@ -299,7 +300,7 @@ def test_a_broker_that_has_just_died_and_is_still_registered_is_dead_and_nothing
     assert kinds(facts) == ["dead-broker", "at-min-isr", "under-replicated"]
 
 
-@pytest.mark.parametrize(("broker", "help_"), [(1, "elect "), (2, "wait: ")])
+@each(("broker", "help_"), [(1, "elect "), (2, "wait: ")])
 def test_a_hole_is_filled_from_a_replica_that_has_the_messages(broker: int, help_: str) -> None:
     facts = well()
     facts.lost = [LostRow("t", 0, broker, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
@@ -413,7 +414,7 @@ def test_a_message_from_ahead_of_the_clock_is_named(broker: RunningBroker, topic
     assert (shown.code, shown.stdout) == (0, "x\n")
 
 
-@pytest.mark.parametrize(
+@each(
     ("nodes", "heap_mib", "expected"),
     [(1_300_000, 3072, []), (1_300_000, 742, ["warning"]), (1_300_000, 640, ["critical"]), (0, 0, [])],
 )
@@ -431,7 +432,7 @@ def test_zookeeper_without_quorum_is_critical() -> None:
     assert [one.severity for one in judge(facts, ["zookeeper"])] == ["critical"] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("offset", "lag", "max_lag", "expected"),
     [
         (5, 100, None, []),

@@ -10,6 +10,7 @@ import pytest
 from klog.admin import closing, security_files
 from klog.config import BrokerConfig, read_properties
 from klog.errors import InvalidConfig, KlogError, NoSuchThing, Refused
+from tests.rows import each
 
 MINE = "# mine\nbroker.id=7\nlisteners=PLAINTEXT://h:9092\nlog.dirs=/a\\\\b\n"
 
@@ -95,7 +96,7 @@ def test_what_a_broker_has_already_is_kept(folder: Path, file: Path) -> None:
     assert [(one.name, one.told_host) for one in config_of(file).listeners.all] == [("SASL_SSL", "::1")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "error"),
     [
         ("broker.id=1\n", Refused),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from klog.admin.offset_files import Form, parse, read, text_of
 from klog.coordination.committed import CommittedOffset
 from klog.names import TopicPartition
+from tests.rows import each
 
 ONE, TWO, THREE = TopicPartition("clicks", 0), TopicPartition("clicks", 1), TopicPartition("a.b-c_d", 12)
 OFFSETS = {ONE: CommittedOffset(2868), TWO: CommittedOffset(0), THREE: CommittedOffset(2**63 - 1)}
@@ -86,7 +86,7 @@ def test_what_is_written_is_read(group: str, offsets: dict[TopicPartition, Commi
     assert back(text_of(group, offsets, form)) == {(group, name): one for name, one in offsets.items()}
 
 
-@pytest.mark.parametrize("form", ["zk", "csv", "json"])
+@each("form", ["zk", "csv", "json"])
 def test_no_offsets_at_all(form: Form) -> None:
     assert parse(text_of("g", {}, form)) == ([], [])
 
@@ -119,7 +119,7 @@ BAD_JSON = """\
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "good", "bad"),
     [
         (BAD_ZK, [1, 11], [2, 3, 4, 6, 7, 8, 9, 10]),

@@ -13,6 +13,7 @@ from klog.admin import reassignment_file
 from klog.admin.reassignment_file import WrongPlan
 from klog.errors import NoSuchThing
 from klog.names import TopicPartition
+from tests.rows import each
 
 ENTRY = '{"topic": "t", "partition": 0, "replicas": [1, 2]}'
 
@@ -45,7 +46,7 @@ def test_kafkas_own_tool_writes_log_dirs_too(tmp_path: Path) -> None:
     assert reassignment_file.read(path) == {TopicPartition("t", 0): (1, 2)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("", "line 1, column 1: Expecting value; expected JSON"),

@@ -19,6 +19,7 @@ from klog.config.properties import read_properties
 from klog.errors import InvalidConfig, Refused, UsageError
 from klog.net.client_tls import client_context
 from klog.security.client_security import ClientSecurity
+from tests.rows import each
 
 
 def shaken(server_pem: Path, client: ssl.SSLContext, host: str) -> str | None:
@@ -53,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "broker-1.example.net", "10.1.2.3"])
+@each("host", ["localhost", "127.0.0.1", "broker-1.example.net", "10.1.2.3"])
 def test_clients_believe_the_brokers_certificate(folder: Path, host: str) -> None:
     security = read_client_config(folder / "client.properties").security
     assert security is not None and security.mechanism == "SCRAM-SHA-512" and security.username == "admin"
@@ -128,7 +129,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "broker", "a;b", 'a"b', "a b"])
+@each("name", ["", "broker", "a;b", 'a"b', "a b"])
 def test_names_that_no_administrator_can_have(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         security_files.init(tmp_path / "security", administrator=name)

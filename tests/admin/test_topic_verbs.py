@@ -17,6 +17,7 @@ from klog.errors import (
     UsageError,
 )
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
 
 
@@ -98,7 +99,7 @@ def test_placement_by_hand(broker: RunningBroker, topic: str) -> None:
     assert plain.partitions == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("live", "count", "replicas", "start", "expected"),
     [
         ([1, 2, 3], 4, 2, 1, [[1, 2], [2, 3], [3, 1], [1, 2]]),
