@@ -1,48 +1,80 @@
-"""One export that kills itself with SIGKILL at a named point; run as a process of its own.
+"""Exports that kill themselves with SIGKILL at a named point; run as a process of its own.
 
-    python -m tests.spark.killed_export BOOTSTRAP TOPIC ROOT POINT spark|direct [iceberg|delta]
+    python -m tests.spark.killed_export BOOTSTRAP TOPIC ROOT POINT         by Spark
+    python -m tests.spark.killed_export BOOTSTRAP < KILLS                  without it: each is a fork of this process
 
+KILLS are lines of JSON, `Kill`s; a line comes back for each, the exit code. What all of them load is loaded once.
 POINT is one of the export's steps, or ``writing``: as soon as the first bytes of a file of messages are there, or a
 number: so many seconds after the writing began. A process that gets past its point ends with 0.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from klog.export.run import STEPS, TableChoice, run
 from tests.broker_fixture import ROOT
 from tests.spark.quick_java import spark_environment
 
+Name = TypeVar("Name")
 
-def start(
-    bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark", table: str | None = None
-) -> subprocess.Popen[bytes]:
-    """The process, started."""
-    command = [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point, writer]
-    command += [table] if table else []
-    environment = os.environ | (spark_environment() if writer == "spark" else {})
+
+class Kill(NamedTuple):
+    """An export without Spark, and where it is killed. ``table``: what its first run makes it."""
+
+    topic: str
+    root: str
+    point: str
+    table: str | None = None
+
+
+def kill_each(bootstrap: str, kills: Mapping[Name, Kill]) -> dict[Name, bool]:
+    """One after the other; whether it was killed there (False: it ended before). AssertionError where one failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.killed_export", bootstrap],
+        cwd=ROOT,
+        input="".join(json.dumps(kill) + "\n" for kill in kills.values()),
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    codes = done.stdout.split()
+    assert done.returncode == 0 and len(codes) == len(kills), done.stderr[-3000:]
+    assert set(codes) <= {"0", str(-signal.SIGKILL)}, done.stderr[-3000:]
+    return {name: code != "0" for name, code in zip(kills, codes, strict=True)}
+
+
+def start(bootstrap: str, topic: str, root: Path | str, point: str) -> subprocess.Popen[bytes]:
+    """The process of one by Spark, started."""
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "tests.spark.killed_export", bootstrap, topic, str(root), point],
+        cwd=ROOT,
+        env=os.environ | spark_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
 
 
-def kill_at(
-    bootstrap: str, topic: str, root: Path | str, point: str, writer: str = "spark", table: str | None = None
-) -> bool:
-    """Run it; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
-    process = start(bootstrap, topic, root, point, writer, table)
+def kill_at(bootstrap: str, topic: str, root: Path | str, point: str) -> bool:
+    """One by Spark; whether it was killed (False: it ended before). AssertionError with its words where it failed."""
+    process = start(bootstrap, topic, root, point)
     _, errors = process.communicate()
     assert process.returncode in (-signal.SIGKILL, 0), errors.decode()[-3000:]
     return process.returncode != 0
 
 
-def main(bootstrap: str, topic: str, root: str, point: str, writer: str, table: str | None = None) -> None:
+def killer(root: str, point: str) -> Callable[[str], None]:
+    """What kills this process at the point, called with each step."""
+
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -62,17 +94,34 @@ def main(bootstrap: str, topic: str, root: str, point: str, writer: str, table: 
             timer.daemon = True
             timer.start()
 
-    if writer == "spark":
-        from klog.spark.export import DirectWriter as SparksDirectWriter
-        from klog.spark.running.target import SparkTarget
+    return reached
 
-        run(bootstrap, [topic], root, SparksDirectWriter(SparkTarget("local[2,4]")), on_step=reached)
-    else:
-        from tests.spark.conftest import DirectWriter
 
+def by_spark(bootstrap: str, topic: str, root: str, point: str) -> None:
+    from klog.spark.export import DirectWriter
+    from klog.spark.running.target import SparkTarget
+
+    run(bootstrap, [topic], root, DirectWriter(SparkTarget("local[2,4]")), on_step=killer(root, point))
+
+
+def without_spark(bootstrap: str) -> None:
+    kills = [Kill(*json.loads(line)) for line in sys.stdin]
+    from tests.spark.conftest import DirectWriter
+
+    if any(kill.table for kill in kills):
+        import deltalake  # noqa: F401
+        import pyiceberg.catalog.sql  # noqa: F401
+
+    for topic, root, point, table in kills:
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
+            continue
         choice = None if table is None else TableChoice(table)
-        run(bootstrap, [topic], root, DirectWriter(), table=choice, on_step=reached)
+        run(bootstrap, [topic], root, DirectWriter(), table=choice, on_step=killer(root, point))
+        os._exit(0)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (by_spark if len(sys.argv) > 2 else without_spark)(*sys.argv[1:])

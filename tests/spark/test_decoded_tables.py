@@ -23,9 +23,9 @@ from klog.spark.committed import read_export
 from klog.spark.export import Decode
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
-from tests.spark.killed_export import kill_at
+from tests.spark.killed_export import Kill, kill_each
 from tests.spark.test_decoded_export import datum, record, register
-from tests.spark.test_tables import FORMATS, iceberg, rows, states
+from tests.spark.test_tables import FORMATS, KILLED_AT, iceberg, rows, states
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -136,23 +136,24 @@ def test_what_no_column_can_take_is_refused_before_a_commit(
     assert ExportRoot(str(root)).uncommitted() == []
 
 
-@pytest.mark.parametrize("table", FORMATS)
-@pytest.mark.parametrize("step", ("written", "flushed", "committed"))
-def test_killed_while_the_columns_change(
-    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str, step: str
-) -> None:
-    topic, root = new_topic(), tmp_path / "t"
+def test_killed_while_the_columns_change(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
     sent = send(registry, topic, FIRST, first(1))
-    export(topic, root, table)
+    roots = {(table, step): tmp_path / f"{table}_{step}" for table in FORMATS for step in KILLED_AT}
+    for (table, _), root in roots.items():
+        export(topic, root, table)
     sent += send(registry, topic, SECOND, second(2), second(3))
-    assert kill_at(topic.bootstrap, topic.name, root, step, "direct")
-    assert len(rows(root, table)) == (3 if step == "committed" else 1)
+    kills = {one: Kill(topic.name, str(root), one[1], one[0]) for one, root in roots.items()}
+    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(roots, True)
+    for (table, step), root in roots.items():
+        assert len(rows(root, table)) == (3 if step == "committed" else 1), (table, step)
     sent += send(registry, topic, FIRST, first(4))
-    export(topic, root)
-    found = rows(root, table)
-    assert [row["offset"] for row in found] == sent
-    assert [row["who"]["age"] for row in found] == [None, 2, 3, None]
-    assert states(topic, root) == ["ok"]
+    for (table, step), root in roots.items():
+        export(topic, root)
+        found = rows(root, table)
+        assert [row["offset"] for row in found] == sent, (table, step)
+        assert [row["who"]["age"] for row in found] == [None, 2, 3, None], (table, step)
+        assert states(topic, root) == ["ok"], (table, step)
 
 
 def test_killed_between_the_columns_and_the_rows(

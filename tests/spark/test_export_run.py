@@ -35,7 +35,7 @@ from klog.export.verify import verify
 from tests.broker_fixture import RunningBroker
 from tests.chance import noise
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
-from tests.spark.killed_export import kill_at
+from tests.spark.killed_export import Kill, kill_each
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -135,18 +135,16 @@ def test_from_is_for_the_first_run(new_topic: NewTopic, tmp_path: Path, words: s
         export(topic, tmp_path, from_range="start")
 
 
-@pytest.mark.parametrize("words", ["100000", "100000:200000", "+11", "+11:", "@4102444800000", "@2100-01-01"])
-def test_a_root_is_not_made_where_its_beginning_is_not_there_yet(
-    new_topic: NewTopic, tmp_path: Path, words: str
-) -> None:
+def test_a_root_is_not_made_where_its_beginning_is_not_there_yet(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(2)
     produced = topic.produce(make_messages(10), 1)
-    for dry_run in (True, False):
-        with pytest.raises(UsageError, match="--from") as refused:
-            export(topic, tmp_path / "root", from_range=words, dry_run=dry_run)
-    assert re.search(rf"{topic.name}-1 .*\b{produced[-1] + 1}\b", refused.value.message)
-    assert f"{topic.name}-0" not in refused.value.message  # it has no message that could be missed
-    assert not (tmp_path / "root").exists()
+    for words in ("100000", "100000:200000", "+11", "+11:", "@4102444800000", "@2100-01-01"):
+        for dry_run in (True, False):
+            with pytest.raises(UsageError, match="--from") as refused:
+                export(topic, tmp_path / "root", from_range=words, dry_run=dry_run)
+        assert re.search(rf"{topic.name}-1 .*\b{produced[-1] + 1}\b", refused.value.message), words
+        assert f"{topic.name}-0" not in refused.value.message, words  # it has no message that could be missed
+        assert not (tmp_path / "root").exists(), words
     export(topic, tmp_path / "root")
     assert offsets(tmp_path / "root", 1) == produced
 
@@ -468,18 +466,21 @@ def test_two_exporters_at_once_leave_every_message_once(new_topic: NewTopic, tmp
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_at_any_step_and_run_again_every_message_is_there_once(
-    new_topic: NewTopic, tmp_path: Path, step: str
-) -> None:
+def test_killed_at_any_step_and_run_again_every_message_is_there_once(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     first = topic.produce(make_messages(60), batch=9)
-    assert kill_at(topic.bootstrap, topic.name, tmp_path / "root", step, "direct")
-    committed = STEPS.index(step) >= STEPS.index("committed")
-    assert offsets(tmp_path / "root") == (first if committed else [])
+    roots = {step: tmp_path / step for step in STEPS}
+    kills = {step: Kill(topic.name, str(root), step) for step, root in roots.items()}
+    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(STEPS, True)
+    committed = STEPS[STEPS.index("committed") :]
+    assert {step: offsets(root) for step, root in roots.items()} == {
+        step: first if step in committed else [] for step in STEPS
+    }
     second = topic.produce(make_messages(10))
-    export(topic, tmp_path / "root")
-    assert offsets(tmp_path / "root") == first + second
-    assert states(topic.bootstrap, tmp_path / "root") == ["ok"]
-    export(topic, tmp_path / "root", staging_ttl_s=0)
-    assert list((tmp_path / "root" / "_staging").iterdir()) == []
+    for root in roots.values():
+        export(topic, root)
+    assert {step: offsets(root) for step, root in roots.items()} == dict.fromkeys(STEPS, first + second)
+    for step, root in roots.items():
+        assert states(topic.bootstrap, root) == ["ok"], step
+        export(topic, root, staging_ttl_s=0)
+        assert list((root / "_staging").iterdir()) == [], step

@@ -20,7 +20,7 @@ from klog.spark.export import run_export
 from klog.spark.running import hadoop
 from klog.spark.running.target import SparkTarget
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
-from tests.spark.killed_export import kill_at
+from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET, S3
 from tests.spark.test_store import hdfs, s3, server
 
@@ -61,24 +61,24 @@ def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, t
         run(topic.bootstrap, [topic.name], url, DirectWriter())
 
 
-@pytest.mark.parametrize("step", ["flushed", "committed"])
-def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(
-    s3: S3, new_topic: NewTopic, tmp_path: Path, step: str
-) -> None:
-    topic, url = new_topic(1), f"s3://{BUCKET}/{tmp_path.name}"
+def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(1)
     produced = topic.produce(make_messages(200))
-    assert kill_at(topic.bootstrap, topic.name, url, step, "direct")
-    root = ExportRoot(url)
-    committed = step == "committed"
-    assert root.batches() == ([0] if committed else [])
-    left = root.uncommitted()
-    assert len(left) == (0 if committed else 1)
-    assert bool(run(topic.bootstrap, [topic.name], url, DirectWriter())) == (not committed)
-    (check,) = verify(topic.bootstrap, url)
-    assert (check.state, check.messages) == ("ok", len(produced))
-    assert root.uncommitted() == left
-    assert root.discard_stale(-60) == left
-    assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
+    urls = {step: f"s3://{BUCKET}/{tmp_path.name}-{step}" for step in ("flushed", "committed")}
+    kills = {step: Kill(topic.name, url, step) for step, url in urls.items()}
+    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(urls, True)
+    for step, url in urls.items():
+        root = ExportRoot(url)
+        committed = step == "committed"
+        assert root.batches() == ([0] if committed else [])
+        left = root.uncommitted()
+        assert len(left) == (0 if committed else 1)
+        assert bool(run(topic.bootstrap, [topic.name], url, DirectWriter())) == (not committed)
+        (check,) = verify(topic.bootstrap, url)
+        assert (check.state, check.messages) == ("ok", len(produced))
+        assert root.uncommitted() == left
+        assert root.discard_stale(-60) == left
+        assert {check.state for check in verify(topic.bootstrap, url)} == {"ok"}
 
 
 class LostAnswer(Bucket):

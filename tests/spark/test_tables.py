@@ -26,7 +26,7 @@ from klog.export.status import status
 from klog.export.tables import commits
 from klog.export.verify import verify
 from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, make_messages
-from tests.spark.killed_export import kill_at
+from tests.spark.killed_export import Kill, kill_each
 
 NewTopic = Callable[..., TopicOnBroker]
 FORMATS = ("iceberg", "delta")
@@ -96,19 +96,22 @@ def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Pa
     assert states(topic, root) == ["ok"]
 
 
-@pytest.mark.parametrize("table", FORMATS)
-@pytest.mark.parametrize("step", ("written", "flushed", "committed"))
-def test_a_killed_run_leaves_all_of_a_batch_or_nothing(
-    new_topic: NewTopic, tmp_path: Path, table: str, step: str
-) -> None:
-    topic, root = new_topic(), tmp_path / "t"
+KILLED_AT = ("written", "flushed", "committed")
+
+
+def test_a_killed_run_leaves_all_of_a_batch_or_nothing(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
     sent = topic.produce(make_messages(100))
-    assert kill_at(topic.bootstrap, topic.name, root, step, "direct", table)
-    assert len(rows(root, table) if step == "committed" else []) in (0, 100)
+    roots = {(table, step): tmp_path / f"{table}_{step}" for table in FORMATS for step in KILLED_AT}
+    kills = {one: Kill(topic.name, str(root), one[1], one[0]) for one, root in roots.items()}
+    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(roots, True)
+    for (table, step), root in roots.items():
+        assert len(rows(root, table) if step == "committed" else []) in (0, 100), (table, step)
     sent += topic.produce(make_messages(20))
-    export(topic, root, table)
-    assert [row["offset"] for row in rows(root, table)] == sent
-    assert states(topic, root) == ["ok"]
+    for (table, step), root in roots.items():
+        export(topic, root, table)
+        assert [row["offset"] for row in rows(root, table)] == sent, (table, step)
+        assert states(topic, root) == ["ok"], (table, step)
 
 
 @pytest.mark.parametrize("table", FORMATS)

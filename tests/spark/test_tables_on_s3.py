@@ -22,7 +22,7 @@ from klog.export.status import status
 from klog.export.verify import verify
 from tests.spark import s3_server
 from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
-from tests.spark.killed_export import kill_at
+from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET
 
 NewTopic = Callable[..., TopicOnBroker]
@@ -78,7 +78,7 @@ def endpoint(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return server
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=[pytest.param("iceberg", marks=pytest.mark.long("one kind of table there is enough")), "delta"])
 def place(request: pytest.FixtureRequest, endpoint: str, tmp_path: Path) -> Place:
     return Place(endpoint, tmp_path, request.param)
 
@@ -110,13 +110,14 @@ def test_one_of_two_runs_adds_a_batch(place: Place, new_topic: NewTopic) -> None
     assert {row.state for row in verify(topic.bootstrap, place.url)} == {"ok"}
 
 
+@pytest.mark.long("no second store for tables' kills: test_tables.py and test_store_export.py")
 @pytest.mark.parametrize("step", ["flushed", "committed"])
 def test_a_killed_run_leaves_all_of_a_batch_or_nothing(place: Place, new_topic: NewTopic, step: str) -> None:
     topic = new_topic()
     sent = topic.produce(make_messages(60))
     place.export(topic)
     sent += topic.produce(make_messages(15))
-    assert kill_at(topic.bootstrap, topic.name, place.url, step, "direct")
+    assert kill_each(topic.bootstrap, {step: Kill(topic.name, place.url, step)}) == {step: True}
     assert len(place.rows()) == (75 if step == "committed" else 60)
     sent += topic.produce(make_messages(5))
     place.export(topic)
