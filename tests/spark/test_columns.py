@@ -190,15 +190,15 @@ def test_offsets_and_timestamps_of_many_bytes() -> None:
     assert at_once(run, ALL) == one_by_one(run, ALL)
 
 
-@pytest.mark.parametrize("many", [1, 3, 9, 40, 1_000])
-def test_headers_that_differ_in_number(many: int) -> None:
-    rows = [
-        row._replace(headers=tuple((f"h{n}", None if n % 5 == 0 else b"%d" % n) for n in range(i * many % 47)))
-        for i, row in enumerate(plain(200))
-    ]
-    rows[77] = rows[77]._replace(headers=tuple(("x", b"y") for _ in range(many)))
-    run = encode_batch(rows)
-    assert at_once(run, ALL, ["offset", "headers"]) == one_by_one(run, ALL, ["offset", "headers"])
+def test_headers_that_differ_in_number() -> None:
+    for many in (1, 3, 9, 40, 1_000):
+        rows = [
+            row._replace(headers=tuple((f"h{n}", None if n % 5 == 0 else b"%d" % n) for n in range(i * many % 47)))
+            for i, row in enumerate(plain(200))
+        ]
+        rows[77] = rows[77]._replace(headers=tuple(("x", b"y") for _ in range(many)))
+        run = encode_batch(rows)
+        assert at_once(run, ALL, ["offset", "headers"]) == one_by_one(run, ALL, ["offset", "headers"]), many
 
 
 def test_a_header_name_that_is_no_utf8() -> None:
@@ -241,17 +241,17 @@ def test_a_wrong_crc() -> None:
         list(decode(run, ALL))
 
 
-@pytest.mark.parametrize("columns", [SCHEMA.names, ["offset"], ["value"]])
 @pytest.mark.parametrize("count", [1, 40])
-def test_bytes_behind_the_last_field_of_a_record(count: int, columns: list[str]) -> None:
+def test_bytes_behind_the_last_field_of_a_record(count: int) -> None:
     """Whatever columns are asked for: a record that is longer than its fields is no record."""
     record = varint(8) + bytes([0, 0, 0, 1, 0]) + b"\x00\x07\x07"
     batch = encode_batch(plain(count))[:HEADER_BYTES] + record * count
     with_crc(batch, batch_length=len(batch) - 12)
     with pytest.raises(CorruptBatch, match=r"byte \d+"):
         decode_batch(batch)
-    with pytest.raises(CorruptBatch, match="headers"):
-        list(decode(batch, ALL, columns))
+    for columns in (SCHEMA.names, ["offset"], ["value"]):
+        with pytest.raises(CorruptBatch, match="headers"):
+            list(decode(batch, ALL, columns))
 
 
 def test_an_old_format() -> None:

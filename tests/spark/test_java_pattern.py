@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import string
 
-import pytest
-
 from klog.errors import UsageError
 from klog.spark.java_pattern import TOPIC_CHARS, compiled
 from klog.spark.options import SourceOptions
@@ -64,10 +62,10 @@ MATCHES = {
 }
 
 
-@pytest.mark.parametrize("text", MATCHES)
-def test_it_matches_what_java_does(text: str) -> None:
-    pattern = compiled(text)
-    assert {name for name in NAMES if pattern.fullmatch(name)} == MATCHES[text]
+def test_it_matches_what_java_does() -> None:
+    patterns = {text: compiled(text) for text in MATCHES}
+    found = {text: {name for name in NAMES if pattern.fullmatch(name)} for text, pattern in patterns.items()}
+    assert {text: names for text, names in found.items() if names != MATCHES[text]} == {}
 
 
 def test_a_class_is_written_out_of_what_names_may_have() -> None:
@@ -75,30 +73,40 @@ def test_a_class_is_written_out_of_what_names_may_have() -> None:
     assert compiled(r"\P{ASCII}|[a&&b]").fullmatch("a") is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a{,3}",
-        "{",
-        "(?#c)a",
-        "(?P<n>a)",
-        "a)",
-        "(?x)a#b",
-        r"(?i)[a[^b]]",
-        r"\p{Lowest}",
-        r"\p{",
-        r"\p",
-        "[a",
-        "[a&&]",
-        r"[\y]",
-        r"[z-a]",
-        "(",
-        "\\",
-        r"[\x{110000}]",
-    ],
+REFUSED = (
+    "a{,3}",
+    "{",
+    "(?#c)a",
+    "(?P<n>a)",
+    "a)",
+    "(?x)a#b",
+    r"(?i)[a[^b]]",
+    r"\p{Lowest}",
+    r"\p{",
+    r"\p",
+    "[a",
+    "[a&&]",
+    r"[\y]",
+    r"[z-a]",
+    "(",
+    "\\",
+    r"[\x{110000}]",
 )
-def test_what_is_none_is_refused(text: str) -> None:
-    with pytest.raises(re.error):
+
+
+def is_refused(text: str) -> bool:
+    try:
         compiled(text)
-    with pytest.raises(UsageError, match="subscribePattern"):
+    except re.error:
+        pass
+    else:
+        return False
+    try:
         SourceOptions.parse({"bootstrap.servers": "h:1", "subscribePattern": text})
+    except UsageError as error:
+        return "subscribePattern" in str(error)
+    return False
+
+
+def test_what_is_none_is_refused() -> None:
+    assert [text for text in REFUSED if not is_refused(text)] == []

@@ -29,17 +29,17 @@ def read(cluster: RawCluster, wanted: Range, max_bytes: int = 1 << 20) -> list[i
     ]
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_range_brings_all_of_it_and_its_count(new_topic: NewTopic, codec: str) -> None:
+def test_a_range_brings_all_of_it_and_its_count(new_topic: NewTopic) -> None:
     topic = new_topic()
-    offsets = topic.produce(make_messages(500), codec=codec, batch=70)
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    offsets = [at for codec in codecs for at in topic.produce(make_messages(500), codec=codec, batch=70)]
     with RawCluster(topic.bootstrap) as cluster:
         partition = TopicPartition(topic.name, 0)
         end = cluster.offsets({partition: LATEST})[partition].offset
         whole = Range(topic.name, 0, 0, end)
         assert read(cluster, whole) == offsets
         assert read(cluster, whole, max_bytes=1) == offsets  # a batch at a time, each asked for by itself
-        assert cluster.counts([whole]) == {whole: 500}
+        assert cluster.counts([whole]) == {whole: 500 * len(codecs)}
 
 
 def test_every_pair_of_offsets_in_and_between_batches(new_topic: NewTopic) -> None:
