@@ -175,11 +175,12 @@ def new_topic(broker: RunningBroker) -> Callable[..., TopicOnBroker]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session, with Spark's retries of tasks, as `klog export run` has it."""
     from klog.spark.running.session import start_session
+    from klog.streams.job import SHUFFLE_PARTITIONS
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in spark_environment().items():
             patch.setenv(name, value)
-        session = start_session("local[2,4]")
+        session = start_session("local[2,4]", {SHUFFLE_PARTITIONS: "2"})  # as many as `klog stream run` has here
     yield session
     session.stop()
 
@@ -196,15 +197,15 @@ def connected(spark: Any) -> Any:
     return spark
 
 
-@pytest.fixture
-def few_partitions(spark: Any) -> Iterator[None]:
-    """Spark divides what it shuffles in two, as `klog stream run` has it here."""
-    from klog.streams.job import SHUFFLE_PARTITIONS
-
-    before = spark.conf.get(SHUFFLE_PARTITIONS)
-    spark.conf.set(SHUFFLE_PARTITIONS, "2")
-    yield
-    spark.conf.set(SHUFFLE_PARTITIONS, before)
+@pytest.fixture(scope="session")
+def connect_address(spark: Any) -> str:
+    """The address of a Connect server in the session's JVM, so that it needs none of its own."""
+    server = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    settings = spark._jvm.org.apache.spark.SparkEnv.get().conf()
+    settings.set("spark.connect.grpc.binding.address", "127.0.0.1")
+    settings.set("spark.connect.grpc.binding.port", "0")
+    server.start(spark.sparkContext._jsc.sc())
+    return f"sc://127.0.0.1:{server.localPort()}"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,6 +27,7 @@ FILES = dict(BLOCK.findall(PAGE))
 COMMAND = re.compile(
     r"^\$ klog stream run (\w+\.py) (.*?[^\\])\n\$ klog tail ([\w-]+) .*?\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
+RUN_BY_COMMAND = "views.py"
 RUNS = {program: (flags, target, output) for program, flags, target, output in COMMAND.findall(PAGE)}
 
 
@@ -36,8 +37,13 @@ def test_the_page_has_three_examples() -> None:
     assert len([line for line in FILES["first.py"].splitlines() if line]) <= 10
 
 
-@pytest.mark.usefixtures("few_partitions")
-@pytest.mark.parametrize("program", RUNS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(one, marks=pytest.mark.long("test_examples.py runs it too") if one == RUN_BY_COMMAND else ())
+        for one in RUNS
+    ],
+)
 def test_an_example_of_the_page(
     broker: Any, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, program: str
 ) -> None:

@@ -24,7 +24,7 @@ ROWS = 40
 
 
 @pytest.fixture
-def asked(spark: Any, few_partitions: None, new_topic: Callable[..., TopicOnBroker]) -> tuple[Streams, TopicOnBroker]:
+def asked(spark: Any, new_topic: Callable[..., TopicOnBroker]) -> tuple[Streams, TopicOnBroker]:
     """A topic whose times go back and forth, from an hour ago until now."""
     topic = new_topic(PARTITIONS)
     for partition in range(PARTITIONS):

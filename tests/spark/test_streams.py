@@ -37,7 +37,7 @@ START_MS = NOW_MS // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
 
 
 @pytest.fixture
-def of_broker(spark: Any, few_partitions: None, broker: Any) -> Iterator[streams.Streams]:
+def of_broker(spark: Any, broker: Any) -> Iterator[streams.Streams]:
     yield streams.Streams(broker.bootstrap, spark)
     assert not spark.streams.active
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,8 @@ from klog.spark.export import Decode
 from klog.streams import undecodable
 from klog.streams.part_writer import PartWriter
 from klog.streams.undecodable import UndecodableTopic
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, start_export
+from tests.cli.runner import klog
+from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -136,17 +136,15 @@ def test_what_cannot_be(new_topic: NewTopic, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_by_the_command(new_topic: NewTopic, tmp_path: Path) -> None:
+def test_by_the_command(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic, target = new_topic(), new_topic()
     topic.produce([GOOD, bad(1)])
-    words = ["--decode", "json", "--undecodable-to"]
-    process = start_export(topic, tmp_path / "root", *words, target.name)
-    out, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    assert sum(row["messages"] for row in json.loads(out)["rows"]) == 2
-    assert target.name in errors
+    words = ("-B", topic.bootstrap, "-o", "json", "export", "run", topic.name, "--decode", "json", "--undecodable-to")
+    done = klog(*words, target.name, "--to", tmp_path / "root")
+    assert done.code == 0, done.stderr
+    assert sum(row["messages"] for row in done.rows) == 2
+    assert target.name in done.stderr
     assert [value for _, _, value, _ in read(target)] == [b"bad 1"]
-    process = start_export(topic, tmp_path / "other", *words, "not-there")
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 1
-    assert "not-there" in errors and not (tmp_path / "other").exists()
+    refused = klog(*words, "not-there", "--to", tmp_path / "other")
+    assert refused.code == 1
+    assert "not-there" in refused.stderr and not (tmp_path / "other").exists()
