@@ -82,7 +82,13 @@ def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["writing", "counted", "committed"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "writing",
+        *(pytest.param(one, marks=pytest.mark.long("another step, another JVM")) for one in ("counted", "committed")),
+    ],
+)
 def test_killed_and_run_again_every_message_is_there_once(
     spark: Any, new_topic: NewTopic, tmp_path: Path, step: str
 ) -> None:

@@ -19,7 +19,7 @@ from tests.cli.process import started
 from tests.spark.quick_java import spark_environment
 from tests.zookeeper_fixture import klog_home
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PROCESSES_END_S = 300.0
 
@@ -48,6 +48,9 @@ SEED = 139
 """Its first fault is a killed broker, after 1.0 s."""
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long("all of Figure 3, with a fault")
 def test_each_message_is_in_each_tier_once_after_a_fault(tmp_path: Path) -> None:
     folder, page = tmp_path / "all", tmp_path / "page.html"
     words = ("demo", "figure3", "--small", "--dir", str(folder), "--to", str(page))
@@ -82,6 +85,9 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long("all of Figure 3, to be killed")
 def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
     """The temporary folder included."""
     environment = os.environ | spark_environment() | {"KLOG_HOME": str(klog_home()), "TMPDIR": str(tmp_path)}

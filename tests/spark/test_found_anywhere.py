@@ -80,6 +80,7 @@ def test_it_is_listed_on_the_path(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long("installations, each with a JVM of its own")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("way", "shell"), [("editable", False), ("plain", True)], ids=["script", "shell"])
 def test_it_is_found_by_spark(new_topic: Callable[..., TopicOnBroker], tmp_path: Path, way: str, shell: bool) -> None:

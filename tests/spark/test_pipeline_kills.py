@@ -23,7 +23,7 @@ SEED = 20261121
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("cell", ["worker", "broker"])
+@pytest.mark.parametrize("cell", ["worker", pytest.param("broker", marks=pytest.mark.long("a fault mix"))])
 def test_after_a_fault_the_next_run_makes_it_whole(
     spark: Any, make_broker: Callable[..., RunningBroker], tmp_path: Path, cell: str
 ) -> None:
@@ -35,6 +35,7 @@ def test_after_a_fault_the_next_run_makes_it_whole(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.long("a kill series: a JVM for each")
 def test_drivers_killed_at_random_times(spark: Any, make_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
     bed = Bed(make_broker().start(), tmp_path, random.Random(SEED), "driver", 6000)
     try:

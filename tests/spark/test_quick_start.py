@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from klog.spark.running.class_archive import NONE, TRIES, ClassArchive, open_arc
 from klog.spark.running.daemon import without_zips
 from klog.spark.running.target import SparkTarget
 from tests.broker_fixture import ROOT
+from tests.spark.quick_java import spark_environment
 
 JARS = Path(pyspark.__file__).parent / "jars"
 WRITTEN_S = 60.0
@@ -41,21 +43,24 @@ def part_of(cache: Path) -> Path:
     return Path(archive.flags.removeprefix("-XX:ArchiveClassesAtExit="))
 
 
-def write_archive(part: Path) -> None:
-    """As the JVM does it: a small program's classes, out of Spark's jars."""
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the JVM writes: a small program's classes, out of Spark's jars."""
+    written = tmp_path_factory.mktemp("archive") / "written.jsa"
     java = str(find_java().executable)
-    flags = [f"-XX:ArchiveClassesAtExit={part}", "-Xlog:disable", "-cp", f"{JARS}/*"]
+    flags = [f"-XX:ArchiveClassesAtExit={written}", "-Xlog:disable", "-cp", f"{JARS}/*"]
     done = subprocess.run(
         [java, *flags, "org.apache.spark.launcher.Main"], capture_output=True, check=False, timeout=WRITTEN_S
     )
-    assert part.exists(), done
+    assert written.exists(), done
+    return written
 
 
-def test_what_a_jvm_has_written_serves_the_next(tmp_path: Path) -> None:
-    write_archive(part_of(tmp_path))
+def test_what_a_jvm_has_written_serves_the_next(tmp_path: Path, archive: Path) -> None:
+    shutil.copy(archive, part_of(tmp_path))
     found = opened(tmp_path)
-    (archive,) = tmp_path.glob("*.jsa")
-    assert (found.flags.split()[0], found.lock) == (f"-XX:SharedArchiveFile={archive}", None)
+    (kept,) = tmp_path.glob("*.jsa")
+    assert (found.flags.split()[0], found.lock) == (f"-XX:SharedArchiveFile={kept}", None)
     assert not list(tmp_path.glob("*.part"))
     assert opened(tmp_path) == found
 
@@ -68,12 +73,9 @@ def test_one_writes_and_others_do_without(tmp_path: Path) -> None:
     assert opened(tmp_path) != NONE
 
 
-def test_a_jvm_that_was_killed_while_it_wrote_leaves_nothing_that_is_used(tmp_path: Path) -> None:
+def test_a_jvm_that_was_killed_while_it_wrote_leaves_nothing_that_is_used(tmp_path: Path, archive: Path) -> None:
     part = part_of(tmp_path)
-    write_archive(part)
-    cut_off = bytes(4096) + part.read_bytes()[4096:100_000]  # its head comes last
-    part.unlink()
-    part.write_bytes(cut_off)
+    part.write_bytes(bytes(4096) + archive.read_bytes()[4096:100_000])  # its head comes last
     again = opened(tmp_path)
     again.close()
     assert again.flags == f"-XX:ArchiveClassesAtExit={part}"
@@ -86,14 +88,14 @@ def test_where_no_archive_can_be_written_it_is_not_tried_for_ever(tmp_path: Path
     assert opened(tmp_path) == NONE
 
 
-def test_an_archive_that_was_cut_off_is_removed(tmp_path: Path) -> None:
-    write_archive(part_of(tmp_path))
+def test_an_archive_that_was_cut_off_is_removed(tmp_path: Path, archive: Path) -> None:
+    shutil.copy(archive, part_of(tmp_path))
     opened(tmp_path)
-    (archive,) = tmp_path.glob("*.jsa")
-    archive.chmod(0o644)
-    archive.write_bytes(archive.read_bytes()[:-1])
+    (kept,) = tmp_path.glob("*.jsa")
+    kept.chmod(0o644)
+    kept.write_bytes(kept.read_bytes()[:-1])
     opened(tmp_path).close()
-    assert not archive.exists()
+    assert not kept.exists()
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "HADOOP_CONF_DIR", "SPARK_HOME"])
@@ -164,6 +166,7 @@ assert jvm.wait() == 0
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long("two JVMs of its own, of which one writes an archive")
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks at what the JVM has mapped")
 def test_the_second_start_maps_what_the_first_has_written(tmp_path: Path) -> None:
@@ -194,5 +197,7 @@ def test_stdout_is_the_commands_alone() -> None:
         "context._jvm.java.lang.System.out.flush()\n"
         "print('rows')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    environment = os.environ | spark_environment()
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "rows\n"

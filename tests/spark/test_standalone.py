@@ -76,6 +76,7 @@ def is_exact(topic: TopicOnBroker, root: Path, produced: list[tuple[int, int]]) 
     return {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
 
 
+@pytest.mark.long("a standalone cluster")
 def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
     assert is_exact(topic, root, produced)
 
 
+@pytest.mark.long("a standalone cluster")
 def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_submitted_line_exports(new_topic: NewTopic, tmp_path: Path) -> None:
     assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
 
 
+@pytest.mark.long("another JVM; an export is submitted above")
 def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, target = new_topic(PARTITIONS), new_topic()
     produced = fill(topic)
@@ -183,6 +186,7 @@ def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> Non
     assert str(len(produced)) in shown.stdout
 
 
+@pytest.mark.long("a server of its own; test_connect.py goes through one")
 def test_an_export_through_connect(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, root = new_topic(PARTITIONS), tmp_path / "root"
     produced = fill(topic)
@@ -192,6 +196,7 @@ def test_an_export_through_connect(new_topic: NewTopic, tmp_path: Path) -> None:
     assert is_exact(topic, root, produced)
 
 
+@pytest.mark.long("a standalone cluster")
 def test_a_worker_without_klogs_python_is_found_out_before_anything_is_written(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -17,10 +17,16 @@ SEED = 20261125
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_windows_are_exact_after_kills(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kinds",
+    [("driver",), pytest.param(("driver", "broker"), marks=pytest.mark.long("a fault mix"))],
+    ids="-".join,
+)
+def test_windows_are_exact_after_kills(
+    make_broker: Callable[..., RunningBroker], tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
     """Kills of a worker in the middle of a batch are in `test_streams.py`."""
-    kinds = ("driver", "broker")
-    result = run(make_broker().start(), tmp_path, random.Random(SEED), len(kinds), kinds=kinds)
+    result = run(make_broker().start(), tmp_path, random.Random(SEED), len(kinds), kinds=kinds, messages=900)
     assert result.is_good, result
-    assert result.killed == {"driver": 1, "broker": 1, "worker": 0}
+    assert result.killed == {"driver": 0, "broker": 0, "worker": 0} | dict.fromkeys(kinds, 1)
     assert result.windows

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.long("a tour")
 @pytest.mark.spark
 @pytest.mark.timeout(420)
 def test_the_tour_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
