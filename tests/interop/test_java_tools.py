@@ -18,7 +18,7 @@ from tests.server.asking import offsets
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["kafka-3.9", "kafka-4.1"])
+@pytest.fixture(params=["kafka-4.1", pytest.param("kafka-3.9", marks=pytest.mark.long("one line's are enough: 4.1's"))])
 def tools(request: pytest.FixtureRequest) -> JavaTools:
     try:
         return tools_of(request.param)
@@ -39,6 +39,16 @@ def run(tools: JavaTools, main_class: str, *arguments: str, text: str = "") -> s
     return done.stdout
 
 
+def test_a_topic_is_made_filled_and_read(broker: RunningBroker, topic: str, tools: JavaTools) -> None:
+    at = ("--bootstrap-server", broker.bootstrap)
+    lines = [f"line {number}" for number in range(20)]
+    run(tools, tools.topic_command, *at, "--create", "--topic", topic, "--partitions", "1")
+    run(tools, tools.console_producer, *at, "--topic", topic, text="".join(line + "\n" for line in lines))
+    which = ("--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", str(len(lines)))
+    assert run(tools, tools.console_consumer, *at, *which).splitlines() == lines
+
+
+@pytest.mark.long("nine JVMs")
 def test_the_life_of_a_topic(broker: RunningBroker, topic: str, tools: JavaTools) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     lines = [f"line {number} of a log that can be compressed" for number in range(200)]
@@ -78,6 +88,7 @@ def test_the_life_of_a_topic(broker: RunningBroker, topic: str, tools: JavaTools
     assert topic not in run(tools, tools.topic_command, *at, "--list").split()
 
 
+@pytest.mark.long("six JVMs")
 def test_settings_log_dirs_and_deleted_records(
     broker: RunningBroker, topic: str, tools: JavaTools, tmp_path: Path
 ) -> None:
@@ -108,6 +119,7 @@ def test_settings_log_dirs_and_deleted_records(
 RATE = ("--add-config", "connection_creation_rate=30.0")
 
 
+@pytest.mark.long("four JVMs")
 def test_quotas(broker: RunningBroker, topic: str, tools: JavaTools) -> None:
     """Set by kafka-configs, and shown by klog; and the other way round."""
     if tools.version.startswith("3."):

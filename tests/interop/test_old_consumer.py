@@ -24,7 +24,7 @@ from tests.client.stream_readers import Reading, wait_until
 from tests.cluster.load import produce
 from tests.tools.verbs import make_topic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("a client of 2015, fetched for it")]
 
 ARTIFACT = ("org.apache.kafka", "kafka_2.10", "0.8.2.2")
 PROGRAM = Path(__file__).parent / "OldConsumer.java"

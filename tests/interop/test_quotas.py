@@ -135,6 +135,7 @@ def count(consumer: KafkaConsumer, wanted: int) -> int:
         consumer.close()
 
 
+@pytest.mark.long("another client")
 def test_kafka_python_is_held_too(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 2})

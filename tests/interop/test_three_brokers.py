@@ -14,7 +14,7 @@ from tests.interop.kit import PATIENCE_S, Missing
 
 __all__ = ["make_cluster"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long("three brokers for two JVMs of Kafka's own test")]
 
 LINE = "kafka-4.1"
 COMPATIBILITY_TEST = "org.apache.kafka.tools.ClientCompatibilityTest"
