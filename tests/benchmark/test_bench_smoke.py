@@ -14,6 +14,8 @@ from bench import bars, encrypted_run, host_run
 from bench.workloads import WORKLOADS
 from tests.spark.quick_java import spark_environment
 
+pytestmark = [pytest.mark.slow, pytest.mark.long("bench smokes")]
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -33,7 +35,6 @@ def smoke(folder: Path, *flags: str, timeout_s: float, **environment: str) -> st
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_smoke(tmp_path: Path) -> None:
     shown = smoke(tmp_path, timeout_s=170)
@@ -41,7 +42,6 @@ def test_smoke(tmp_path: Path) -> None:
         assert f"| {workload.name} |" in shown
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_smoke_of_three_brokers(tmp_path: Path) -> None:
     shown = smoke(tmp_path, "--cluster", timeout_s=290)
@@ -64,7 +64,6 @@ def test_smoke_of_tls(tmp_path: Path) -> None:
         assert f"| {row} |" in shown
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_smoke_of_consumers(tmp_path: Path) -> None:
     shown = smoke(tmp_path, "--consumers", timeout_s=290)
@@ -72,7 +71,6 @@ def test_smoke_of_consumers(tmp_path: Path) -> None:
         assert f"| {name} |" in shown
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_smoke_of_the_pipeline(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_an_unknown_curve_is_wrong_usage() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long("a bench smoke")
 @pytest.mark.timeout(180)
 def test_smoke(tmp_path: Path) -> None:
     done = growth(*SMOKE, "--quick", "--most", "100", "--systems", "klog", "--out", str(tmp_path))

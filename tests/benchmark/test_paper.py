@@ -81,6 +81,7 @@ def test_the_page_is_drawn_from_the_results_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long("a bench smoke")
 @pytest.mark.timeout(180)
 def test_smoke(tmp_path: Path) -> None:
     """klog and one peer, all of it."""
