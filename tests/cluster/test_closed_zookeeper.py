@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 import klog as library
@@ -69,6 +70,7 @@ def restart_each(cluster: RunningCluster, topic: str, settings: dict[str, str]) 
         cluster.wait_in_sync(topic)
 
 
+@pytest.mark.long("closes a running cluster: every broker restarts twice")
 def test_a_running_cluster_is_closed_under_load(make_cluster: Callable[..., RunningCluster], tmp_path: Path) -> None:
     cluster = make_cluster(2).start()
     topic = cluster.create("work", partitions=2, factor=2)

@@ -92,6 +92,7 @@ def done(*words: object) -> str:
     return ran.stdout
 
 
+@pytest.mark.long("closes a running cluster by the steps of a document")
 @pytest.mark.timeout(300)
 def test_by_the_steps_of_the_documentation(
     make_cluster: Callable[..., RunningCluster],

@@ -1,4 +1,4 @@
-"""A leader, then the controller, that clients and ZooKeeper reach and no other broker does: others take its place.
+"""A leader, or one that is controller too, whom clients and ZooKeeper reach and no other broker does: others take over.
 
 Nobody is refused and nobody's session ends, so that nothing says who is dead. Method: proxies between the brokers, one
 topic with ``min.insync.replicas`` of 2, and a stock producer with acks=all that has to be answered during the cut.
@@ -35,32 +35,35 @@ def acknowledged(cluster: FaultCluster, topic: str, how: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "controls", [True, pytest.param(False, marks=pytest.mark.long("the same cut around one that only leads"))]
+)
+def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_path: Path, controls: bool) -> None:
     settings = {"replica.lag.time.max.ms": str(LAG_MS), "log.flush.interval.ms": "1000"}
     with FaultCluster(tmp_path, settings=settings) as cluster:
         holder = cluster.controller()
         assert holder is not None
-        rest = [one for one in cluster.nodes if one != holder]
-        for victim in (rest[0], holder):
-            others = [one for one in cluster.nodes if one != victim]
-            topic = f"cut-{secrets.token_hex(3)}"
-            cluster.create_topic(topic, [[victim, *others]], {"min.insync.replicas": "2"})
-            acknowledged(cluster, topic, "before")
-            away = cluster.links([victim], [f"b{one}" for one in others])
-            both = [*away, *((there, here) for here, there in away)]
-            cluster.network.cut(both)
-            acknowledged(cluster, topic, "while it is cut off")
-            deadline = time.monotonic() + WITHIN_S
-            while (found := cluster.state(topic, 0))[0] not in others or set(found[1]) != set(others):
-                assert time.monotonic() < deadline, f"{found}: {others} are to lead, and to be in sync"
-                time.sleep(0.05)  # nobody tells of it but through the brokers that are apart
-            assert cluster.controller() in others
-            assert cluster.registered() == set(cluster.nodes)
-            cluster.network.heal(both)
-            assert cluster.await_whole(topic, 1, WITHIN_S) == []
-            acknowledged(cluster, topic, "after")
+        victim = holder if controls else next(one for one in cluster.nodes if one != holder)
+        others = [one for one in cluster.nodes if one != victim]
+        topic = f"cut-{secrets.token_hex(3)}"
+        cluster.create_topic(topic, [[victim, *others]], {"min.insync.replicas": "2"})
+        acknowledged(cluster, topic, "before")
+        away = cluster.links([victim], [f"b{one}" for one in others])
+        both = [*away, *((there, here) for here, there in away)]
+        cluster.network.cut(both)
+        acknowledged(cluster, topic, "while it is cut off")
+        deadline = time.monotonic() + WITHIN_S
+        while (found := cluster.state(topic, 0))[0] not in others or set(found[1]) != set(others):
+            assert time.monotonic() < deadline, f"{found}: {others} are to lead, and to be in sync"
+            time.sleep(0.05)  # nobody tells of it but through the brokers that are apart
+        assert cluster.controller() in others
+        assert cluster.registered() == set(cluster.nodes)
+        cluster.network.heal(both)
+        assert cluster.await_whole(topic, 1, WITHIN_S) == []
+        acknowledged(cluster, topic, "after")
 
 
+@pytest.mark.long("a second cut in a cluster of its own")
 @pytest.mark.slow
 def test_where_nobody_reaches_anybody_it_comes_to_rest_and_is_whole_again_after(tmp_path: Path) -> None:
     """Whoever leads next is no better off: the second one has too few behind it to give way again."""

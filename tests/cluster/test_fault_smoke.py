@@ -24,6 +24,7 @@ REST_S = 2.5
 ACKED_MIN = 100
 
 
+@pytest.mark.long("a mix of faults")
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_doubled_or_moved_by_a_short_mix_of_faults(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def offsets(cluster: RunningCluster, group: str) -> dict[int, int]:
         return {name.partition: one.offset for name, one in committed.read(session, group).items()}
 
 
+@pytest.mark.long("Java's console consumer while brokers die")
 @pytest.mark.slow
 def test_kcat_and_the_console_consumer_share_a_group_while_brokers_and_kcat_die(
     three: RunningCluster, topic: str

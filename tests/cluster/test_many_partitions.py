@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.cluster.load import produce
 from tests.cluster_fixture import RunningCluster
 
 PARTITIONS = 1000
 
 
+@pytest.mark.long("a thousand partitions with three replicas each")
 def test_a_broker_with_a_third_of_a_thousand_leaders_is_killed(
     make_cluster: Callable[..., RunningCluster], topic: str, record_property: Callable[[str, object], None]
 ) -> None:

@@ -13,6 +13,7 @@ ELEVEN = 11
 """Chapters: the procedures that an operator of the system is given."""
 
 
+@pytest.mark.long("a document that is walked")
 @pytest.mark.timeout(420)
 def test_the_document(tmp_path: Path) -> None:
     shell = Shell(tmp_path, free_ports())

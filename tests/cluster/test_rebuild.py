@@ -72,7 +72,13 @@ def copied(cluster: RunningCluster, broker_id: int, topic: str) -> tuple[str, di
     return None if found is None else (topic, {number: one.replicas for number, one in found.partitions.items()})
 
 
-@pytest.mark.parametrize("given", [(1, 2, 3), (1, 2)], ids=["of all brokers", "without one"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param((1, 2, 3), marks=pytest.mark.long("the easier half of a rebuild"), id="of all brokers"),
+        pytest.param((1, 2), id="without one"),
+    ],
+)
 def test_the_cluster_comes_back_from_its_log_dirs(
     own: OwnZooKeeper, cluster: RunningCluster, topic: str, given: tuple[int, ...]
 ) -> None:
@@ -178,8 +184,8 @@ def test_a_rebuild_that_was_cut_off_is_run_again(
         cluster.wait_in_sync(f"{topic}-{number}")
 
 
-def test_what_is_no_log_dir_and_what_is_of_another_cluster_is_refused(cluster: RunningCluster, tmp_path: Path) -> None:
-    other = klog("registry", "rebuild", "-z", cluster.zookeeper, "--dir", tmp_path, "--yes", "-o", "json")
+def test_what_is_no_log_dir_and_what_is_of_another_cluster_is_refused(three: RunningCluster, tmp_path: Path) -> None:
+    other = klog("registry", "rebuild", "-z", three.zookeeper, "--dir", tmp_path, "--yes", "-o", "json")
     assert other.code != 0 and "meta.properties" in other.error["message"]
     nameless = klog("registry", "rebuild", "--dir", tmp_path, "--yes", "-o", "json", env={"KLOG_HOME": str(tmp_path)})
     assert nameless.code == 2 and "-z HOST:PORT" in nameless.error["hint"]

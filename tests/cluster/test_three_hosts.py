@@ -126,6 +126,7 @@ def procedure(where: str) -> str:
     return str(found)
 
 
+@pytest.mark.long("three hosts in network namespaces")
 @pytest.mark.timeout(420)
 def test_the_document_on_three_hosts(hosts: Hosts) -> None:
     hosts.run_everywhere(procedure("on each"))

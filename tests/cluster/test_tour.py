@@ -15,6 +15,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.long("tours")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("tour", SHOWN)
 def test_the_tour_ends_well_and_leaves_nothing(tour: str, tmp_path: Path) -> None:

@@ -131,7 +131,9 @@ def test_what_was_killed_is_started_and_the_rest_is_left_alone(up: Up, home: Pat
     assert serves(again)
 
 
-@pytest.mark.parametrize("delay_s", [0.03, 0.08, 0.2, 0.4])
+@pytest.mark.parametrize(
+    "delay_s", [*(pytest.param(one, marks=pytest.mark.long("further moments")) for one in (0.03, 0.08, 0.4)), 0.2]
+)
 def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port: int, delay_s: float) -> None:
     """The parts it has started may live or not, noted or not: the next `up` ends with one of each, `down` with none."""
     program = (

@@ -67,7 +67,7 @@ def members(zk_chroot: str) -> Iterator[list[Member]]:
         member.proxy.close()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long("extra seeds")) for seed in (2, 3))])
 def test_a_lossy_history(seed: int, members: list[Member], zk: ZooKeeper) -> None:
     chance = random.Random(seed)
     cluster.ensure_cluster(zk)

@@ -171,6 +171,7 @@ def test_a_broker_and_the_papers_consumer_come_in_by_tls(server: ZooKeeperServer
         broker.end()
 
 
+@pytest.mark.long("a second ensemble of ZooKeeper")
 @pytest.mark.slow
 def test_the_servers_of_an_ensemble_encrypt_among_themselves(
     folder: Path, access: ZooKeeperAccess, tmp_path: Path

@@ -217,6 +217,7 @@ def served_beside_slow_ones(make_broker: MakeBroker, count: int, rounds: int) ->
     }
 
 
+@pytest.mark.long("what hundreds of slow connections cost")
 @pytest.mark.slow
 def test_three_hundred_slow_connections(make_broker: MakeBroker) -> None:
     """Each sends the half of a request, and then a byte a second: 30 MB that come to nothing."""

@@ -102,6 +102,7 @@ def grown_by(broker: RunningBroker, before: int) -> int:
     return size
 
 
+@pytest.mark.long("what hundreds of requests of each kind leave in memory")
 def test_memory_stays_flat(make_broker: MakeBroker, topic: str) -> None:
     broker = make_broker(auto__create__topics__enable="false").start()
     create(broker.bootstrap, topic)

@@ -14,7 +14,9 @@ from tests.broker_fixture import RunningBroker
 MakeBroker = Callable[..., RunningBroker]
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize(
+    "attempt", [0, *(pytest.param(one, marks=pytest.mark.long("further attempts")) for one in (1, 2))]
+)
 def test_told_again_and_again(make_broker: MakeBroker, attempt: int) -> None:
     """A SIGTERM in the last moment of a clean stop does not make a death of it: supervisors read the exit code."""
     broker = make_broker()

@@ -19,11 +19,17 @@ CHUNK = 25
 SEEDS = 500
 FAST = 100
 """So many of them belong to the fast tier."""
+DEFAULT = 200
+"""So many to the default one."""
 
 
-@pytest.mark.parametrize(
-    "first", [pytest.param(first, marks=pytest.mark.slow if first >= FAST else ()) for first in range(0, SEEDS, CHUNK)]
-)
+def marks(first: int) -> tuple[pytest.MarkDecorator, ...]:
+    if first >= DEFAULT:
+        return (pytest.mark.slow, pytest.mark.long("extra seeds"))
+    return (pytest.mark.slow,) if first >= FAST else ()
+
+
+@pytest.mark.parametrize("first", [pytest.param(first, marks=marks(first)) for first in range(0, SEEDS, CHUNK)])
 def test_no_world_breaks_a_law(first: int) -> None:
     total = simulate_all(range(first, first + CHUNK))
     assert not total.failed, "\n\n".join(outcome.told() for outcome in total.failed)
