@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -245,15 +245,14 @@ def test_what_cannot_be_undone_says_why(broker: RunningBroker, topic: str) -> No
         assert ran.code == 1 and missing in ran.error["message"]
 
 
-def test_a_forwarded_act_is_its_clients(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start()
-    cluster.create("t", factor=2)
-    other = next(one for one in (1, 2) if one != cluster.controller())
+def test_a_forwarded_act_is_its_clients(three: RunningCluster, topic: str) -> None:
+    three.create(topic, factor=2)
+    other = next(one for one in (1, 2, 3) if one != three.controller())
     entry = {"name": "retention.ms", "config_operation": 0, "value": "3000000"}
-    resource = {"resource_type": 2, "resource_name": "t", "configs": [entry]}
-    answer = cluster.ask(other, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+    resource = {"resource_type": 2, "resource_name": topic, "configs": [entry]}
+    answer = three.ask(other, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
     assert answer.responses[0].error_code.value == 0
-    found = [act for act in remembered(cluster.zookeeper, "t") if act.kind == "topic-settings"][-1]
+    found = [act for act in remembered(three.zookeeper, topic) if act.kind == "topic-settings"][-1]
     assert not found.actor.client.startswith("klog-broker") and found.actor.host == "127.0.0.1"
 
     client = "\u00fc" * 16_383  # with the broker's own in front it would not fit into a request
@@ -261,41 +260,39 @@ def test_a_forwarded_act_is_its_clients(make_cluster: Callable[..., RunningClust
     asked = codec.request(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource, "configs": [entry]}], validate_only=False
     )
-    bootstrap = cluster.brokers[other].bootstrap
+    bootstrap = three.brokers[other].bootstrap
     answer = with_channel(bootstrap, lambda channel: channel.request(asked, client_id=client))
     assert answer.responses[0].error_code.value == 0
-    actor = remembered(cluster.zookeeper, "t")[-1].actor
+    actor = remembered(three.zookeeper, topic)[-1].actor
     assert actor._replace(request=None) == Actor(client[: acts.CLIENT_CHARS_MAX], "127.0.0.1")
     assert found.actor.request is not None and actor.request is not None
 
 
-def test_a_topic_that_a_broker_makes_is_the_act_of_who_named_it(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2, auto__create__topics__enable="true").start()
-    for broker_id, broker in cluster.brokers.items():
-        topic = f"made-by-{broker_id}"
+def test_a_topic_that_a_broker_makes_is_the_act_of_who_named_it(three: RunningCluster, topic: str) -> None:
+    for broker_id, broker in three.brokers.items():
+        made = f"{topic}-by-{broker_id}"
         producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "shop"})
-        producer.produce(topic, b"x")
+        producer.produce(made, b"x")
         assert producer.flush(WITHIN_S) == 0
-        (act,) = remembered(cluster.zookeeper, topic)
+        (act,) = remembered(three.zookeeper, made)
         assert (act.kind, act.actor.host) == ("topic-create", "127.0.0.1") and act.actor.request is not None
         assert act.actor.client.startswith(acts.AUTO_CREATE) and act.actor.client.endswith(" shop")
 
 
-def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[..., RunningCluster]) -> None:
+def test_no_act_is_missing_after_brokers_were_killed(three: RunningCluster, topic: str) -> None:
     """A topic's settings node has as many versions as there are acts: each change wrote both or neither. Each act is
     also an event, even where its controller died at once; so is one that a command has written."""
-    cluster = make_cluster(2).start()
-    cluster.create("t", factor=2)
+    three.create(topic, factor=2)
     granted: list[str] = []
     stop = threading.Event()
 
     def change() -> None:
-        client = admin(cluster.bootstrap, "day shift")
+        client = admin(three.bootstrap, "day shift")
         number = 1_000_000
         while not stop.is_set():
             number += 1
             with contextlib.suppress(KafkaException):
-                set_retention(client, "t", str(number))
+                set_retention(client, topic, str(number))
                 granted.append(str(number))
 
     changing = threading.Thread(target=change)
@@ -303,63 +300,61 @@ def test_no_act_is_missing_after_brokers_were_killed(make_cluster: Callable[...,
     try:
         for _ in range(3):
             before = len(granted)
-            cluster.wait_until(lambda before=before: len(granted) > before + 5, "changes are granted")  # type: ignore[misc]
-            victim = cluster.controller()
-            cluster.kill(victim)
-            cluster.start(victim)
+            three.wait_until(lambda before=before: len(granted) > before + 5, "changes are granted")  # type: ignore[misc]
+            victim = three.controller()
+            three.kill(victim)
+            three.start(victim)
     finally:
         stop.set()
         changing.join()
-    found = [act for act in remembered(cluster.zookeeper, "t") if act.kind == "topic-settings"]
+    found = [act for act in remembered(three.zookeeper, topic) if act.kind == "topic-settings"]
     assert set(granted) <= {act.after["retention.ms"] for act in found}
-    with session_of(cluster.zookeeper) as session:
-        node: Any = session.exists(paths.topic_config("t"))
+    with session_of(three.zookeeper) as session:
+        node: Any = session.exists(paths.topic_config(topic))
         by_hand = acts.new_act("offsets", Actor("by hand", "here"), group="g")
         session.multi([by_hand.write])
     assert node.version == len(found)
     wanted = {act.act_id for act in [*found, by_hand]}
-    cluster.wait_until(
-        lambda: wanted <= {event["act"] for event in story(cluster) if event["kind"] == "act"}, "all acts are events"
+    three.wait_until(
+        lambda: wanted <= {event["act"] for event in story(three) if event["kind"] == "act"}, "all acts are events"
     )
 
 
-def test_an_election_is_an_act_and_is_taken_back(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start()
-    cluster.create("t", assignment=[[1, 2], [2, 1], [1, 2]])
-    at = ["-B", cluster.bootstrap]
-    cluster.stop(1)
-    cluster.start(1)
-    cluster.wait_in_sync("t")
-    assert {cluster.leader_of("t", number) for number in range(3)} == {2}
-    assert klog("election", "preferred", "t-0", "t-1", *at).code in (0, 1)  # t-1 needs none
-    (act,) = [one for one in remembered(cluster.zookeeper, "t") if one.kind == "election"]
+def test_an_election_is_an_act_and_is_taken_back(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1, 2], [2, 1], [1, 2]])
+    at = ["-B", three.bootstrap]
+    three.stop(1)
+    three.start(1)
+    three.wait_in_sync(topic)
+    assert {three.leader_of(topic, number) for number in range(3)} == {2}
+    assert klog("election", "preferred", f"{topic}-0", f"{topic}-1", *at).code in (0, 1)  # the second needs none
+    (act,) = [one for one in remembered(three.zookeeper, topic) if one.kind == "election"]
     assert (act.before, act.after) == ({"0": 2}, {"0": 1})
 
     assert klog("undo", act.act_id, "--yes", *at).code == 0
-    assert cluster.leader_of("t") == 2
+    assert three.leader_of(topic) == 2
     ran = klog("undo", act.act_id, "--yes", "-o", "json", *at)
-    assert ran.code == 1 and "the leader of t-0 is 2" in ran.error["message"]
-    wrong = [{"topic": "t", "partition_index": number, "broker_id": one} for number, one in ((0, 2), (1, 7), (9, 1))]
-    answer = cluster.ask(cluster.controller(), ApiKey.ELECT_REPLICAS, 0, replicas=wrong)
+    assert ran.code == 1 and f"the leader of {topic}-0 is 2" in ran.error["message"]
+    wrong = [{"topic": topic, "partition_index": number, "broker_id": one} for number, one in ((0, 2), (1, 7), (9, 1))]
+    answer = three.ask(three.controller(), ApiKey.ELECT_REPLICAS, 0, replicas=wrong)
     assert [one.error_code.name for one in answer.outcomes] == [
         *("election_not_needed", "preferred_leader_not_available", "unknown_topic_or_partition")
     ]
 
 
-def test_a_reassignment_is_an_act_and_is_taken_back(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start()
-    cluster.create("t", assignment=[[1], [2]])
-    at = ["-B", cluster.bootstrap]
+def test_a_reassignment_is_an_act_and_is_taken_back(three: RunningCluster, topic: str) -> None:
+    three.create(topic, assignment=[[1], [2]])
+    at = ["-B", three.bootstrap]
     wanted = [{"partition_index": number, "replicas": [2]} for number in (0, 1)]
-    answer = cluster.ask(
-        1, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[{"name": "t", "partitions": wanted}], timeout=9_000
+    answer = three.ask(
+        1, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[{"name": topic, "partitions": wanted}], timeout=9_000
     )
     assert [one.error_code.value for one in answer.responses[0].partitions] == [0, 0]
-    (act,) = [one for one in remembered(cluster.zookeeper, "t") if one.kind == "reassignment"]
+    (act,) = [one for one in remembered(three.zookeeper, topic) if one.kind == "reassignment"]
     assert (act.before, act.after) == ({"0": [1]}, {"0": [2]})
 
     assert klog("undo", act.act_id, "--yes", *at).code == 0
-    first, second = klog("acts", "list", "--topic", "t", "-o", "json", *at).rows[-2:]
+    first, second = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-2:]
     assert (first["undone_by"], second["undoes"], second["after"]) == (second["act"], act.act_id, "0=[1]")
     ran = klog("undo", act.act_id, "--yes", "-o", "json", *at)
     assert ran.code == 1 and "[1]" in ran.error["message"] and "[2]" in ran.error["message"]

@@ -112,9 +112,14 @@ def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCl
     assert events("--since", "end") == []
 
 
-def test_events_are_followed(make_cluster: Callable[..., RunningCluster]) -> None:
+def test_the_topic_has_its_settings_and_is_followed(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(2).start()
-    wait_for(cluster, "topic-created", topic=TOPIC)
+    wait_for(cluster, "topic-created", topic=TOPIC, replication_factor=2)
+    resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
+    answer = cluster.ask(1, ApiKey.DESCRIBE_CONFIGS, 1, resources=[resource], include_synonyms=False)
+    found = {one.name: one.value for one in answer.results[0].configs}
+    assert {name: found[name] for name in SETTINGS} == SETTINGS
+
     command = [sys.executable, "-m", "klog", "events", "--follow", "--kind", "topic-created", "-B", cluster.bootstrap]
     with subprocess.Popen([*command, "--since", "start"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
@@ -148,18 +153,9 @@ def test_what_is_told_while_its_own_leader_dies_is_told_once(make_cluster: Calla
     check(found)
 
 
-def test_the_topic_and_its_settings(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start()
-    wait_for(cluster, "topic-created", topic=TOPIC, replication_factor=2)
-    resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
-    answer = cluster.ask(1, ApiKey.DESCRIBE_CONFIGS, 1, resources=[resource], include_synonyms=False)
-    found = {one.name: one.value for one in answer.results[0].configs}
-    assert {name: found[name] for name in SETTINGS} == SETTINGS
-
-
 def test_a_cluster_that_is_to_keep_no_story(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2, klog__events__enable="false").start()
-    cluster.create("t", factor=2)
+    cluster = make_cluster(1, klog__events__enable="false").start()
+    cluster.create("t", factor=1)
     told = cluster.brokers[cluster.controller()].folder / "data" / "state-change.log"
     cluster.wait_until(lambda: told.exists() and "topic-created" in told.read_text(), "the state-change log has it")
     answer = cluster.metadata()
