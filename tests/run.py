@@ -30,6 +30,7 @@ RELIABILITY = ROOT / "docs" / "reliability.md"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "tests.run_report"]
 
 UNSTEADY_MAX = 3
+AGAIN_MAX = 20
 NEVER_UNSTEADY = tuple(
     f"tests/{room}/" for room in ("rules", "crash", "replication", "storage", "record", "simulation")
 )
@@ -71,8 +72,8 @@ def run_pytest(report: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and what the run has reported; {} where it did not get so far."""
     report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
-    environment = {**os.environ, "KLOG_TEST_REPORT": str(report), "PYTHONDONTWRITEBYTECODE": ""}
-    code = subprocess.run([*PYTEST, *words], cwd=ROOT, env=environment, check=False).returncode
+    ran = subprocess.run([*PYTEST, *words], cwd=ROOT, env=environment(KLOG_TEST_REPORT=str(report)), check=False)
+    code = ran.returncode
     return code, json.loads(report.read_text()) if report.exists() else {}
 
 
@@ -84,6 +85,7 @@ def run_tier(tier: str, words: list[str]) -> int:
     BUILD.mkdir(exist_ok=True)  # what the checks say goes there
     reasons: list[str] = []
     with checks() if tier != "fast" else contextlib.nullcontext() as check:
+        rewrite_once()
         workers = os.environ.get("KLOG_TEST_WORKERS", str(WORKERS[tier]))
         parallel = ("-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder")
         code, told = run_pytest(BUILD / "tests.json", "-m", TIERS[tier], *parallel, *words)
@@ -109,6 +111,18 @@ def run_tier(tier: str, words: list[str]) -> int:
     return 0 if run.green else 1
 
 
+def rewrite_once() -> None:
+    """In a fresh clone, have pytest rewrite the tests' assertions: else each of the workers would, all at once."""
+    if not any((ROOT / "tests" / "__pycache__").glob("conftest*-pytest-*.pyc")):
+        words = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+        subprocess.run(words, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, check=False)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of pytest: where Python is told to keep nothing compiled, each worker and broker would compile klog again."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **more}
+
+
 @contextlib.contextmanager
 def checks() -> Iterator[subprocess.Popen[bytes]]:
     """`scripts/check` beside the tests; what it says is shown when they are done."""
@@ -125,9 +139,11 @@ def checks() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def run_again(failed: dict[str, Any]) -> set[str]:
-    """Those that fail a second time, alone."""
+    """Those that fail a second time, alone; all, where they are too many to be chance."""
+    if len(failed) > AGAIN_MAX:
+        return set(failed)
     print(f"\nonce more, alone: {len(failed)}", flush=True)
-    code, told = run_pytest(BUILD / "tests-again.json", "-p", "no:xdist", "-m", "", *failed)
+    code, told = run_pytest(BUILD / "tests-again.json", "-n", "0", "-m", "", *failed)
     return set(told.get("failed", failed)) if code in (0, 1) else set(failed)
 
 
