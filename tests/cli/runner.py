@@ -35,10 +35,18 @@ class Ran:
 
 def klog(*words: object, input: str | bytes = b"", env: dict[str, str | None] | None = None) -> Ran:
     """Run ``klog WORDS``; stdin is ``input`` and no terminal."""
+    code, stdout, stderr = written(*words, input=input, env=env)
+    return Ran(code, stdout.decode(), stderr.decode())
+
+
+def written(
+    *words: object, input: str | bytes = b"", env: dict[str, str | None] | None = None
+) -> tuple[int, bytes, bytes]:
+    """The same, with output that is no text: exit code, stdout, stderr."""
     with CliRunner().isolation(input=input, env=env or {}) as (stdout, stderr, _):
         import sys
 
         code = root().execute([str(word) for word in words])
         sys.stdout.flush()
         sys.stderr.flush()
-        return Ran(code, stdout.getvalue().decode(), stderr.getvalue().decode())
+        return code, stdout.getvalue(), stderr.getvalue()

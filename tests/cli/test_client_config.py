@@ -11,6 +11,7 @@ from klog.client.client_config import read_client_config
 from klog.errors import InvalidConfig, NoSuchThing, UsageError
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.rows import each
 
 CONSUMER = """
 # of some service
@@ -76,7 +77,7 @@ def test_messages_go_by_its_settings(broker: RunningBroker, tmp_path: Path, topi
     assert [json.loads(line)["value"][0] for line in ran.stdout.splitlines()] == list("abcde")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "named"),
     [
         ("acks=2", "acks=2"),

@@ -22,27 +22,30 @@ from klog.cli.name_cache import (
 from klog.cli.target import Target
 from tests.cli.process import KLOG, ROOT
 from tests.cli.runner import klog
+from tests.rows import each
 
 
 def offered(line: str, **environment: str) -> tuple[list[str], str]:
     """What bash would be offered at the end of ``line``, and what was printed besides."""
-    words = line.split(" ")
-    ran = subprocess.run(
-        KLOG,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "_KLOG_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(len(words) - 1),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ran = klog(env=asked(line, **environment))
     return ran.stdout.split(), ran.stderr
+
+
+def asked(line: str, **environment: str) -> dict[str, str]:
+    """What bash's function says to klog by the environment."""
+    at = len(line.split(" ")) - 1
+    return {"_KLOG_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(at), **environment}
+
+
+def test_a_process_of_its_own_answers_as_one_that_runs() -> None:
+    """As a shell starts it, at each press of the key."""
+    remember_topics(Target("here:1", None, "test"), {"payments": 1})
+    for line in ("klog topi", "klog tail pa"):
+        environment = asked(line, KLOG_BOOTSTRAP_SERVER="here:1")
+        ran = subprocess.run(
+            KLOG, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (ran.stdout.split(), ran.stderr) == offered(line, KLOG_BOOTSTRAP_SERVER="here:1") != ([], "")
 
 
 def test_words_of_the_tree() -> None:
@@ -141,7 +144,7 @@ def test_settings_and_positions() -> None:
     assert offered("klog events --kind broker-") == (["broker-down", "broker-up"], "")
 
 
-@pytest.mark.parametrize("damage", ["{", '{"a": 1}', "[1, 2]", "\0"])
+@each("damage", ["{", '{"a": 1}', "[1, 2]", "\0"])
 def test_a_damaged_cache_offers_nothing_and_prints_nothing(home: Path, damage: str) -> None:
     remember_topics(Target("here:1", None, "test"), {"payments": 1})
     for cache in (home / "cache").iterdir():
@@ -194,10 +197,8 @@ SHELLS = {
 """How each real shell is made to complete a line without a terminal."""
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+def remember_names() -> None:
+    """Those of CASES."""
     here = Target("here:1", None, "test")
     remember_topics(here, {"payments": 2})
     remember_trash(here, ["deleted"])
@@ -205,22 +206,29 @@ def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
     remember_brokers(here, [1, 12])
     remember_acts(here, ["mifz3k2a9x4q"])
     assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
-    script = tmp_path / f"klog.{shell}"
+
+
+def check_shell(shell: str, folder: Path, cases: list[tuple[str, list[str]]]) -> None:
+    """That a real shell offers for each line what it should, without a word on stderr."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    remember_names()
+    script = folder / f"klog.{shell}"
     script.write_text(klog("completion", shell).stdout)
-    shim = tmp_path / "klog"
+    shim = folder / "klog"
     shim.write_text(f'#!/bin/sh\nexec {KLOG[0]} -m klog "$@"\n')
     shim.chmod(0o755)
-    for line, expected in CASES:
+    for line, expected in cases:
         typed = f"{line}''" if line.endswith(" ") and shell != "fish" else line  # an empty word is one of the array
-        program = SHELLS[shell].format(script=script, line=typed, folder=tmp_path)
+        program = SHELLS[shell].format(script=script, line=typed, folder=folder)
         ran = subprocess.run(
             [shell, "-c", program],
             cwd=ROOT,
             env={
                 **os.environ,
-                "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                "PATH": f"{folder}:{os.environ['PATH']}",
                 "KLOG_BOOTSTRAP_SERVER": "here:1",
-                "HOME": str(tmp_path),
+                "HOME": str(folder),
             },
             capture_output=True,
             text=True,
@@ -228,3 +236,20 @@ def test_a_real_shell_completes(shell: str, tmp_path: Path, home: Path) -> None:
             timeout=60,
         )
         assert (sorted(ran.stdout.split()), ran.stderr) == (sorted(expected), ""), (shell, line, ran)
+
+
+def test_bash_completes_a_line(tmp_path: Path) -> None:
+    check_shell("bash", tmp_path, [case for case in CASES if case[0] in ("klog group lag pay", "klog why partition ")])
+
+
+@each(("line", "expected"), CASES)
+def test_the_lines_that_shells_are_given(line: str, expected: list[str], home: Path) -> None:
+    remember_names()
+    offers, err = offered(line, KLOG_BOOTSTRAP_SERVER="here:1")
+    assert (sorted(offers), err) == (sorted(expected), "")
+
+
+@pytest.mark.long("each line in real bash, zsh and fish: a cold start for each")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_real_shell_completes(shell: str, tmp_path: Path) -> None:
+    check_shell(shell, tmp_path, CASES)

@@ -26,6 +26,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import COMMANDS, ELSEWHERE, LINES, PARSED, words_of
 from tests.cli.process import ROOT
 from tests.cli.runner import klog
+from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
 CODES = {"check": {0, 1, 2}, "zk diff": {1}, "why": {0, 1}, "partition list": {0, 1}, "audit report": {0, 1}}
@@ -39,12 +40,12 @@ def test_every_command_has_one_and_says_what_it_is_for() -> None:
         assert re.fullmatch(r"klog \S.*  # [A-Z].*\.", line), line
 
 
-@pytest.mark.parametrize("line", ELSEWHERE)
+@each("line", ELSEWHERE)
 def test_an_example_runs_elsewhere(line: str) -> None:
     assert line in LINES and line in (ROOT / ELSEWHERE[line]).read_text()
 
 
-@pytest.mark.parametrize("line", PARSED)
+@each("line", LINES)
 def test_an_example_is_parsed(line: str) -> None:
     words = words_of(line)
     command: KlogCommand = COMMANDS[words]
@@ -92,13 +93,6 @@ class Place:
         for name, own in self.names.items():
             text = re.sub(rf"(?<![\w.-]){name}(?![\w.])", own, text)
         return shlex.split(text)[1:]
-
-
-@pytest.fixture
-def place(broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setenv("KLOG_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    yield Place(broker, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -149,17 +143,36 @@ def prepare(place: Place, broker: RunningBroker, line: str) -> list[str]:
     return words
 
 
-@pytest.mark.parametrize("line", [one for one in LINES if one not in ELSEWHERE and one not in PARSED])
-def test_an_example_runs(place: Place, broker: RunningBroker, line: str, request: pytest.FixtureRequest) -> None:
+def check_example(line: str, broker: RunningBroker, folder: Path) -> None:
+    """That it ends as it should, in a folder, under a home, and with topics and groups of its own."""
     name = " ".join(words_of(line))
-    if name.startswith("acl "):
-        broker = request.getfixturevalue("guarded")
-    words = prepare(place, broker, line)
-    traits = COMMANDS[words_of(line)].traits
-    more = ["-B", broker.bootstrap] if traits.connects and "-B" not in words else []
-    more += ["-y"] if traits.asks and "--dry-run" not in words else []
-    ran = klog(*words, *more)
-    if name == "quota set":  # others use the broker, too
-        whose = words[next(at for at, word in enumerate(words) if word.startswith("--")) :]
-        assert klog("quota", "remove", *whose, *more).code == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KLOG_HOME", str(folder / "home"))
+        patch.chdir(folder)
+        words = prepare(Place(broker, folder), broker, line)
+        traits = COMMANDS[words_of(line)].traits
+        more = ["-B", broker.bootstrap] if traits.connects and "-B" not in words else []
+        more += ["-y"] if traits.asks and "--dry-run" not in words else []
+        ran = klog(*words, *more)
+        if name == "quota set":  # others use the broker, too
+            whose = words[next(at for at, word in enumerate(words) if word.startswith("--")) :]
+            assert klog("quota", "remove", *whose, *more).code == 0
     assert ran.code in CODES.get(name, {0}), (words, ran)
+
+
+HERE = [line for line in LINES if line not in ELSEWHERE and line not in PARSED]
+FIRST = {words_of(line)[0]: line for line in reversed(HERE)}
+"""An example of each noun."""
+del FIRST["acl"]  # needs a broker of its own
+
+
+@each("line", FIRST.values(), tests=2)
+def test_an_example_of_each_noun_runs(line: str, broker: RunningBroker, tmp_path: Path) -> None:
+    check_example(line, broker, tmp_path)
+
+
+@pytest.mark.long("each example on a cluster; by default one of each noun runs, and all are parsed")
+@each("line", [line for line in HERE if line not in FIRST.values()], tests=4)
+def test_an_example_runs(line: str, broker: RunningBroker, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    its_broker = request.getfixturevalue("guarded") if words_of(line)[0] == "acl" else broker
+    check_example(line, its_broker, tmp_path)

@@ -23,6 +23,8 @@ from tests.cli.runner import klog
 from tests.cli.screen import on_screen
 from tests.tools.verbs import make_topic, send
 
+pytestmark = pytest.mark.long("each example that serves, as a process: other tests start the same commands")
+
 ENDED_WITHIN_S = 40
 
 

@@ -23,6 +23,7 @@ from tests.admin.group_registry import commit, enter, join, member, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import Ran, klog
+from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
 
@@ -120,7 +121,7 @@ def test_the_lag_of_a_group(at: list[str], topic: str, group: str) -> None:
     assert klog("group", "lag", group, "-t", topic, "-o", "json", *at).rows[0]["lag"] == 26
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "code", "error"),
     [
         (["group", "describe", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
@@ -148,7 +149,9 @@ def test_the_lag_of_a_group(at: list[str], topic: str, group: str) -> None:
         (["zk", "groups", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
     ],
 )
-def test_wrong_input_is_one_error_with_its_code(at: list[str], words: list[str], code: int, error: str) -> None:
+def test_wrong_input_is_one_error_with_its_code(
+    at: list[str], words: list[str], code: int, error: str, home: Path
+) -> None:
     ran = klog(*words, *at) if "json" in words else klog(*words, "-o", "json", *at)
     assert (ran.code, ran.stdout, ran.error["code"]) == (code, "", error)
 

@@ -25,6 +25,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.cli.test_terminal import HOSTILE, shown
 from tests.net.test_connection import until
+from tests.rows import each
 from tests.security.broker_doors import add_user, listen_to, ports_of
 
 FORGED = "2026-11-25T03:00:00.000Z ERROR   server.broker: forged"
@@ -75,7 +76,7 @@ def of(rows: Any, key: str) -> list[str]:
     return [row[key] for row in rows]
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         "user list",

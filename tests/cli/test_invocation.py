@@ -20,6 +20,7 @@ from klog.render import Format
 from klog.signals import ECHO_S
 from tests.cli.process import ROOT
 from tests.cli.runner import klog
+from tests.rows import each
 
 
 def test_errors_of_other_makes_become_klogs() -> None:
@@ -33,7 +34,7 @@ def test_errors_of_other_makes_become_klogs() -> None:
     assert error_report.translated(own) is own
 
 
-@pytest.mark.parametrize("form", list(Format))
+@each("form", list(Format))
 def test_an_error_in_every_format(form: Format) -> None:
     err = io.StringIO()
     error_report.show(CannotConnect("nobody at h:1"), "topic.list", form, err, cluster="h:1 (from flag -B)")
@@ -63,7 +64,7 @@ def test_a_file_that_is_not_there_is_an_error_with_its_name(dead_address: str) -
     assert ran.code == 1 and "/no/such/file" in ran.error["message"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "form"),
     [
         ("topic list -o json", Format.JSON),
@@ -108,7 +109,7 @@ def test_settings_and_assignments() -> None:
     assert arguments.all_partitions(None) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         f"topic create t -p {2**31}",

@@ -11,6 +11,7 @@ import pytest
 from klog.cli.command import VERB_ALIASES
 from klog.cli.command_table import entry_named
 from klog.cli.root import root, walk
+from tests.rows import each
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(walk())
@@ -37,7 +38,7 @@ def mentions() -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(ROOT)), line
 
 
-@pytest.mark.parametrize(("file", "line"), sorted(set(mentions())))
+@each(("file", "line"), sorted(set(mentions())))
 def test_what_is_mentioned_can_be_typed(file: str, line: str) -> None:
     words = line.replace("\\|", "/").replace("|", "/").split()  # tables list verbs so
     if words[0].startswith("-"):

@@ -6,11 +6,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, klog
+from tests.rows import each
 
 
 class Quiet(BaseHTTPRequestHandler):
@@ -81,7 +83,7 @@ def test_http_and_tls(http_address: str, tls_address: str) -> None:
     assert "TLS" in refused("topic", "list", "-B", tls_address).error["message"]
 
 
-@pytest.mark.parametrize("words", [["topic", "list"], ["zk", "ls", "/"]])
+@each("words", [["topic", "list"], ["zk", "ls", "/"]])
 def test_http_and_tls_where_a_zookeeper_is_wanted(words: list[str], http_address: str, tls_address: str) -> None:
     error = refused(*words, "-z", f"{http_address}/chroot").error
     assert error["message"].startswith(f"{http_address} ") and "HTTP" in error["message"]
@@ -102,7 +104,7 @@ def test_silence_stays_silence(silent_address: str, dead_address: str) -> None:
             assert address in refused("topic", "list", flag, address, "--timeout", "300ms").error["message"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "near"),
     [
         (["topic", "list", "--internl"], "--internal"),
@@ -113,7 +115,7 @@ def test_silence_stays_silence(silent_address: str, dead_address: str) -> None:
         (["topic", "list", "--profile", "prdo"], "prod"),
     ],
 )
-def test_nearly_right(words: list[str], near: str) -> None:
+def test_nearly_right(words: list[str], near: str, home: Path) -> None:
     assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
     ran = klog(*words)
     assert ran.code in (1, 2) and near in ran.stderr.partition("mean")[2], ran

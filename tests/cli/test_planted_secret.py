@@ -24,6 +24,7 @@ from klog.security.scram import ScramCredential, ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
 from tests.cli.runner import Ran, klog
+from tests.rows import each
 from tests.security.broker_doors import ports_of, zookeeper_of
 from tests.security.certificates import DAY, Authority
 
@@ -192,7 +193,7 @@ BAD = (
 )
 
 
-@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+@each("text", BAD, ids=range(len(BAD)))
 def test_a_bad_file_is_refused_without_what_it_keeps_secret(
     files: dict[str, Path], folder: Path, text: str, tmp_path: Path
 ) -> None:
@@ -203,10 +204,10 @@ def test_a_bad_file_is_refused_without_what_it_keeps_secret(
     assert run("--trace", *TIMEOUT, "topic", "list", "--client-config", path).code in (1, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     "words", ["produce work", "tail work -e", "perf produce work", "broker start --id 9 --dir d -z 127.0.0.1:1", "up"]
 )
-@pytest.mark.parametrize("name", ["sasl.password", "sasl.jaas.config", "listener.name.a.plain.sasl.jaas.config"])
+@each("name", ["sasl.password", "sasl.jaas.config", "listener.name.a.plain.sasl.jaas.config"])
 def test_a_secret_is_not_taken_from_the_command_line(words: str, name: str) -> None:
     assert run(*words.split(), "-X", f"{name}={PLANTED['flag']}").code == 2
 
@@ -214,7 +215,7 @@ def test_a_secret_is_not_taken_from_the_command_line(words: str, name: str) -> N
 BROKERS_BAD = ("listener.name.sasl_ssl.plain.sasl.jaas.config={0}", "ssl.key.password={0}", "ssl.keystore.key={0}")
 
 
-@pytest.mark.parametrize("text", BROKERS_BAD, ids=range(len(BROKERS_BAD)))
+@each("text", BROKERS_BAD, ids=range(len(BROKERS_BAD)))
 def test_a_broker_refuses_bad_settings_without_what_they_keep_secret(
     broker: RunningBroker, tmp_path: Path, text: str
 ) -> None:

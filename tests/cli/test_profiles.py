@@ -14,6 +14,7 @@ from klog.errors import UsageError
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
 from tests.cli.runner import klog
+from tests.rows import each
 
 PROD = """\
 # the clusters of this team
@@ -45,7 +46,7 @@ def at_home(home: Path) -> Path:
 # --- the files
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "line", "words"),
     [
         ('[a]\nbootstrap_server = "h:1"\n\nprotectd = true\n', 4, ["[a]", "protectd", "protected"]),
@@ -67,7 +68,7 @@ def at_home(home: Path) -> Path:
         ("[a\n", 1, []),
     ],
 )
-@pytest.mark.parametrize("words_of_command", [["topic", "list"], ["profile", "list"], ["profile", "use", "a"]])
+@each("words_of_command", [["topic", "list"], ["profile", "list"], ["profile", "use", "a"]])
 def test_what_is_wrong_in_a_file_is_named_with_its_line(
     at_home: Path, text: str, line: int, words: list[str], words_of_command: list[str]
 ) -> None:
@@ -156,7 +157,7 @@ def test_profiles_are_written_and_comments_stay(at_home: Path, dead_address: str
     assert "dev" not in at_home.read_text() and klog("profile", "show").code == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         ["add", "prod", "-B", "h:1"],

@@ -22,6 +22,7 @@ from klog.render import Format, Report, render
 from klog.render.columns import columns
 from klog.render.values import from_tsv, rfc3339, to_cell, to_json, to_text, to_tsv
 from klog.render.writer import yaml_text
+from tests.rows import each
 
 
 class Colour(Enum):
@@ -219,7 +220,7 @@ def test_every_kind_of_value() -> None:
 ROW_TYPES = {command.traits.rows: command.traits.row_type() for _, command in walk() if command.traits.rows}
 
 
-@pytest.mark.parametrize("name", sorted(filter(None, ROW_TYPES)))
+@each("name", sorted(filter(None, ROW_TYPES)), tests=2)
 @settings(max_examples=8)
 @given(data=st.data())
 def test_every_row_of_every_command_can_be_shown_in_every_format(name: str, data: st.DataObject) -> None:
@@ -254,6 +255,6 @@ def _fields(row_type: type) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("text", ["\x85", "a\u2028b", "\u2029", "plain", "é\x85\n", "- x: y"])
+@each("text", ["\x85", "a\u2028b", "\u2029", "plain", "é\x85\n", "- x: y"])
 def test_yaml_reads_back_line_breaks_of_unicode(text: str) -> None:
     assert yaml.safe_load(yaml_text({"topic": text})) == {"topic": text}

@@ -16,6 +16,7 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
 COMMANDS = {" ".join(words): command for words, command in walk()}
@@ -53,8 +54,8 @@ def names(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> di
     return {"topic": topic, "group": "rows-group", "plan": str(plan), "segment": str(segment)}
 
 
-@pytest.mark.parametrize(("what", "line", "code"), RUN, ids=[row[0] for row in RUN])
-def test_a_row(names: dict[str, str], broker: RunningBroker, what: str, line: str, code: str) -> None:
+@each(("what", "line", "code"), RUN, ids=[row[0] for row in RUN], tests=4)
+def test_a_row(names: dict[str, str], broker: RunningBroker, home: Path, what: str, line: str, code: str) -> None:
     words = shlex.split(line.format(**names))
     command = next(found for size in (2, 1) if (found := COMMANDS.get(" ".join(words[:size]))) is not None)
     at = ["-B", broker.bootstrap] if command.traits.connects else []
@@ -62,7 +63,7 @@ def test_a_row(names: dict[str, str], broker: RunningBroker, what: str, line: st
     assert ran.code == int(code), (what, ran)
 
 
-@pytest.mark.parametrize(("what", "named"), TESTED, ids=[row[0] for row in TESTED])
+@each(("what", "named"), TESTED, ids=[row[0] for row in TESTED])
 def test_a_row_of_other_tests(what: str, named: str) -> None:
     file, _, name = named.partition("::")
     functions = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]

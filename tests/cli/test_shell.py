@@ -32,6 +32,7 @@ from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog
+from tests.rows import each
 
 PATIENCE_S = 10.0
 """For the first answer of a cluster."""
@@ -141,7 +142,7 @@ def test_files_are_offered_where_files_are_named(tmp_path: Path) -> None:
     assert completions(f"produce t {tmp_path}/wo") == ["rds.txt"]
 
 
-@pytest.mark.parametrize("words", [words for words, _ in walk()], ids=" ".join)
+@each("words", [words for words, _ in walk()], ids=" ".join, tests=2)
 def test_every_command_and_flag_of_the_command_line_is_offered(words: tuple[str, ...]) -> None:
     if words == ("shell",):
         return
@@ -316,7 +317,7 @@ def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
         assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "command", "rest"),
     [
         ("topic list", "topic list", None),

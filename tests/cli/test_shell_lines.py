@@ -35,6 +35,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.cli.test_startup import modules_after_run
+from tests.rows import each
 
 NAMES = {
     (Kind.TOPIC, ""): ["orders", "logs"],
@@ -74,7 +75,7 @@ def values(name: str) -> str:
     return {"topic": "two words", "n": "3"}[name]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("a b; c", [["a", "b"], ["c"]]),
@@ -109,7 +110,7 @@ def test_what_is_made_of_the_output() -> None:
     assert (system.system, after.texts) == ("echo 'a\nb' | cat; ls", ["pwd"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "left"),
     [("a 'b", "'"), ('a "b', '"'), ("a \\", "\\"), ("a", ""), ("a 'b'", ""), ("a; ! x \\", "\\"), ("a | awk '{", "'")],
 )
@@ -190,7 +191,7 @@ def test_sh_has_the_variables_and_files_take_output(tmp_path: Path) -> None:
     assert run_process(f"echo x > {tmp_path}/no/such/folder") == (1, "")
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     ["echo 'x", "echo x >", "| cat", "echo x |", "\\nonsense", "\\watch", "echo x \\watch 0s", "echo x \\watch 2s 3s"],
 )
@@ -230,9 +231,7 @@ def test_the_transcript_has_commands_and_output(tmp_path: Path) -> None:
     assert "four" not in text
 
 
-@pytest.mark.parametrize(
-    "name", sorted(OF_BROKERS | OF_CLIENTS | {"sasl_password", "listener.name.a.sasl.jaas.config"})
-)
+@each("name", sorted(OF_BROKERS | OF_CLIENTS | {"sasl_password", "listener.name.a.sasl.jaas.config"}))
 def test_a_line_is_kept_without_the_secret_that_it_gives(name: str) -> None:
     for line in ("produce t -X {}=s3cret -n 1", "-X '{}=s3cret'", '{} = "s3 s3cret"', '\'{{"{}": "s3cret"}}\''):
         kept = without_secrets(line.format(name))
@@ -259,7 +258,7 @@ def test_a_script_loads_nothing_of_the_prompt() -> None:
 # --- Settings ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "parts"),
     [
         ("pager = ''\npagr = ''\n", ["line 2", "pagr", "pager, expand"]),
@@ -285,7 +284,7 @@ def test_a_wrong_setting_is_an_error_with_line_and_key(text: str, parts: list[st
 # --- Before Enter -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "wrong"),
     [
         ("topic list", None),
@@ -315,22 +314,20 @@ def test_the_wrong_word_is_found(line: str, wrong: str | None, tree: Tree, names
     assert [line[word.start : word.end] for word in found] == ([wrong] if wrong else [])
 
 
-@pytest.mark.parametrize(
-    ("line", "near"), [("topic describe orderz", "orders"), ("group describe reader", "readers"), ("tpic", "topic")]
-)
+@each(("line", "near"), [("topic describe orderz", "orders"), ("group describe reader", "readers"), ("tpic", "topic")])
 def test_what_may_be_meant_is_named(line: str, near: str, tree: Tree, names: LiveCatalog) -> None:
     (found,) = LineCheck(tree, names).wrong_words(line)
     assert found.why.split()[-1] == f"{near}?"
 
 
-@pytest.mark.parametrize("line", ["topi", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
+@each("line", ["topi", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
 def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, names: LiveCatalog) -> None:
     check = LineCheck(tree, names)
     assert check.wrong_words(line, len(line)) == []
     assert check.wrong_words(line, 0) != []
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "parts"),
     [
         ("topic describe ", ["topic describe TOPIC...", "[FLAGS]"]),
@@ -347,7 +344,7 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
     assert all(part in usage for part in parts) and bool(usage) == bool(parts)
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "offered"),
     [
         ("tail orders -p ", ["0", "1", "2"]),

@@ -30,6 +30,8 @@ ASKS_NO_BROKER = {"shell", "registry rebuild"}
 """One reads commands, here none; the other wants a ZooKeeper."""
 
 WAITING = [name for name in CONNECTING if name not in ASKS_NO_BROKER]
+SOME = ["topic list", "zk ls", "check", "status", "tail", "produce", "why"]
+"""Of each way to connect one."""
 
 AT_ONCE = 6
 SLACK_S = 1.5
@@ -124,11 +126,21 @@ def in_a_pool(names: list[str], flag: str, folder: Path, at_once: int) -> list[W
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("flag", ["-B", "-z"])
-def test_each_command_gives_a_silent_host_up_after_one_wait(flag: str, tmp_path: Path) -> None:
-    names = WAITING if flag == "-B" else ["topic list", "zk ls", "check", "status", "tail", "produce", "why"]
-    ended = in_a_pool(names, flag, tmp_path, AT_ONCE)
+def test_some_commands_give_a_silent_host_up_after_one_wait(flag: str, tmp_path: Path) -> None:
+    check_waits(SOME, flag, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.long("a process for each command that connects")
+@pytest.mark.timeout(300)
+def test_each_command_gives_a_silent_host_up_after_one_wait(tmp_path: Path) -> None:
+    check_waits(WAITING, "-B", tmp_path)
+
+
+def check_waits(names: list[str], flag: str, folder: Path) -> None:
+    """That they end with an error that names the host, after one wait."""
+    ended = in_a_pool(names, flag, folder, AT_ONCE)
     assert {one.name for one in ended if one.code != 1 or "Traceback" in one.output} == set(), ended
     assert {one.name for one in ended if "HOST" not in one.output} == set(), ended
     long = [(one.name, round(one.waited_s, 1)) for one in ended if one.waited_s > CONNECT_TIMEOUT_S + SLACK_S]
@@ -151,8 +163,8 @@ def test_check_asks_a_stopped_broker_once(make_broker: Callable[..., RunningBrok
     broker.send(signal.SIGSTOP)
     found = klog("check", *at).rows
     assert [row["kind"] for row in found] == ["no-brokers"]
-    assert "from flag -B and -z)" in found[0]["found"] and broker.bootstrap in found[0]["found"], found
+    assert all(one in found[0]["found"] for one in ("-B", "-z", broker.bootstrap)), found
 
 
 def test_commands_are_of_the_table() -> None:
-    assert set(COMMANDS) > ASKS_NO_BROKER and len(WAITING) > 80
+    assert set(COMMANDS) > ASKS_NO_BROKER

@@ -17,7 +17,8 @@ from bench.wire import BATCH_HEADER, BATCH_PREFIX_BYTES, CRC_FROM, Connection
 from klog.record.records import varint
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import KLOG, ROOT, started
-from tests.cli.runner import klog
+from tests.cli.runner import klog, written
+from tests.rows import each
 
 NO_TEXT = b"\x00\xff\xfe\r\x1b\xc3("
 CONTENTS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
@@ -46,7 +47,14 @@ def any_bytes(broker: RunningBroker, at: list[str], topic: str) -> str:
 
 
 def shown(*words: str) -> bytes:
-    """What a run of its own writes; its exit code is 0 and stderr empty."""
+    """What a run writes; its exit code is 0 and stderr empty."""
+    code, out, err = written("tail", *words)
+    assert (code, err) == (0, b"")
+    return out
+
+
+def in_a_process(*words: str) -> bytes:
+    """The same, by a process of its own."""
     ran = subprocess.run([*KLOG, "tail", *words], cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
     return ran.stdout
@@ -115,9 +123,9 @@ def test_names_of_headers_that_are_no_text(broker: RunningBroker, at: list[str],
         connection.send(connection.produce_frame(topic, [(0, bytes(batch))]))
         connection.produce_answer()
     every = [topic, "-o", "start", "-e", *at]
-    assert shown(*every) == b"v\nv\n"
-    assert shown(*every, "-f", r"%h %H\n") == "good=x 1\nb\ufffdd=x 1\n".encode()
-    rows = [json.loads(line) for line in shown(*every, "--output", "jsonl").splitlines()]
+    assert in_a_process(*every) == b"v\nv\n"
+    assert in_a_process(*every, "-f", r"%h %H\n") == "good=x 1\nb\ufffdd=x 1\n".encode()
+    rows = [json.loads(line) for line in in_a_process(*every, "--output", "jsonl").splitlines()]
     assert [row["headers"] for row in rows] == [
         [{"key": name, "value": "x", "encoding": "utf-8"}] for name in ("good", "b\ufffdd")
     ]
@@ -164,7 +172,7 @@ def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
     assert times("-e", "--match", f"{any_bytes}.+", "--grep-key", "!e") == "001 002 003 004 "
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "complaint"),
     [
         (["--grep", "("], "--grep '('"),

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from klog.render.visible import for_stream, visible, visible_bytes, visible_json, visible_json_bytes
 from tests.broker_fixture import RunningBroker
-from tests.cli.process import on_terminal, started
-from tests.cli.runner import klog
+from tests.cli.process import on_terminal
+from tests.cli.runner import klog, written
+from tests.rows import each
 
 EVIL = "a\x1b]0;owned\x07b\x9b2Jc\x7fd\u202ee\rf"
 SAFE = "a\\x1b]0;owned\\x07b\\x9b2Jc\\x7fd\\u202ee\\x0df"
@@ -32,11 +33,7 @@ def shown(*words: str) -> str:
 
 
 def piped(*words: str) -> bytes:
-    with started(*words) as process:
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.stdout is not None
-        return process.stdout.read()
+    return written(*words)[1]
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def hostile(broker: RunningBroker, topic: str) -> str:
     return topic
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "wanted"),
     [
         ((), f"{SAFE}\\x9b"),
@@ -74,7 +71,7 @@ def test_what_a_format_has_itself_is_left(broker: RunningBroker, hostile: str) -
     assert f"\x1b[1m{SAFE}\x1b[0m" in shown(*line)
 
 
-@pytest.mark.parametrize("form", ["table", "tsv", "json", "yaml"])
+@each("form", ["table", "tsv", "json", "yaml"])
 def test_names_of_groups(broker: RunningBroker, topic: str, form: str) -> None:
     assert klog("topic", "create", topic, "-p", "1", "-B", broker.bootstrap).code == 0
     group = f"{EVIL}{topic}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from klog.cli.arguments import broker_settings, topic_settings
+from tests.rows import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "plain"),
     [
         ("retention.ms=7d", "604800000"),

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
 from typer.core import TyperArgument, TyperOption
 
 from klog.cli import conversion
@@ -21,6 +20,7 @@ from klog.cli.manual import REFERENCE
 from klog.cli.root import walk
 from klog.render.columns import columns
 from tests.cli.runner import klog
+from tests.rows import each
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {" ".join(words): command for words, command in walk()}
@@ -174,7 +174,7 @@ def output(name: str, form: str = "json") -> list[str]:
     return ["-o", form]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_a_command_and_all_its_parameters_say_what_they_are(name: str) -> None:
     command = COMMANDS[name]
     assert command.help and command.help[0].isupper() and command.help.splitlines()[0].rstrip().endswith((".", "?"))
@@ -188,7 +188,7 @@ def test_a_command_and_all_its_parameters_say_what_they_are(name: str) -> None:
             assert any(word.startswith("--") for word in parameter.opts), f"{name}: {parameter.opts} has no long name"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_help_has_every_flag(name: str) -> None:
     ran = klog(*name.split(), "--help")
     assert ran.code == 0
@@ -198,13 +198,13 @@ def test_help_has_every_flag(name: str) -> None:
                 assert re.search(rf"(^|\s){re.escape(word)}\b", ran.stdout), f"{word} is not in the help of {name}"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_no_word_means_two_things_in_one_command(name: str) -> None:
     words = [word for parameter in COMMANDS[name].params for word in (*parameter.opts, *parameter.secondary_opts)]
     assert sorted(words) == sorted(set(words))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_a_short_flag_means_the_same_everywhere(name: str) -> None:
     """But for tail, whose -o, -f, -c, -n and -e are kcat's, and the shell's script flags.
 
@@ -219,7 +219,7 @@ def test_a_short_flag_means_the_same_everywhere(name: str) -> None:
                 assert meanings.get(word, parameter.name) == parameter.name, f"{name}: {word}"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_the_reference_has_a_section_with_every_flag(name: str) -> None:
     text = (ROOT / REFERENCE).read_text("utf-8")
     found = re.search(rf"^### `klog {re.escape(name)}[ `].*?(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
@@ -230,7 +230,7 @@ def test_the_reference_has_a_section_with_every_flag(name: str) -> None:
             assert parameter.opts[-1] in found[0]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_an_unknown_flag_is_wrong_usage_in_words_and_in_json(name: str) -> None:
     said = klog(*words_for(name), "--no-such-flag")
     assert said.code == 2
@@ -246,7 +246,7 @@ def test_an_unknown_flag_is_wrong_usage_in_words_and_in_json(name: str) -> None:
     assert set(envelope["error"]) >= {"code", "message", "hint"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_every_command_takes_the_flags_of_every_command(name: str) -> None:
     command = COMMANDS[name]
     words = {word for parameter in command.params for word in parameter.opts}
@@ -271,7 +271,7 @@ def test_only_what_the_contract_names_asks_first() -> None:
     assert {name for name, command in COMMANDS.items() if command.traits.asks} <= ASKING
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.traits.rows])
+@each("name", [name for name, command in COMMANDS.items() if command.traits.rows])
 def test_rows_are_dataclasses_with_lawful_columns(name: str) -> None:
     row_type = COMMANDS[name].traits.row_type()
     assert row_type is not None
@@ -305,7 +305,7 @@ def test_the_commands_of_the_contract_are_there() -> None:
             assert f"{noun} {verb}".strip() in COMMANDS
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.aliases], ids=lambda entry: entry.name)
+@each("entry", [entry for entry in ENTRIES if entry.aliases], ids=lambda entry: entry.name)
 def test_plurals_and_hidden_verbs_are_aliases(entry: Any) -> None:
     for alias in entry.aliases:
         assert klog(alias, "--help").code == 0
@@ -326,8 +326,10 @@ CANNOT_FAIL_SO = {"shell", "export report", "registry rebuild"}
 """One reads commands, here none, and talks to nobody; one does without a cluster that is not there; one makes it."""
 
 
-@pytest.mark.parametrize("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])
-def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(name: str, dead_address: str) -> None:
+@each("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])
+def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(
+    name: str, dead_address: str, home: Path
+) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-B", dead_address, "--timeout", "1s", *output(name))
     assert time.monotonic() - begun <= LIMIT_S
@@ -347,8 +349,8 @@ def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(name
     assert error["cluster"] == f"{dead_address} (from flag -B)"
 
 
-@pytest.mark.parametrize("name", ["topic list", "zk brokers", "tail", "export run", "status"])
-def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_address: str) -> None:
+@each("name", ["topic list", "zk brokers", "tail", "export run", "status"])
+def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_address: str, home: Path) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-B", silent_address, "--timeout", "1s", *output(name))
     assert time.monotonic() - begun <= LIMIT_S
@@ -356,8 +358,8 @@ def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_addre
     assert silent_address in ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("name", ["zk brokers", "zk get", "topic list"])
-def test_a_dead_zookeeper_is_named_too(name: str, dead_address: str) -> None:
+@each("name", ["zk brokers", "zk get", "topic list"])
+def test_a_dead_zookeeper_is_named_too(name: str, dead_address: str, home: Path) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-z", dead_address, "--timeout", "1s", "-o", "json")
     assert time.monotonic() - begun <= LIMIT_S
@@ -365,8 +367,8 @@ def test_a_dead_zookeeper_is_named_too(name: str, dead_address: str) -> None:
     assert dead_address in ran.error["message"] and "-z" in ran.error["cluster"] and ran.error["hint"]
 
 
-@pytest.mark.parametrize("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])
-def test_without_any_cluster_the_error_says_how_to_name_one(name: str) -> None:
+@each("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])
+def test_without_any_cluster_the_error_says_how_to_name_one(name: str, home: Path) -> None:
     ran = klog(*words_for(name), *output(name))
     assert ran.code == 1
     assert ran.error["code"] == "NO_CLUSTER"

@@ -16,6 +16,7 @@ from klog.coordination import paths
 from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, klog
+from tests.rows import each
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_node_is_written_at_the_version_seen_and_each_write_is_taken_back(
     assert refused.code == 1 and path in refused.error["message"]
 
 
-@pytest.mark.parametrize("path", [paths.SECRET, paths.ACTS, f"{paths.ACTS}/{'0' * 12}", "/"])
+@each("path", [paths.SECRET, paths.ACTS, f"{paths.ACTS}/{'0' * 12}", "/"])
 def test_the_secret_and_the_record_are_not_written(broker: RunningBroker, path: str) -> None:
     for words in (["set", path, "x", "--version", 0], ["rm", path, "--version", 0]):
         ran = zk(broker, *words, "-y")
