@@ -13,6 +13,7 @@ from klog.client.subscription import Subscription, compile_filter, threads_of
 from klog.coordination.consumers import BLACK_LIST, STATIC, WHITE_LIST, ConsumerEntry
 from klog.errors import InvalidTopic, UsageError
 from klog.names import TopicPartition
+from tests.rows import each
 
 partitions = st.sets(st.integers(0, 300), max_size=80)
 names = st.text("abcxyz-0123456789", min_size=1, max_size=8)
@@ -89,7 +90,7 @@ def test_threads_sort_as_texts_and_partitions_as_numbers() -> None:
 # --- subscriptions ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "text", "read"),
     [
         (WHITE_LIST, "t1", ["t1"]),
@@ -113,7 +114,7 @@ def test_internal_topics_are_read_where_it_is_asked_for() -> None:
     assert threads_of(entry, ["klog.events", "t"], exclude_internal=False) == {"klog.events": 1, "t": 1}
 
 
-@pytest.mark.parametrize(
+@each(
     "entry",
     [
         ConsumerEntry("c", {"(": 1}, WHITE_LIST),
@@ -126,7 +127,7 @@ def test_what_another_tool_wrote_wrong_reads_nothing(entry: ConsumerEntry) -> No
     assert threads_of(entry, ["t"]) == {}
 
 
-@pytest.mark.parametrize("threads", [{}, {"t": 0}, {"t": -1}, {"t": True}, {"t": "two"}, {"t": 1025}])
+@each("threads", [{}, {"t": 0}, {"t": -1}, {"t": True}, {"t": "two"}, {"t": 1025}])
 def test_wrong_numbers_of_streams(threads: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         Subscription.of_topics(threads)

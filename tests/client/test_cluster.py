@@ -31,6 +31,7 @@ from klog.net.channel import Channel
 from klog.protocol import klog_apis
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
 
 
@@ -49,7 +50,7 @@ def closed_port() -> int:
     return port
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "servers"),
     [
         ("h:1", [("h", 1)]),
@@ -63,7 +64,7 @@ def test_lists_of_servers(text: str, servers: list[tuple[str, int]]) -> None:
     assert parse_bootstrap(text, "-B") == servers
 
 
-@pytest.mark.parametrize("text", ["", ",", "h:x", "h:0", "h:70000", ":1", "h:"])
+@each("text", ["", ",", "h:x", "h:0", "h:70000", ":1", "h:"])
 def test_no_lists_of_servers(text: str) -> None:
     with pytest.raises(UsageError, match="from KLOG_BOOTSTRAP_SERVER"):
         parse_bootstrap(text, "KLOG_BOOTSTRAP_SERVER")

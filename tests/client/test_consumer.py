@@ -32,6 +32,7 @@ from klog.errors import (
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.client.stream_readers import Reading, drain, wait_until
+from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
 
 
@@ -444,7 +445,7 @@ def test_a_group_is_used_one_way_at_a_time(
 # --- wrong use --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "says"),
     [
         ({"auto_offset_rest": "smallest"}, "auto.offset.rest"),

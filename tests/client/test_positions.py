@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from klog.client.positions import END, START, Anchor, Position, Range, parse_position, parse_range
 from klog.errors import UsageError
+from tests.rows import each
 
 NOW_MS = 1_800_000_000_000
 TEN = Position(Anchor.TIME, 1_769_940_000_000)  # 2026-02-01T10:00:00Z
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "position"),
     [
         ("start", START),
@@ -41,7 +42,7 @@ def test_points(text: str, position: Position) -> None:
     assert parse_range(text, now_ms=NOW_MS) == Range(position, None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("5:9", Range(Position(Anchor.OFFSET, 5), Position(Anchor.OFFSET, 9))),
@@ -62,13 +63,13 @@ def test_ranges(text: str, expected: Range) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("text", ["5:3", "+5:+3", "-3:-5", "end:start", "@-1h:@-2h", "@2026-02-02:@2026-02-01", "1:0"])
+@each("text", ["5:3", "+5:+3", "-3:-5", "end:start", "@-1h:@-2h", "@2026-02-02:@2026-02-01", "1:0"])
 def test_a_range_that_ends_before_it_begins(text: str) -> None:
     with pytest.raises(UsageError, match="ends"):
         parse_range(text, now_ms=NOW_MS)
 
 
-@pytest.mark.parametrize("text", ["5:5", "-5:-3", "end:end", "end:5", "5:-5", "5:start", "@-1h:@-1h"])
+@each("text", ["5:5", "-5:-3", "end:end", "end:5", "5:-5", "5:start", "@-1h:@-1h"])
 def test_a_range_that_may_be_empty(text: str) -> None:
     assert not parse_range(text, now_ms=NOW_MS).is_backward
 
@@ -77,7 +78,7 @@ def test_half_a_minute_past_ten_is_no_range() -> None:
     assert parse_position("@2026-02-01T10:00:30") == Position(Anchor.TIME, TEN.value + 30_000)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *[

@@ -36,6 +36,7 @@ from klog.errors import (
 )
 from tests.broker_fixture import RunningBroker
 from tests.murmur2 import murmur2
+from tests.rows import each
 from tests.tools.verbs import make_topic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -450,7 +451,7 @@ def test_names_of_today_and_of_0_8_mean_the_same() -> None:
     assert read(buffer_memory=65536)["queue.buffering.max.kbytes"] == 64
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "named"),
     [
         ({"no_such_thing": 1, "linger_ms": 1, "nor_this": 2}, "no.such.thing, nor.this"),

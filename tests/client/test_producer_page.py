@@ -9,6 +9,7 @@ import pytest
 
 from klog.client.producer_settings import ALIASES, NO_USE
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.tools.verbs import make_topic
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "library.md"
@@ -27,7 +28,7 @@ def test_an_example_of_the_producer_runs(example: str, broker: RunningBroker, to
     exec(compile(code, str(PAGE), "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("name", [*ALIASES, *NO_USE])
+@each("name", [*ALIASES, *NO_USE])
 def test_the_page_knows_the_setting(name: str) -> None:
     if name in ("on_delivery", "dr_cb", "key.serializer", "value.serializer"):
         return  # what other clients call it

@@ -19,6 +19,7 @@ from klog.client import sending
 from klog.client.sending import Place, SendingSet
 from klog.errors import SendFailed, TimedOut
 from tests.chance import seed_of
+from tests.rows import each
 
 
 class Answer:
@@ -34,8 +35,8 @@ class Answer:
         return self._offset
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("count", [1, 5, 200])
+@each("threads", [1, 4])
+@each("count", [1, 5, 200])
 def test_a_set_is_finished_once_and_after_all_were_told(threads: int, count: int) -> None:
     told: list[Place | None] = []
     finished: list[int] = []
@@ -145,8 +146,8 @@ class Meeting:
         self.tell(not futures.wait([self.sending, self.later], timeout=30).not_done)
 
 
-@pytest.mark.parametrize("watch", [Meeting.ask, Meeting.add_callback, Meeting.wait_for_both])
-@pytest.mark.parametrize("first", ["watch", "settle"])
+@each("watch", [Meeting.ask, Meeting.add_callback, Meeting.wait_for_both])
+@each("first", ["watch", "settle"])
 def test_whoever_watches_while_it_is_settled_is_told_once(watch: Callable[[Meeting], None], first: str) -> None:
     for step in itertools.count():
         meeting = Meeting()

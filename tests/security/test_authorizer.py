@@ -28,6 +28,7 @@ from klog.security.permissions import (
     word_of_number,
     word_of_text,
 )
+from tests.rows import each
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
@@ -105,7 +106,7 @@ def test_prefixes_literals_and_the_wildcard() -> None:
     assert not made.may("User:bob", HERE, READ, Resource(GROUP, "any"))
 
 
-@pytest.mark.parametrize(("implied", "by"), [(one, by) for one, those in IMPLIED_BY.items() for by in sorted(those)])
+@each(("implied", "by"), [(one, by) for one, those in IMPLIED_BY.items() for by in sorted(those)])
 def test_what_operations_imply_is_allowed_and_not_denied(implied: Operation, by: Operation) -> None:
     resource = Resource(TOPIC, "t")
     assert authorizer((topic("t"), acl(by))).may(ALICE, HERE, implied, resource)
@@ -218,7 +219,7 @@ def test_filters() -> None:
         assert not wrong.matches(one)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         Binding(Pattern(ResourceType.ANY, "t"), acl(READ)),

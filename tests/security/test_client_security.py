@@ -10,6 +10,7 @@ from klog.client.security_files import as_librdkafka
 from klog.client.servers import Servers, librdkafka_servers, more_servers, security_of
 from klog.errors import InvalidConfig, UsageError
 from klog.security.client_security import OPEN, SECRETS, client_security
+from tests.rows import each
 
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
 LINE = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\"ice" password="s;e=c ret";'
@@ -31,7 +32,7 @@ def test_both_spellings_say_the_same() -> None:
     assert client_security(found.properties(), "c") == found
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+@each("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 def test_what_travels_says_the_same_again(protocol: str) -> None:
     given = {**RDKAFKA, "security.protocol": protocol, "ssl.endpoint.identification.algorithm": ""}
     given |= (
@@ -45,15 +46,13 @@ def test_what_travels_says_the_same_again(protocol: str) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"security.protocol": ""}, {"security.protocol": "plaintext", "sasl.mechanism": "X"}]
-)
+@each("given", [{}, {"security.protocol": ""}, {"security.protocol": "plaintext", "sasl.mechanism": "X"}])
 def test_an_open_cluster_needs_nothing(given: dict[str, str]) -> None:
     assert client_security(given, "test") is OPEN
     assert OPEN.properties() == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "named"),
     [
         ({"security.protocol": "TLS"}, "security.protocol"),
@@ -109,7 +108,7 @@ def test_a_token_is_in_a_file_or_printed() -> None:
         printed.properties()
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "",

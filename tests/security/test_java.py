@@ -68,7 +68,10 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
         broker.end()
 
 
-@pytest.fixture(scope="module", params=["kafka-3.9", "kafka-4.1"])
+OLDER = pytest.mark.long("an older version of Java's client")
+
+
+@pytest.fixture(scope="module", params=["kafka-4.1", pytest.param("kafka-3.9", marks=OLDER)])
 def java(request: pytest.FixtureRequest) -> Iterator[JavaClient]:
     try:
         client = JavaClient(request.param)
@@ -100,9 +103,15 @@ def properties(doors: Doors, folder: Path, listener: str, mechanism: str | None 
     return path
 
 
+WITHOUT_TLS = pytest.mark.long("each way to log in without TLS, too")
+
+
 @pytest.mark.parametrize(
     ("listener", "mechanism"),
-    [("SSL", None), ("MUTUAL", None), *((one, each) for one in ("SASL_PLAINTEXT", "SASL_SSL") for each in LOGIN)],
+    [
+        *(("SSL", None), ("MUTUAL", None), *(("SASL_SSL", each) for each in LOGIN)),
+        *(pytest.param("SASL_PLAINTEXT", each, marks=WITHOUT_TLS) for each in LOGIN),
+    ],
 )
 def test_a_topic_is_made_filled_and_read(
     doors: Doors, java: JavaClient, tmp_path: Path, listener: str, mechanism: str | None

@@ -14,6 +14,7 @@ from klog.errors import InvalidConfig, MalformedRequest
 from klog.security.certificates import expires_at, subject_of
 from klog.security.jaas import Jaas
 from klog.security.principal import ANONYMOUS, MappingRules, Principal
+from tests.rows import each
 from tests.security.certificates import DAY, Authority
 
 
@@ -28,7 +29,7 @@ def test_principals_as_text() -> None:
 SUBJECT = "CN=Alice,OU=ServiceUsers,O=Org"
 
 
-@pytest.mark.parametrize(
+@each(
     ("rules", "name"),
     [
         ("DEFAULT", SUBJECT),
@@ -44,9 +45,7 @@ def test_rules(rules: str, name: str | None) -> None:
     assert MappingRules(rules).name_of(SUBJECT) == name
 
 
-@pytest.mark.parametrize(
-    "rules", ["", "RULE:", "RULE:a/b", "RULE:(/x/", "RULE:a/$1/", "DEFAULT,", "RULE:a/b/X", "default"]
-)
+@each("rules", ["", "RULE:", "RULE:a/b", "RULE:(/x/", "RULE:a/$1/", "DEFAULT,", "RULE:a/b/X", "default"])
 def test_rules_that_mean_nothing(rules: str) -> None:
     with pytest.raises(InvalidConfig, match=r"ssl\.principal\.mapping\.rules"):
         MappingRules(rules)
@@ -99,9 +98,7 @@ def test_lines_of_jaas() -> None:
     assert Jaas.parse("M required;") == Jaas()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "M", "M required user_a", 'M required a="secret', "M required a=secret; more", "M often a=b;"]
-)
+@each("text", ["", "M", "M required user_a", 'M required a="secret', "M required a=secret; more", "M often a=b;"])
 def test_lines_that_mean_nothing_show_no_secret(text: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         Jaas.parse(text)

@@ -35,6 +35,7 @@ from klog.server.doors import check_settings
 from klog.server.token_keys import FILE_BYTES_MAX, TokenKeys
 from tests.broker_fixture import RunningBroker
 from tests.hand_clock import HandClock
+from tests.rows import each
 from tests.security.broker_doors import Doors, listen_to, pem, ports_of, unique
 from tests.security.certificates import Authority
 from tests.security.tokens import AUDIENCE, ISSUER, Signer, claims, encoded, write_keys
@@ -340,9 +341,7 @@ def test_every_refused_token_looks_the_same(provided: Provided) -> None:
     assert body not in provided.doors.broker.log_text and end not in provided.doors.broker.log_text
 
 
-@pytest.mark.parametrize(
-    "message", [b"", b"\x01", b"n,,\x01auth=Bearer \x01\x01", b"\0alice\0secret", b"n,,\x01" + b"a" * 60_000]
-)
+@each("message", [b"", b"\x01", b"n,,\x01auth=Bearer \x01\x01", b"\0alice\0secret", b"n,,\x01" + b"a" * 60_000])
 def test_malformed_messages_end_the_connection(provided: Provided, message: bytes) -> None:
     with Client(provided) as client:
         found = client.show(message)
@@ -419,9 +418,7 @@ def test_a_changed_key_set_is_taken_in(provided: Provided) -> None:
     provided.key_file.write_text(text)
 
 
-@pytest.mark.parametrize(
-    "url", [None, "", "https://login.example/jwks", "file://elsewhere/x", "/etc/x", "file:///none"]
-)
+@each("url", [None, "", "https://login.example/jwks", "file://elsewhere/x", "/etc/x", "file:///none"])
 def test_keys_that_cannot_be_read(url: str | None) -> None:
     given = {} if url is None else {"sasl.oauthbearer.jwks.endpoint.url": url}
     with pytest.raises(InvalidConfig, match=r"sasl\.oauthbearer\.jwks\.endpoint\.url"):

@@ -24,6 +24,7 @@ from klog.security.quotas import (
     text_of,
 )
 from klog.security.rates import Meters, Rate, TokenBucket, Windows
+from tests.rows import each
 
 PRODUCE = QuotaKey.PRODUCER_BYTE_RATE
 NAMES = (None, DEFAULT, "alice", "bob")
@@ -117,14 +118,12 @@ def test_any_name_has_a_path_and_comes_back_from_it(user: str, client: str | Non
     assert DEFAULT_NODE not in entity.path.split("/") or client == DEFAULT
 
 
-@pytest.mark.parametrize(
-    "path", ["", "users", "users/", "topics/t", "users/a/b", "users/a/clients/", "ips/", "ips/a/b"]
-)
+@each("path", ["", "users", "users/", "topics/t", "users/a/b", "users/a/clients/", "ips/", "ips/a/b"])
 def test_other_paths_are_of_no_entity(path: str) -> None:
     assert Entity.of_path(path) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "plain"),
     [("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"), ("2001:DB8:0::1", "2001:db8::1"), (DEFAULT, DEFAULT)],
 )
@@ -137,7 +136,7 @@ def test_an_address_is_kept_as_connections_have_it(given: str, plain: str) -> No
             check_entity(other)
 
 
-@pytest.mark.parametrize("ip", ["localhost", "10.0.0", "10.0.0.7/8", "1", " 10.0.0.7", "../x", "\ud800", "x" * 2000])
+@each("ip", ["localhost", "10.0.0", "10.0.0.7/8", "1", " 10.0.0.7", "../x", "\ud800", "x" * 2000])
 def test_what_is_no_address_is_refused(ip: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_entity(Entity(ip=ip))
@@ -158,7 +157,7 @@ def test_the_quota_of_an_address_comes_before_the_default_one() -> None:
     assert table.limits_requests
 
 
-@pytest.mark.parametrize("user", [".", "..", "x" * 1025, "\ud800"])
+@each("user", [".", "..", "x" * 1025, "\ud800"])
 def test_names_that_zookeeper_cannot_have_are_refused(user: str) -> None:
     for entity in (Entity(user), Entity(client=user), Entity("alice", user)):
         with pytest.raises(InvalidRequest):
@@ -167,7 +166,7 @@ def test_names_that_zookeeper_cannot_have_are_refused(user: str) -> None:
         check_entity(Entity())
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "value"),
     [
         *((key, value) for key in QuotaKey for value in (0.0, -1.0, math.inf, -math.inf, math.nan)),

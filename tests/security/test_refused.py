@@ -36,6 +36,7 @@ from klog.security.scram import ScramClient, ScramMechanism
 from klog.server.doors import check_settings
 from tests.broker_fixture import RunningBroker
 from tests.hand_clock import HandClock
+from tests.rows import each
 from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique
 from tests.security.certificates import DAY, Authority
 from tests.server.wire import check_log, resident_bytes
@@ -132,7 +133,7 @@ def test_tls_bytes_on_a_plain_port_are_named(doors: Doors) -> None:
     doors.broker.wait_for_log("WARNING", "are TLS")
 
 
-@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.GREET, 999])
+@each("key", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.GREET, 999])
 def test_before_the_login_everything_else_ends_the_connection(doors: Doors, key: int) -> None:
     with connect(doors, "SASL_PLAINTEXT") as sock:
         sock.sendall(struct.pack(">ihhih", 10, key, 0, 1, -1))
@@ -221,7 +222,7 @@ def test_a_request_behind_the_login_is_not_answered_before_it(doors: Doors) -> N
         assert ended(sock) == b""
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@each("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_of_passwords_sent_one_behind_the_other_none_is_answered(doors: Doors, mechanism: str) -> None:
     """Else hundreds could be tried in the time that a wrong one takes."""
     with connect(doors, "SASL_PLAINTEXT") as sock:
@@ -235,7 +236,7 @@ def test_of_passwords_sent_one_behind_the_other_none_is_answered(doors: Doors, m
         assert ended(sock) == b""
 
 
-@pytest.mark.parametrize("between", [ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS])
+@each("between", [ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS])
 def test_nothing_is_asked_while_a_password_is_looked_at(doors: Doors, between: ApiKey) -> None:
     with connect(doors, "SASL_PLAINTEXT") as sock:
         sock.sendall(framed(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN"))
@@ -558,7 +559,7 @@ def test_a_login_that_was_heard_cannot_be_repeated(doors: Doors) -> None:
         assert ended(sock) == b""
 
 
-@pytest.mark.parametrize(
+@each(
     "messages",
     [
         *(

@@ -13,6 +13,7 @@ from klog.errors import MalformedRequest
 from klog.security.errors import SaslAuthenticationFailed
 from klog.security.sasl import PlainExchange
 from klog.security.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer, nonce_of
+from tests.rows import each
 
 SHA_256 = ScramMechanism.SHA_256
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -43,7 +44,7 @@ def test_the_example_of_rfc_7677() -> None:
     assert server.name == "user"
 
 
-@pytest.mark.parametrize("mechanism", list(ScramMechanism))
+@each("mechanism", list(ScramMechanism))
 def test_a_wrong_password_and_an_unknown_name_fail_at_the_same_step(mechanism: ScramMechanism) -> None:
     for client, server in (
         pair(password="pencils", mechanism=mechanism),
@@ -125,7 +126,7 @@ def test_the_nonce_of_older_librdkafka_counts_and_no_other_prefix() -> None:
             answer(prefix)
 
 
-@pytest.mark.parametrize(
+@each(
     "message",
     [
         b"",
@@ -214,7 +215,7 @@ def test_a_client_does_not_stretch_for_ever_nor_too_little() -> None:
             client.final(b"r=" + NONCES[0] + b"more,s=c2FsdA==,i=" + iterations)
 
 
-@pytest.mark.parametrize("mechanism", list(ScramMechanism))
+@each("mechanism", list(ScramMechanism))
 def test_a_credential_as_text(mechanism: ScramMechanism) -> None:
     one = ScramCredential.of_password(mechanism, "p", b"salt", 4096)
     assert ScramCredential.parse(str(one), mechanism) == one
@@ -227,7 +228,7 @@ def test_a_credential_as_text(mechanism: ScramMechanism) -> None:
         ScramCredential.parse(str(one), other)
 
 
-@pytest.mark.parametrize("users", [{"user": "pencil"}, {}])
+@each("users", [{"user": "pencil"}, {}])
 def test_plain(users: dict[str, str]) -> None:
     def exchange() -> PlainExchange:
         return PlainExchange(users, lambda one, name: PENCIL if (one, name) == (SHA_256, "user") else None, PENCIL)

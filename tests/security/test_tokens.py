@@ -18,6 +18,7 @@ from klog.security import bearer
 from klog.security.errors import SaslAuthenticationFailed
 from klog.security.json_web_keys import KeySet
 from klog.security.json_web_token import ALGORITHMS, Bearer, InvalidToken, TokenRules, bearer_of, unchecked_end_s
+from tests.rows import each
 from tests.security.tokens import AUDIENCE, ISSUER, Signer, claims, encoded
 
 RULES = TokenRules((AUDIENCE, "other"), ISSUER, skew_s=10)
@@ -42,7 +43,7 @@ def refused(token: str, keys: KeySet = KEYS, rules: TokenRules = RULES) -> Inval
     return caught.value
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@each("algorithm", ALGORITHMS)
 def test_each_algorithm(algorithm: str) -> None:
     signer = SIGNERS.get(algorithm) or Signer(algorithm)
     keys = key_set(signer.public(alg=algorithm))
@@ -57,7 +58,7 @@ def test_each_algorithm(algorithm: str) -> None:
     assert "signature" in refused(f"{head}.{middle}.", keys).reason
 
 
-@pytest.mark.parametrize(
+@each(
     ("changed", "named"),
     [
         ({"exp": time.time() - 11}, "expired"),
@@ -88,7 +89,7 @@ def test_claims_that_are_refused(changed: dict[str, Any], named: str) -> None:
     assert named in refused(RSA.token(claims(**changed))).reason
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {"exp": -5.0},
@@ -142,7 +143,7 @@ def test_keys_are_found_by_kid_and_fit_their_algorithm() -> None:
     assert "signature" in refused(zero).reason
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"",
@@ -186,7 +187,7 @@ def signed_raw(header: bytes, body: bytes) -> str:
 HEADER = b'{"alg":"RS256","kid":"RS256"}'
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b'{"a":' * 60_000,
@@ -208,7 +209,7 @@ def test_json_that_reads_in_two_ways_or_in_none(body: bytes) -> None:
     assert time.process_time() - began_s < 1
 
 
-@pytest.mark.parametrize(
+@each(
     "spoilt",
     [
         lambda head, body, end: f"{head}=.{body}.{end}",
@@ -269,7 +270,7 @@ def test_when_a_token_ends_by_itself() -> None:
 # --- the wire
 
 
-@pytest.mark.parametrize(
+@each(
     ("message", "found"),
     [
         (bearer.client_message("a.b-_.c"), ("a.b-_.c", "")),
@@ -308,9 +309,7 @@ def test_any_message(message: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "piece", [b"n,a=" + b"a" * 65_000, b"n,,\x01" + b"a=b\x01" * 16_000, b"n,,\x01auth=Bearer" + b" " * 65_000]
-)
+@each("piece", [b"n,a=" + b"a" * 65_000, b"n,,\x01" + b"a=b\x01" * 16_000, b"n,,\x01auth=Bearer" + b" " * 65_000])
 def test_long_messages_take_no_time(piece: bytes) -> None:
     began_s = time.process_time()
     with pytest.raises(SaslAuthenticationFailed):
