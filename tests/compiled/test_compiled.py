@@ -59,6 +59,7 @@ def test_what_is_compiled_does_as_its_source(compiled: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long("other rooms once more; what source and compiled answer is compared in every run")
 @pytest.mark.timeout(600)
 def test_what_is_compiled_passes_the_tests_of_its_source(compiled: Path) -> None:
     run(compiled, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *SUITES)
