@@ -197,17 +197,6 @@ def connected(spark: Any) -> Any:
     return spark
 
 
-@pytest.fixture(scope="session")
-def connect_address(spark: Any) -> str:
-    """The address of a Connect server in the session's JVM, so that it needs none of its own."""
-    server = spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService
-    settings = spark._jvm.org.apache.spark.SparkEnv.get().conf()
-    settings.set("spark.connect.grpc.binding.address", "127.0.0.1")
-    settings.set("spark.connect.grpc.binding.port", "0")
-    server.start(spark.sparkContext._jsc.sc())
-    return f"sc://127.0.0.1:{server.localPort()}"
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share the Spark session go to one worker."""

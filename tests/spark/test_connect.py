@@ -1,23 +1,17 @@
-"""A Connect server that is not there, or not meant, and one that is; one with a JVM of its own: test_standalone."""
+"""A Connect server that is not there, or not meant; one that is there stands in test_standalone."""
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from klog.errors import CannotConnect, HostError, UsageError
-from klog.export.verify import verify
 from klog.spark.running.connect import connect_session
 from klog.spark.running.session import check_master
 from klog.spark.running.target import SparkTarget
 from klog.spark.running.workers import explained
-from tests.spark.conftest import TopicOnBroker, exported_rows, make_messages, start_export
 from tests.spark.refusals import not_refused
 
 
@@ -50,21 +44,6 @@ def test_without_its_packages_it_is_said_what_to_install(monkeypatch: pytest.Mon
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(UsageError) as missing:
         connect_session(f"sc://127.0.0.1:{server.getsockname()[1]}", {})
     assert "klog[connect]" in str(missing.value.hint)
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_an_export_goes_through_a_server(
-    spark: Any, connect_address: str, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
-    topic, root = new_topic(2), tmp_path / "root"
-    produced = [(one, at) for one in (0, 1) for at in topic.produce(make_messages(500), one, batch=100)]
-    process = start_export(topic, root, "--remote", connect_address)
-    out, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    assert sum(row["messages"] for row in json.loads(out)["rows"]) == len(produced)
-    assert [(row["partition"], row["offset"]) for row in exported_rows(root)] == produced
-    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
 
 
 def test_a_master_and_a_server_exclude_each_other() -> None:

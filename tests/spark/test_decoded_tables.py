@@ -136,6 +136,7 @@ def test_what_no_column_can_take_is_refused_before_a_commit(
     assert ExportRoot(str(root)).uncommitted() == []
 
 
+@pytest.mark.timeout(300)
 def test_killed_while_the_columns_change(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     sent = send(registry, topic, FIRST, first(1))

@@ -186,7 +186,6 @@ def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> Non
     assert str(len(produced)) in shown.stdout
 
 
-@pytest.mark.long("a server of its own; test_connect.py goes through one")
 def test_an_export_through_connect(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, root = new_topic(PARTITIONS), tmp_path / "root"
     produced = fill(topic)

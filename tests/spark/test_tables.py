@@ -99,6 +99,7 @@ def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Pa
 KILLED_AT = ("written", "flushed", "committed")
 
 
+@pytest.mark.timeout(300)
 def test_a_killed_run_leaves_all_of_a_batch_or_nothing(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     sent = topic.produce(make_messages(100))
