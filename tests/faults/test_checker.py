@@ -26,6 +26,7 @@ from tests.faults.history import (
     Replica,
     Shown,
 )
+from tests.rows import each
 
 
 def clean() -> list[Event]:
@@ -296,7 +297,7 @@ def test_a_history_is_written_and_read_back() -> None:
     assert list(history.read(file.getvalue().splitlines())) == clean()
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", '{"op": "sent"}', '{"op": "end", "at": 1}'])
+@each("line", ["", "{}", "[]", '{"op": "sent"}', '{"op": "end", "at": 1}'])
 def test_what_is_no_event_is_said_with_its_line(line: str) -> None:
     with pytest.raises(ValueError, match="line 1 "):
         list(history.read([line]))

@@ -12,6 +12,7 @@ import pytest
 from tests.faults import pipeline_report
 from tests.faults.pipeline import CELLS
 from tests.faults.pipeline_report import BEGIN, END, PAGE, WHAT, PipelineResult, keep
+from tests.rows import each
 
 
 def test_every_cell_says_what_it_is() -> None:
@@ -20,7 +21,7 @@ def test_every_cell_says_what_it_is() -> None:
     assert text.count(BEGIN) == text.count(END) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "good"),
     [
         ({}, True),

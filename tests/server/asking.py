@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.protocol.versions import is_flexible
 from klog.record.records import Record, encode_batch
 
 T = TypeVar("T")
@@ -30,6 +31,13 @@ def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
             await channel.close()
 
     return asyncio.run(run())
+
+
+def borders(api: ApiKey, versions: range) -> list[int]:
+    """Of these versions the lowest, the highest, and both sides of where the encoding became flexible."""
+    flexible = [version for version in versions if is_flexible(api, version)]
+    wanted = {versions[0], versions[-1], *flexible[:1], *((flexible[0] - 1,) if flexible else ())}
+    return sorted(wanted.intersection(versions))
 
 
 def ask(bootstrap: str, api: ApiKey, version: int, /, **fields: Any) -> Any:

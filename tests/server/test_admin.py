@@ -15,7 +15,8 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, values
+from tests.rows import each
+from tests.server.asking import ask, borders, create, error, offsets, produce, values
 
 UNKNOWN_TOPIC, INVALID_TOPIC, OUT_OF_RANGE = 3, 17, 1
 EXISTS, BAD_PARTITIONS, BAD_FACTOR, BAD_ASSIGNMENT, BAD_CONFIG, BAD_REQUEST = 36, 37, 38, 39, 40, 42
@@ -66,7 +67,7 @@ def exists(bootstrap: str, name: str) -> bool:
 # --- CreateTopics ---
 
 
-@pytest.mark.parametrize("version", range(2, 8))
+@each("version", borders(ApiKey.CREATE_TOPICS, range(2, 8)))
 def test_a_topic_is_made_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     asked = new_topic(topic, 3, 1, configs=settings(retention_ms="1234"))
     (made,) = ask(broker.bootstrap, ApiKey.CREATE_TOPICS, version, topics=[asked]).topics
@@ -92,7 +93,7 @@ def test_the_brokers_defaults_and_assignments(broker: RunningBroker, topic: str)
     assert [(error(one), one.num_partitions, one.replication_factor) for one in made] == [(0, 1, 1), (0, 2, 1)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "code"),
     [
         (new_topic("t", 0, 1), BAD_PARTITIONS),
@@ -156,7 +157,7 @@ def test_only_validated_is_not_made(broker: RunningBroker, topic: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", range(1, 7))
+@each("version", borders(ApiKey.DELETE_TOPICS, range(1, 7)))
 def test_a_topic_is_deleted_in_every_version_and_its_name_is_free(
     broker: RunningBroker, topic: str, version: int
 ) -> None:
@@ -206,7 +207,7 @@ def test_deletion_can_be_forbidden(make_broker: Any, topic: str) -> None:
 # --- CreatePartitions ---
 
 
-@pytest.mark.parametrize("version", range(4))
+@each("version", borders(ApiKey.CREATE_PARTITIONS, range(4)))
 def test_a_topic_gets_more_partitions_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, 1)
     produce(broker.bootstrap, topic, [values(3)])
@@ -273,7 +274,7 @@ def delete_records(bootstrap: str, topic: str, *asked: tuple[int, int], version:
     return [(error(one), one.low_watermark) for one in answer.topics[0].partitions]
 
 
-@pytest.mark.parametrize("version", range(3))
+@each("version", range(3))
 def test_the_start_moves_up_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     first, second = produce(broker.bootstrap, topic, [values(10), values(10)])
@@ -319,7 +320,7 @@ def describe(bootstrap: str, kind: int, name: str, version: int = 4, **more: Any
     return ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, version, resources=[resource], **more).results[0]
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@each("version", borders(ApiKey.DESCRIBE_CONFIGS, range(1, 5)))
 def test_a_topics_settings_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, retention_ms="1234", max_message_bytes="5000")
     found = describe(broker.bootstrap, TOPIC, topic, version, include_synonyms=True, include_documentation=True)
@@ -374,7 +375,7 @@ def test_a_brokers_settings(make_broker: Any, topic: str) -> None:
     assert (of_topic.value, of_topic.config_source) == ("86400000", FROM_BROKER)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "name", "code"),
     [
         (TOPIC, "missing-topic", UNKNOWN_TOPIC),
@@ -428,7 +429,7 @@ def change(
     ).responses[0]
 
 
-@pytest.mark.parametrize("version", range(3))
+@each("version", range(3))
 def test_altering_replaces_the_whole_set_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, retention_ms="1234")
     answer = alter(broker.bootstrap, TOPIC, topic, settings(max_message_bytes="900"), version=version)
@@ -438,7 +439,7 @@ def test_altering_replaces_the_whole_set_in_every_version(broker: RunningBroker,
     assert own_settings(broker.bootstrap, topic) == {}
 
 
-@pytest.mark.parametrize("version", range(2))
+@each("version", range(2))
 def test_changing_leaves_the_others_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, retention_ms="1234", max_message_bytes="900")
     answer = change(
@@ -553,7 +554,7 @@ def test_changes_at_the_same_time_do_not_undo_each_other(broker: RunningBroker, 
 # --- DescribeCluster, DescribeLogDirs ---
 
 
-@pytest.mark.parametrize("version", range(2))
+@each("version", range(2))
 def test_the_cluster_in_every_version(broker: RunningBroker, version: int) -> None:
     found = ask(broker.bootstrap, ApiKey.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=False)
     assert (error(found), found.controller_id) == (0, 1)
@@ -563,7 +564,7 @@ def test_the_cluster_in_every_version(broker: RunningBroker, version: int) -> No
     ]
 
 
-@pytest.mark.parametrize("version", range(2))
+@each("version", range(2))
 def test_one_may_do_everything_with_the_cluster(broker: RunningBroker, version: int) -> None:
     found = ask(broker.bootstrap, ApiKey.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
     assert found.cluster_authorized_operations == sum(1 << one for one in (5, 7, 8, 9, 10, 11, 12))
@@ -582,7 +583,7 @@ def test_there_are_no_controllers_apart(broker: RunningBroker) -> None:
     assert (error(found), found.brokers) == (WRONG_ENDPOINT, ())
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@each("version", borders(ApiKey.DESCRIBE_LOG_DIRS, range(1, 5)))
 def test_log_dirs_in_every_version(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, 2)
     produce(broker.bootstrap, topic, [values(10), values(10)], partition=1)
@@ -627,7 +628,7 @@ def test_all_log_dirs_and_the_one_that_is_offline(make_broker: Any, tmp_path: Pa
 # --- FindCoordinator ---
 
 
-@pytest.mark.parametrize("version", range(5))
+@each("version", range(5))
 def test_a_broker_alone_coordinates_every_group_in_any_version(broker: RunningBroker, version: int) -> None:
     asked = {"key": "group", "key_type": 0, "coordinator_keys": ["group", "other"]}
     answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)
@@ -637,7 +638,7 @@ def test_a_broker_alone_coordinates_every_group_in_any_version(broker: RunningBr
     assert [one.key for one in found] == ["group", "other"] if version >= 4 else len(found) == 1
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@each("version", range(1, 5))
 def test_nobody_coordinates_transactions(broker: RunningBroker, version: int) -> None:
     asked = {"key": "tx", "key_type": 1, "coordinator_keys": ["tx", "other"]}
     answer = ask(broker.bootstrap, ApiKey.FIND_COORDINATOR, version, **asked)

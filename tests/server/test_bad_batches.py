@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from crc32c import crc32c
 
 from klog.protocol import codec
@@ -14,6 +13,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values, with_channel
 from tests.server.wire import RawConnection, bystander
 
@@ -103,7 +103,7 @@ def produce_raw(broker: RunningBroker, topic: str, records: bytes, version: int 
     return answer.responses[0].partition_responses[0]
 
 
-@pytest.mark.parametrize("version", [3, 8, 9])
+@each("version", [3, 8, 9])
 def test_bad_batches_are_refused_and_good_ones_go_on(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     with bystander(broker):
@@ -154,7 +154,7 @@ def test_one_bad_partition_does_not_spoil_the_others(broker: RunningBroker, topi
     assert [offsets(broker.bootstrap, topic, number) for number in range(3)] == [(0, 10), (0, 0), (0, 10)]
 
 
-@pytest.mark.parametrize("acks", [2, -2, 32767])
+@each("acks", [2, -2, 32767])
 def test_acks_that_do_not_exist(broker: RunningBroker, topic: str, acks: int) -> None:
     create(broker.bootstrap, topic)
     assert error(produce_raw(broker, topic, GOOD, acks=acks)) == BAD_ACKS
@@ -177,7 +177,7 @@ def test_a_transactional_id_is_refused(broker: RunningBroker, topic: str) -> Non
     assert error(refused) == NO_TRANSACTIONS
 
 
-@pytest.mark.parametrize(
+@each(
     "spoil",
     [
         lambda topic: (topic, BAD["wrong CRC"][0]),
@@ -198,7 +198,7 @@ def test_without_acks_a_failure_ends_the_connection(
     assert offsets(broker.bootstrap, topic) == (0, 10)
 
 
-@pytest.mark.parametrize("which", list(Codec))
+@each("which", list(Codec))
 def test_more_records_than_bytes_under_a_codec(broker: RunningBroker, topic: str, which: Codec) -> None:
     """Legal, and the next batch begins behind the last record all the same (the hole rule)."""
     create(broker.bootstrap, topic)

@@ -6,8 +6,6 @@ import random
 import struct
 from typing import Any
 
-import pytest
-
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX
@@ -15,7 +13,8 @@ from klog.server import handlers
 from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
+from tests.rows import each
+from tests.server.asking import ask, borders, create, error, offsets, produce, produce_request, values
 from tests.server.wire import RawConnection, bystander, fetch_request, framed, head, resident_bytes
 
 assert handlers  # imported for the table of what is served
@@ -27,7 +26,7 @@ API_VERSIONS_3 = head(18, 3) + b"\0" + b"\5test" + b"\2" + b"1" + b"\0"
 # --- Frames ---
 
 
-@pytest.mark.parametrize("number", range(3), ids=["first", "second", "third"])
+@each("number", range(3), ids=["first", "second", "third"])
 def test_random_bytes(broker: RunningBroker, number: int) -> None:
     elsewhere = "127.66.0.1"  # so much is wrong with this one that the broker no longer logs each
     chance = random.Random(seed_of(f"random bytes {number}"))
@@ -49,9 +48,7 @@ def test_a_peer_that_errs_in_a_loop_does_not_fill_the_log(broker: RunningBroker)
     assert lines[-1].endswith(f"{PEER_LINES_EVERY_S:g} s)")
 
 
-@pytest.mark.parametrize(
-    "other", [b"GET / HTTP/1.1\r\nHost: klog\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0", b"ruok", b"\r\n"]
-)
+@each("other", [b"GET / HTTP/1.1\r\nHost: klog\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0", b"ruok", b"\r\n"])
 def test_other_protocols(broker: RunningBroker, other: bytes) -> None:
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
         connection.send(other)
@@ -59,7 +56,7 @@ def test_other_protocols(broker: RunningBroker, other: bytes) -> None:
         assert connection.is_closed_by_broker()
 
 
-@pytest.mark.parametrize("sent", [1, 3, 4, 5, 20, len(API_VERSIONS_3) + 3])
+@each("sent", [1, 3, 4, 5, 20, len(API_VERSIONS_3) + 3])
 def test_half_a_frame(broker: RunningBroker, sent: int) -> None:
     with bystander(broker) as other, RawConnection(broker.bootstrap) as connection:
         connection.send(framed(API_VERSIONS_3)[:sent])
@@ -75,7 +72,7 @@ def test_a_frame_byte_by_byte_is_no_bad_input(broker: RunningBroker) -> None:
         assert [connection.answer()[:6] for _ in range(2)] == [struct.pack(">ih", 7, 0)] * 2
 
 
-@pytest.mark.parametrize("size", [FRAME_BYTES_MAX + 1, 2**31 - 1, 0, -1, -(2**31)])
+@each("size", [FRAME_BYTES_MAX + 1, 2**31 - 1, 0, -1, -(2**31)])
 def test_a_length_beyond_the_limit(broker: RunningBroker, size: int) -> None:
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
         connection.send(struct.pack(">i", size) + API_VERSIONS_3)
@@ -120,7 +117,7 @@ def test_announced_megabytes_that_never_come_cost_nothing(make_broker: Any) -> N
 # --- Heads ---
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"\0",
@@ -158,7 +155,7 @@ def test_requests_that_do_not_parse(broker: RunningBroker, body: bytes) -> None:
         broker.wait_for_log(connection.name)
 
 
-@pytest.mark.parametrize(("key", "version"), [(3, 13), (3, -1), (8, 1), (999, 0), (-1, 0), (32767, 32767), (10002, 1)])
+@each(("key", "version"), [(3, 13), (3, -1), (8, 1), (999, 0), (-1, 0), (32767, 32767), (10002, 1)])
 def test_an_unknown_key_or_version(broker: RunningBroker, key: int, version: int) -> None:
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
         connection.send(framed(head(key, version) + b"\0" * 30))
@@ -166,7 +163,7 @@ def test_an_unknown_key_or_version(broker: RunningBroker, key: int, version: int
         broker.wait_for_log(connection.name)
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
+@each("version", [0, 1, 2])
 def test_old_produce_versions_are_listed_and_refused(broker: RunningBroker, version: int) -> None:
     with RawConnection(broker.bootstrap) as connection:
         connection.send(framed(head(18, 0)))
@@ -180,7 +177,7 @@ def test_old_produce_versions_are_listed_and_refused(broker: RunningBroker, vers
         assert connection.is_closed_by_broker()
 
 
-@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+@each("version", [5, 99, 32767, -1])
 def test_unknown_versions_of_api_versions_are_answered_in_version_0s_form(broker: RunningBroker, version: int) -> None:
     with bystander(broker), RawConnection(broker.bootstrap) as connection:
         connection.send(framed(head(18, version, 41) + b"\0" + b"whatever that version has"))
@@ -282,7 +279,7 @@ def test_good_requests_with_bytes_changed(make_broker: Any, topic: str) -> None:
 # --- Names, places ---
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../etc", "a b", "a\0b", "ü", "a" * 250, "a" * 32767])
+@each("name", ["", ".", "..", "a/b", "../../etc", "a b", "a\0b", "ü", "a" * 250, "a" * 32767])
 def test_bad_topic_names_are_never_made(broker: RunningBroker, name: str) -> None:
     with bystander(broker):
         asked = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
@@ -301,7 +298,7 @@ def ask_to_produce(broker: RunningBroker, topic: str, partition: int = 0, versio
     return answer.responses[0].partition_responses[0]
 
 
-@pytest.mark.parametrize("version", [3, 7, 8, 9])
+@each("version", [3, 7, 8, 9])
 def test_producing_to_what_is_not_there(broker: RunningBroker, topic: str, version: int) -> None:
     with bystander(broker):
         assert error(ask_to_produce(broker, topic, version=version)) == 3
@@ -311,7 +308,7 @@ def test_producing_to_what_is_not_there(broker: RunningBroker, topic: str, versi
         assert offsets(broker.bootstrap, topic) == (0, 0)
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@each("version", borders(ApiKey.FETCH, range(4, 13)))
 def test_fetching_from_where_nothing_is(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     first, second = produce(broker.bootstrap, topic, [values(10), values(10)])
@@ -342,7 +339,7 @@ def test_fetching_from_where_nothing_is(broker: RunningBroker, topic: str, versi
         assert (code, struct.unpack_from(">q", records)[0]) == (0, second), "in the hole between two batches"
 
 
-@pytest.mark.parametrize("version", [10, 11, 12])
+@each("version", [10, 11, 12])
 def test_a_topic_asked_for_without_a_name(broker: RunningBroker, version: int) -> None:
     """Asking by id alone is not served; the answer of versions 10 and 11 could not even say so."""
     with bystander(broker), RawConnection(broker.bootstrap) as connection:

@@ -104,6 +104,7 @@ def test_a_broker_unpacks_none_of_them(make_broker: MakeBroker, topic: str) -> N
     assert offsets(broker.bootstrap, topic) == (0, 0)
 
 
+@pytest.mark.long("what gigabytes of nothing cost who looks into files")
 @pytest.mark.slow
 def test_bombs_in_a_log_cost_neither_its_broker_nor_who_looks_into_its_files(
     make_broker: MakeBroker, topic: str

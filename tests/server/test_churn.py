@@ -20,7 +20,10 @@ from tests.chance import seed_of
 from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values
 from tests.server.wire import RawConnection, bystander, check_log, fetch_request
 
-FOR_S = 4.0
+FOR_S = 2.0
+DONE_MIN = 100
+"""So much is granted at least: a busy machine takes longer."""
+WITHIN_S = 60.0
 ACTORS = 6
 FORESEEN = {0, 1, 3, 5, 6, 17, 36, 37, 40}
 """What may be answered to somebody whose topic comes and goes: no storage error, no unknown one."""
@@ -52,8 +55,9 @@ def test_everything_at_once(make_broker: Any) -> None:
         host, _, port = broker.bootstrap.rpartition(":")
         channel = await Channel.connect(host, int(port))
         try:
-            until = time.monotonic() + FOR_S
-            while time.monotonic() < until:
+            begun = time.monotonic()
+            while time.monotonic() < begun + FOR_S or answered.get(0, 0) <= DONE_MIN:
+                assert time.monotonic() < begun + WITHIN_S, answered
                 for one in await act(channel, chance, chance.choice(names)):
                     answered[error(one)] = answered.get(error(one), 0) + 1
                     if error(one) not in FORESEEN:
@@ -68,7 +72,7 @@ def test_everything_at_once(make_broker: Any) -> None:
         asyncio.run(all_actors())
     print(answered)
     assert answered.keys() <= FORESEEN, unforeseen
-    assert answered[0] > 100
+    assert answered[0] > DONE_MIN
 
     before = settled(broker)
     broker.kill()

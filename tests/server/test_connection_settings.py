@@ -14,6 +14,7 @@ from klog.server import listening
 from klog.server.config_resources import broker_entries
 from klog.server.listening import arrival_limits, connection_limits, unfinished_bytes_max
 from klog.server.seldom import WINDOW_S
+from tests.rows import each
 
 TWO = {
     "listeners": "CLIENTS://127.0.0.1:0,BETWEEN://127.0.0.1:0",
@@ -74,13 +75,13 @@ def test_one_listener_for_all_gives_brokers_no_privilege() -> None:
     assert connection_limits(BrokerConfig.parse({}), divide(1000)).listener_of_brokers is None
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-1", "no.such.host.invalid:5"])
+@each("text", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-1", "no.such.host.invalid:5"])
 def test_overrides_that_name_no_address(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"max\.connections\.per\.ip\.overrides"):
         connection_limits(config(max__connections__per__ip__overrides=text), divide(1000))
 
 
-@pytest.mark.parametrize(
+@each(
     ("machine", "expected"), [(1 << 30, 64 * MIB), (8 << 30, 256 * MIB), (16 << 30, 512 * MIB), (1 << 40, 1024 * MIB)]
 )
 def test_the_memory_for_requests_follows_the_machines(

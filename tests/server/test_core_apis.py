@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from klog.errors import NotLeader
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import walk
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values, with_channel
+from tests.rows import each
+from tests.server.asking import ask, borders, create, error, offsets, produce, produce_request, values, with_channel
 from tests.server.wire import RawConnection, fetch_request, framed, head
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
@@ -50,7 +49,7 @@ NEVER_LISTED = {24, 25, 26, 28, 68, 69, 71, 72, 75, 76, 77, 78, 79}
 # --- ApiVersions ---
 
 
-@pytest.mark.parametrize("version", range(5))
+@each("version", borders(ApiKey.API_VERSIONS, range(5)))
 def test_what_is_listed(broker: RunningBroker, version: int) -> None:
     asked = {"client_software_name": "some-client", "client_software_version": "1"}
     answer = ask(broker.bootstrap, ApiKey.API_VERSIONS, version, **asked)
@@ -72,7 +71,7 @@ def test_klogs_own_requests_are_listed_for_klogs_own_tools(broker: RunningBroker
 # --- Metadata ---
 
 
-@pytest.mark.parametrize("version", range(13))
+@each("version", borders(ApiKey.METADATA, range(13)))
 def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic, 2)
     flags = {
@@ -103,7 +102,7 @@ def test_metadata(broker: RunningBroker, topic: str, version: int) -> None:
         assert ask(broker.bootstrap, ApiKey.METADATA, version, topics=[], **flags).topics == ()
 
 
-@pytest.mark.parametrize("version", range(8, 13))
+@each("version", borders(ApiKey.METADATA, range(8, 13)))
 def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBroker, topic: str, version: int) -> None:
     """As a broker of Kafka's without an authorizer says it; librdkafka's own tests count the operations."""
     create(broker.bootstrap, topic)
@@ -123,7 +122,7 @@ def test_who_asks_what_one_may_do_hears_that_it_is_everything(broker: RunningBro
         assert operations(wanted=True)[0] == cluster_bits
 
 
-@pytest.mark.parametrize("version", [1, 4, 9])
+@each("version", [1, 4, 9])
 def test_a_producer_makes_the_topic_that_is_missing(broker: RunningBroker, topic: str, version: int) -> None:
     flags = {"include_cluster_authorized_operations": False, "include_topic_authorized_operations": False}
     asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": True, **flags}
@@ -169,8 +168,8 @@ def test_topics_that_clients_ask_for_are_made_at_a_rate(make_broker: Any, topic:
 # --- Produce, Fetch ---
 
 
-@pytest.mark.parametrize("version", range(3, 10))
-@pytest.mark.parametrize("acks", [-1, 1])
+@each("version", borders(ApiKey.PRODUCE, range(3, 10)))
+@each("acks", [-1, 1])
 def test_produce(broker: RunningBroker, topic: str, version: int, acks: int) -> None:
     create(broker.bootstrap, topic, 2)
     batch = bytes(encode_batch(values(10)))
@@ -222,7 +221,7 @@ def read_all(broker: RunningBroker, topic: str, version: int = 11) -> list[Recor
     return with_channel(broker.bootstrap, read)
 
 
-@pytest.mark.parametrize("version", range(4, 13))
+@each("version", borders(ApiKey.FETCH, range(4, 13)))
 def test_fetch(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(10), values(5), values(1)])
@@ -299,7 +298,7 @@ def test_a_wrong_leader_epoch_makes_clients_look_again(broker: RunningBroker, to
 # --- ListOffsets, OffsetForLeaderEpoch ---
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@each("version", borders(ApiKey.LIST_OFFSETS, range(1, 8)))
 def test_list_offsets(broker: RunningBroker, topic: str, version: int) -> None:
     create(broker.bootstrap, topic)
     first, second = produce(broker.bootstrap, topic, [values(10), values(10)])
@@ -368,7 +367,7 @@ def test_offset_for_leader_epoch(make_broker: Any, topic: str) -> None:
 # --- InitProducerId, sequences ---
 
 
-@pytest.mark.parametrize("version", range(5))
+@each("version", borders(ApiKey.INIT_PRODUCER_ID, range(5)))
 def test_producer_ids_are_never_given_twice(broker: RunningBroker, version: int) -> None:
     ids = set()
     for _ in range(3):

@@ -10,14 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from klog.event_kinds import EVENT_KINDS
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record
 from klog.server import events
 from klog.server.events import ITEMS_MAX, KEPT_MAX, TOPIC, Events
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import ask, create, produce, values
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -106,7 +105,7 @@ class Topic:
         pass
 
 
-@pytest.mark.parametrize("bytes_max", [events.BATCH_BYTES_MAX, 50_000])
+@each("bytes_max", [events.BATCH_BYTES_MAX, 50_000])
 def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None:
     async def run() -> None:
         one = Events(7, None, to_topic=True)
@@ -201,7 +200,7 @@ def test_damage_that_recovery_finds_is_told(make_broker: Callable[..., RunningBr
     assert found["end_address"] > second > first
 
 
-@pytest.mark.parametrize("kind", sorted(EVENT_KINDS))
+@each("kind", sorted(EVENT_KINDS))
 def test_an_event_makes_a_record(kind: str) -> None:
     """Each as the topic's readers get it: the kind as the key, JSON as the value, the time of telling."""
     event = {"ts": "2026-02-01T10:00:00.250Z", "broker": 1, "kind": kind, "ids": (1, 2), "odd": Path("/x"), "ü": "é"}

@@ -26,7 +26,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
 from klog.storage.state_log import FILE_NAME
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import create, with_channel
+from tests.server.asking import borders, create, with_channel
 from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
 
 UNKNOWN_SERVER_ERROR = -1
@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 # --- Every version ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(9))
+@pytest.mark.parametrize("version", borders(ApiKey.JOIN_GROUP, range(9)))
 def test_a_life_of_a_member_in_every_version(broker: RunningBroker, group: str, topic: str, version: int) -> None:
     """All requests in this version, or the highest or lowest there is."""
     one = TopicPartition(topic, 1)
@@ -108,7 +108,7 @@ def test_a_life_of_a_member_in_every_version(broker: RunningBroker, group: str, 
     with_speakers(broker.bootstrap, group, 1, live, served)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", borders(ApiKey.DESCRIBE_GROUPS, range(6)))
 def test_what_operators_ask_in_every_version(broker: RunningBroker, group: str, topic: str, version: int) -> None:
     async def look(member: Speaker) -> None:
         await member.live_alone(topic, 0, 2)

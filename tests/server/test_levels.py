@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from klog.protocol.apis import ApiKey
 from klog.server.levels import UNKNOWN, WINDOW_MS, Levels, Snapshot
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import ask, create, produce, values
 
 MINUTE_MS = 60_000
@@ -61,7 +61,7 @@ def test_only_what_changes_takes_room_and_the_minute_that_is_not_over_is_there()
     assert levels.snapshot().minutes[-1] == found.minutes[-1], "looking changes nothing"
 
 
-@pytest.mark.parametrize("keeps_idle", [True, False])
+@each("keeps_idle", [True, False])
 def test_a_day_is_remembered_and_what_is_gone_is_forgotten(keeps_idle: bool) -> None:
     clock = Time()
     levels = Levels[str](keeps_idle=keeps_idle, clock=clock)
@@ -93,7 +93,7 @@ def test_further_numbers_are_left_out_and_said() -> None:
     assert not levels.snapshot().is_full
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each("seed", range(5))
 def test_however_much_changes_it_is_bounded_and_no_value_is_made_up(seed: int) -> None:
     chance = random.Random(seed)
     clock = Time()

@@ -19,6 +19,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
 from tests.server.wire import (
     RawConnection,
@@ -82,7 +83,7 @@ def test_a_client_that_asks_and_does_not_read(make_broker: MakeBroker, topic: st
     assert other.slowest_s < UNNOTICED_S
 
 
-@pytest.mark.parametrize(("key", "version"), [(ApiKey.METADATA, 1), (ApiKey.DESCRIBE_GROUPS, 0)])
+@each(("key", "version"), [(ApiKey.METADATA, 1), (ApiKey.DESCRIBE_GROUPS, 0)])
 def test_what_is_named_often_is_answered_once(broker: RunningBroker, topic: str, key: int, version: int) -> None:
     create(broker.bootstrap, topic)
     name, count = struct.pack(">h", len(topic)) + topic.encode(), 20_000

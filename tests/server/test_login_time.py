@@ -18,6 +18,7 @@ from klog.net.shared import Limits
 from klog.server import authentication
 from klog.server.authentication import Gate, Mechanisms
 from klog.server.executors import Executors
+from tests.rows import each
 from tests.server.wire import framed, head
 
 API_VERSIONS = 18
@@ -69,7 +70,7 @@ async def ends(sock: socket.socket, ask_every_s: float | None = None) -> bool:
         return False
 
 
-@pytest.mark.parametrize("ask_every_s", [None, 0.02], ids=["silent", "lively"])
+@each("ask_every_s", [None, 0.02], ids=["silent", "lively"])
 def test_a_client_that_does_not_log_in_has_little_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ask_every_s: float | None
 ) -> None:

@@ -18,6 +18,7 @@ from klog.server import dispatch
 from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
 from klog.server.long_requests import ACTS_OF_ADDRESS_MAX, IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
+from tests.rows import each
 
 WITHIN_S = 30.0
 
@@ -111,12 +112,12 @@ def long_request(topics: int) -> list[dict[str, Any]]:
     return [{"name": f"topic-{number:010}"} for number in range(topics)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("topics", "partitions", "aside"),
     [(LOOP_ELEMENTS_MAX + 1, 0, True), (1, LOOP_ELEMENTS_MAX, True), (1, 1, True), (10, 10, False)],
     ids=["topics", "partitions", "replicas", "few"],
 )
-@pytest.mark.parametrize("is_awaited", [False, True], ids=["at once", "later"])
+@each("is_awaited", [False, True], ids=["at once", "later"])
 def test_the_loop_goes_on_while_a_long_answer_is_encoded(
     monkeypatch: pytest.MonkeyPatch, topics: int, partitions: int, aside: bool, is_awaited: bool
 ) -> None:
@@ -145,9 +146,7 @@ def test_the_loop_goes_on_while_a_long_answer_is_encoded(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("topics", "is_broker", "aside"), [(5_000, False, True), (5_000, True, False), (3, False, False)]
-)
+@each(("topics", "is_broker", "aside"), [(5_000, False, True), (5_000, True, False), (3, False, False)])
 def test_the_loop_goes_on_while_a_long_request_is_decoded(
     monkeypatch: pytest.MonkeyPatch, topics: int, is_broker: bool, aside: bool
 ) -> None:
@@ -202,7 +201,7 @@ class Forwarding:
         return codec.response(ApiKey.METADATA, 7, **answer(3_000, 1))
 
 
-@pytest.mark.parametrize(("topics", "is_forwarded"), [(3, True), (5_000, True), (FORWARDED_ELEMENTS_MAX + 1, False)])
+@each(("topics", "is_forwarded"), [(3, True), (5_000, True), (FORWARDED_ELEMENTS_MAX + 1, False)])
 def test_the_loop_goes_on_while_a_request_is_forwarded(
     monkeypatch: pytest.MonkeyPatch, topics: int, is_forwarded: bool
 ) -> None:
@@ -225,7 +224,7 @@ def test_the_loop_goes_on_while_a_request_is_forwarded(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("topics", "is_broker", "waits"), [(300, False, True), (300, True, False), (10, False, False)])
+@each(("topics", "is_broker", "waits"), [(300, False, True), (300, True, False), (10, False, False)])
 def test_while_a_large_request_waits_no_other_of_its_connection_is_read(
     topics: int, is_broker: bool, waits: bool
 ) -> None:

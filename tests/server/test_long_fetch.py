@@ -16,6 +16,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.handlers.fetch import LONG_REQUEST_BYTES
 from klog.server.replicas import local_replicas
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import create, produce, values
 from tests.server.wire import RawConnection, bystander
 
@@ -67,8 +68,8 @@ def filled(broker: RunningBroker, topic: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replica_id", [-1, -2], ids=["a consumer", "this broker's replica"])
-@pytest.mark.parametrize("version", [4, 11, 12])
+@each("replica_id", [-1, -2], ids=["a consumer", "this broker's replica"])
+@each("version", [4, 11, 12])
 def test_the_answer_is_that_of_a_short_request(
     broker: RunningBroker, filled: str, version: int, replica_id: int
 ) -> None:
@@ -108,7 +109,7 @@ def test_one_that_does_not_parse_ends_its_connection(broker: RunningBroker, fill
         broker.wait_for_log(connection.name)
 
 
-@pytest.mark.parametrize("is_closed", [False, True], ids=["it ends meanwhile", "it has ended"])
+@each("is_closed", [False, True], ids=["it ends meanwhile", "it has ended"])
 def test_a_fetch_of_a_replica_waits_no_longer_than_its_connection_lives(is_closed: bool) -> None:
     """Its client may ask it to wait for 24 days."""
 

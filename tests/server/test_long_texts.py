@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import ERROR_CHARS_MAX
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import ask, create, error
 
 LONGEST = 32_767
 """Of a text in a version that is not flexible."""
 
 
-@pytest.mark.parametrize("character", ["a", "'", "\x1b", "\\", "\u00fc"])
+@each("character", ["a", "'", "\x1b", "\\", "\u00fc"])
 def test_an_error_that_quotes_a_long_name_is_answered(broker: RunningBroker, character: str) -> None:
     name = character * (LONGEST // len(character.encode()))
     asked = {"name": name, "count": 3, "assignments": None}
@@ -27,9 +26,7 @@ def test_an_error_that_quotes_a_long_name_is_answered(broker: RunningBroker, cha
     assert "internal error" not in broker.log_text
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("message.format.version", "1" * 2_000), ("retention.ms", " " * 1_000_000)]
-)
+@each(("name", "value"), [("message.format.version", "1" * 2_000), ("retention.ms", " " * 1_000_000)])
 def test_a_long_value_of_a_setting_is_refused(broker: RunningBroker, topic: str, name: str, value: str) -> None:
     """Every broker would remember it, and old versions of DescribeConfigs could not show it."""
     create(broker.bootstrap, topic)

@@ -10,7 +10,6 @@ import struct
 import time
 
 import cramjam
-import pytest
 
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -18,6 +17,7 @@ from klog.record.batch import BatchHeader, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce_request, values, with_channel
 from tests.server.test_bad_batches import produce_raw
 from tests.server.test_produce_at import facts, one, produce_at
@@ -57,7 +57,7 @@ def test_a_bomb_is_refused_and_others_are_served_meanwhile(broker: RunningBroker
     assert offsets(broker.bootstrap, topic) == (0, 0)
 
 
-@pytest.mark.parametrize("max_ms", [-1, FIRST_MS], ids=["to be settled", "to be counted"])
+@each("max_ms", [-1, FIRST_MS], ids=["to be settled", "to be counted"])
 def test_as_much_as_is_allowed_holds_nobody_up(broker: RunningBroker, topic: str, max_ms: int) -> None:
     create(broker.bootstrap, topic)
     count = 2_000_000
@@ -130,7 +130,7 @@ def test_one_partition_that_is_refused_does_not_spoil_the_others(broker: Running
     assert [offsets(broker.bootstrap, topic, number)[1] for number in range(3)] == [20_000, 0, 3]
 
 
-@pytest.mark.parametrize("which", [one for one in Codec if one])
+@each("which", [one for one in Codec if one])
 def test_another_count_than_the_headers(broker: RunningBroker, topic: str, which: Codec) -> None:
     create(broker.bootstrap, topic)
     for count in (3, 20_000):
@@ -174,7 +174,7 @@ def test_a_connection_that_ends_meanwhile(broker: RunningBroker, topic: str) -> 
 # --- timestamps ---
 
 
-@pytest.mark.parametrize("which", [Codec.NONE, Codec.LZ4])
+@each("which", [Codec.NONE, Codec.LZ4])
 def test_a_timestamp_far_ahead_is_refused_and_its_record_named(broker: RunningBroker, topic: str, which: Codec) -> None:
     create(broker.bootstrap, topic)
     year_9999_ms = 253_402_000_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from crc32c import crc32c
 
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import ask, create, error, produce, values
 
 INVALID_REQUEST, UNKNOWN_TOPIC = 42, 3
@@ -54,7 +54,7 @@ def test_a_probe_says_whether_the_batch_checks(broker: RunningBroker, topic: str
     assert probed == [1, 1, 0]
 
 
-@pytest.mark.parametrize(
+@each(
     "ranges",
     [
         [(-1, 5, 0)],

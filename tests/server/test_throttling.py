@@ -23,6 +23,7 @@ from klog.server import handlers
 from klog.server.dispatch import ROUTES, Route
 from klog.server.repeats import SAME_EVERY_S
 from klog.server.throttling import MeteredReply, Throttling, throttle_at, with_throttle
+from tests.rows import each
 
 assert handlers
 
@@ -41,7 +42,7 @@ def answer(head: RequestHead) -> tuple[Any, ...]:
     return (codec.encode_response(head, codec.response(*head[:2], **refusal(response_schema(*head[:2]), None))),)
 
 
-@pytest.mark.parametrize("route", KAFKAS, ids=lambda route: api_name(route.key))
+@each("route", KAFKAS, ids=lambda route: api_name(route.key))
 def test_the_throttle_time_is_where_the_protocol_has_it(route: Route) -> None:
     for version in range(route.min_version, route.max_version + 1):
         check(route.key, version)
@@ -183,7 +184,7 @@ def test_only_what_the_loop_does_is_counted() -> None:
     assert counted.counted(1000.0) >= 3 * 0.02 * 100
 
 
-@pytest.mark.parametrize("is_cancelled", [True, False])
+@each("is_cancelled", [True, False])
 def test_work_hears_of_its_end(is_cancelled: bool) -> None:
     by = throttling(Hand(), request_percentage=50)
     reply, _, _ = begun(by, ApiKey.HEARTBEAT, 4)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from klog.coordination.brokers import Broker, Endpoint
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.server.ways import Way, Ways
+from tests.rows import each
 
 TLS = ClientSecurity("SSL")
 PLAIN_AT, SECURED_AT = ("plain", 1), ("secured", 2)
@@ -18,7 +17,7 @@ TO_BOTH = {"PLAINTEXT": PLAIN_AT, "SECURED": SECURED_AT}
 TO_CLOSED = {"SECURED": SECURED_AT}
 
 
-@pytest.mark.parametrize(
+@each(
     ("ways", "endpoints", "inter", "way"),
     [
         (OPENED, TO_OPENED, PLAIN_AT, Way(*PLAIN_AT, OPEN)),
