@@ -22,6 +22,7 @@ from tests.cli.runner import klog
 from tests.client.stream_readers import wait_until
 from tests.cluster.test_story import story
 from tests.cluster_fixture import RunningCluster
+from tests.rows import each
 from tests.server.asking import create, with_channel
 
 WITHIN_S = 20.0
@@ -148,7 +149,7 @@ def test_acts_that_zookeeper_has_no_more_are_in_the_events(broker: RunningBroker
     assert refused.code == 1 and "--all" in refused.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [{"act": 5}, {"act": "../x"}, {"time": 10**18}, {"time": True}, {"client": None}, {"topic": ["t"]}, {"id": "1"}],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.group_judge import Events, Sample, judge_commits, judge_owners, judge_reads
+from tests.rows import each
 
 
 def owner(generation: int, *partitions: int) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def test_a_group_that_did_all_right_is_not_accused() -> None:
     judge_reads(FINE.values(), {0: [5, 9, 12], 1: [7]})
 
 
-@pytest.mark.parametrize("claim", [owner(1, 1), owner(2, 0), owner(4, 1)], ids=["first", "second", "last"])
+@each("claim", [owner(1, 1), owner(2, 0), owner(4, 1)], ids=["first", "second", "last"])
 def test_two_owners_in_a_generation_are_found(claim: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match="more than one owner"):
         judge_owners({**FINE, "c": [claim]})
@@ -47,7 +48,7 @@ def test_a_generation_that_goes_back_is_found() -> None:
         judge_owners({"a": [owner(2, 0), owner(1)]})
 
 
-@pytest.mark.parametrize(
+@each(
     ("sample", "words"),
     [((1.4, {0: 11}), "not read"), ((0.9, {0: 6}), "not read"), ((1.4, {1: 8}), "not read"), ((4.0, {0: 12}), "13")],
     ids=["beyond", "before it was read", "before it was read, elsewhere", "back"],

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from klog.admin import brokers, partitions, topics
 from klog.admin.check import check
 from klog.admin.quarantine import list_lost
@@ -19,6 +17,7 @@ from tests.cli.example_lines import example
 from tests.cli.runner import klog
 from tests.cluster.load import load
 from tests.cluster_fixture import RunningCluster
+from tests.rows import each
 from tests.tools.verbs import read, run, send
 
 VALUES = b"".join(b"%06d %s\n" % (number, b"x" * 100) for number in range(3_000))
@@ -58,7 +57,7 @@ def test_replicas_that_are_equal(three: RunningCluster, topic: str) -> None:
         assert len({(row.bytes, row.crc) for row in rows if row.partition == number}) == 1
 
 
-@pytest.mark.parametrize("leads", [True, False])
+@each("leads", [True, False])
 def test_a_flipped_bit_is_found_where_it_is(three: RunningCluster, topic: str, leads: bool) -> None:
     filled(three, topic)
     leader = three.leader_of(topic)

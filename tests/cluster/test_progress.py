@@ -13,10 +13,11 @@ from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.cli.screen import on_screen
 from tests.cluster_fixture import RunningCluster
+from tests.rows import each
 from tests.tools.verbs import send
 
 
-@pytest.mark.parametrize(("found", "since", "seconds", "unit", "wanted"), [
+@each(("found", "since", "seconds", "unit", "wanted"), [
     (Done(20e6, 80e6), 10e6, 5.0, "bytes", "20 MB of 80 MB, 25%, 2 MB/s, 30 s left"),
     (Done(500, 1000), 500, 10.0, "messages", "500 of 1 k messages, 50%, 50/s, 10 s left"),
     (Done(0, 1000), 0, 0.0, "messages", "0 of 1 k messages, 0%"),

@@ -17,6 +17,7 @@ from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, klog
 from tests.cluster_fixture import RunningCluster
+from tests.rows import each
 from tests.tools.verbs import run
 
 pytestmark = pytest.mark.xdist_group("questions")
@@ -153,7 +154,7 @@ PLANS: list[tuple[str, Callable[[RunningCluster, str], None], str]] = [
 """Command lines, what is there before, and stdin."""
 
 
-@pytest.mark.parametrize(("line", "make", "text"), PLANS, ids=[f"{line} {make.__name__}" for line, make, _ in PLANS])
+@each(("line", "make", "text"), PLANS, ids=[f"{line} {make.__name__}" for line, make, _ in PLANS])
 def test_a_dry_run_shows_what_is_done_and_does_nothing(
     cluster: RunningCluster, topic: str, line: str, make: Callable[[RunningCluster, str], None], text: str
 ) -> None:
@@ -169,7 +170,7 @@ def test_a_dry_run_shows_what_is_done_and_does_nothing(
         assert planned.rows == (known or ran.rows[:1])
 
 
-@pytest.mark.parametrize("line", ["broker stop 2", "broker restart 1 2", "broker restart --all"])
+@each("line", ["broker stop 2", "broker restart 1 2", "broker restart --all"])
 def test_a_dry_run_stops_no_broker(cluster: RunningCluster, line: str) -> None:
     before = state(cluster)
     shown = done(cluster, *line.split(), "--dry-run")
@@ -178,7 +179,7 @@ def test_a_dry_run_stops_no_broker(cluster: RunningCluster, line: str) -> None:
     assert state(cluster) == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "make", "text"),
     [
         ("topic create NAME", make_topic, ""),
@@ -280,7 +281,7 @@ def test_a_stop_asks_where_partitions_have_no_other_broker(
     assert klog("broker", "stop", 1, "-B", two.brokers[1].bootstrap).code == 0, "the last one stops all that is left"
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "make", "text"),
     [
         ("broker stop 2", nothing, ""),
@@ -296,8 +297,9 @@ def test_a_stop_asks_where_partitions_have_no_other_broker(
     ],
 )
 def test_a_protected_cluster_wants_its_name_for_what_stops_or_loses_something(
-    cluster: RunningCluster, topic: str, line: str, make: Callable[[RunningCluster, str], None], text: str
+    cluster: RunningCluster, topic: str, home: Path, line: str, make: Callable[[RunningCluster, str], None], text: str
 ) -> None:
+    """In a ``home`` of its own, in which nothing is protected yet."""
     make(cluster, topic)
     words = line.replace("NAME", topic).split()
     assert klog("profile", "add", "prod", "-B", cluster.bootstrap).code == 0

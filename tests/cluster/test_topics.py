@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (
     AdminClient,
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (
 from klog.protocol.apis import ApiKey
 from tests.cluster.load import WAIT_S, produce, read, try_produce
 from tests.cluster_fixture import RunningCluster
+from tests.rows import each
 
 INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
@@ -62,7 +62,7 @@ def test_made_for_a_producer_that_asks(three: RunningCluster, topic: str) -> Non
         assert [value for _, value in read(three.bootstrap, name)[0]] == [b"first"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("assignment", "factor", "wanted"),
     [
         (None, 4, INVALID_REPLICATION_FACTOR),
