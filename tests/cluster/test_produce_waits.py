@@ -11,7 +11,7 @@ from tests.tools.test_produce_waits import said_until
 from tests.tools.verbs import read
 
 
-@pytest.mark.parametrize("how", ["killed", "paused"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("paused", marks=pytest.mark.long("another way to be away"))])
 def test_two_of_three_are_away(three: RunningCluster, topic: str, how: str) -> None:
     three.create(topic, 2, min_insync_replicas="2")
     lines = [b"%04d" % number for number in range(200)]

@@ -69,10 +69,9 @@ def test_librdkafkas_elections(three: RunningCluster, topic: str) -> None:
     assert not any(one.topic == topic for one in everything), "nobody needs one"
 
 
+@pytest.mark.long("eight runs of Java's tools, each a JVM")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "line", [pytest.param("kafka-3.9", marks=pytest.mark.long("another version of Java's tools")), "kafka-4.1"]
-)
+@pytest.mark.parametrize("line", ["kafka-3.9", "kafka-4.1"])
 def test_kafkas_own_tools(three: RunningCluster, topic: str, line: str, tmp_path: Path) -> None:
     try:
         tools = tools_of(line)

@@ -15,7 +15,9 @@ Record = Callable[[str, object], None]
 PARTITIONS = 3
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped in order"])
+@pytest.mark.parametrize(
+    "how", ["killed", pytest.param("stopped in order", marks=pytest.mark.long("the easier way to die at once"))]
+)
 def test_all_three(three: RunningCluster, topic: str, how: str, record_property: Record) -> None:
     three.create(topic, PARTITIONS)
     with load(three.bootstrap, topic, PARTITIONS) as running:
