@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from klog.client.reassignments import elect_replicas
+from klog.names import TopicPartition
 from tests.cli.runner import Ran, klog
 from tests.cluster.load import produce
 from tests.cluster.test_reassignment import placed, underway, wait_done
 from tests.cluster_fixture import RunningCluster
+from tests.tools.verbs import run
 
 BIG = [b"x" * 50_000] * 40
 """2 MB."""
@@ -218,8 +219,8 @@ def test_a_plan_that_does_not_fit_the_cluster_is_not_begun(three: RunningCluster
     assert placed(three, topic) == (1, 2) and underway(three, topic) == []
 
 
-@pytest.mark.parametrize("named", ["topic", "partition", ""])
-def test_preferred_leaders(three: RunningCluster, topic: str, named: str) -> None:
+def test_preferred_leaders(three: RunningCluster, topic: str) -> None:
+    """Of a partition, of a topic, and without a name of all: the cluster's story is among them."""
     three.create(topic, assignment=[[1, 2, 3], [2, 3, 1]])
     three.stop(1)
     three.wait_for_leader(topic, 0, other_than=1)
@@ -230,16 +231,26 @@ def test_preferred_leaders(three: RunningCluster, topic: str, named: str) -> Non
         (1, None),
     ]
     three.start(1)
-    for one in three.metadata().topics:  # without a name all of them are asked for, the cluster's story among them
-        three.wait_in_sync(str(one.name))
-    elected = at(three, "election", "preferred", *{"topic": [topic], "partition": [f"{topic}-0"], "": []}[named])
-    assert elected.code == 0, elected
-    mine = {row["partition"]: (row["old"], row["new"]) for row in elected.rows if row["topic"] == topic}
-    assert mine[0][0] in (2, 3) and mine[0][1] == 1
-    assert mine.get(1, (2, 2)) == (2, 2)
-    if named == "partition":
-        assert [row["partition"] for row in elected.rows] == [0]
-        unknown = at(three, "election", "preferred", f"{topic}-7")
-        assert unknown.code == 1 and "no partition 7" in unknown.error["message"]
-    again = at(three, "election", "preferred", topic, form="table")
-    assert again.code == 0 and "preferred" in again.stderr
+    three.wait_until(lambda: all(is_in_sync(three, broker_id) for broker_id in three.brokers), "all is in sync")
+    first = TopicPartition(topic, 0)
+    for named in ([str(first)], [topic], []):
+        elected = at(three, "election", "preferred", *named)
+        assert elected.code == 0, elected
+        mine = {row["partition"]: (row["old"], row["new"]) for row in elected.rows if row["topic"] == topic}
+        assert mine[0][0] in (2, 3) and mine[0][1] == 1, named
+        assert mine.get(1, (2, 2)) == (2, 2), named
+        assert len(elected.rows) == 1 or named != [str(first)]
+        again = at(three, "election", "preferred", topic, form="table")
+        assert again.code == 0 and "preferred" in again.stderr
+        assert run(three.bootstrap, lambda asked: elect_replicas(asked, {first: 2})) == {first: None}
+        three.wait_until(lambda: three.leader_of(topic) == 2, "it is led by another again")
+    unknown = at(three, "election", "preferred", f"{topic}-7")
+    assert unknown.code == 1 and "no partition 7" in unknown.error["message"]
+
+
+def is_in_sync(three: RunningCluster, broker_id: int) -> bool:
+    """Whether that broker says so of every partition."""
+    found = three.metadata(broker_id)
+    return found is not None and all(
+        set(part.isr_nodes) == set(part.replica_nodes) for one in found.topics for part in one.partitions
+    )

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from klog.protocol.apis import ApiKey
 from klog.server.events import SETTINGS, TOPIC
+from tests.cli.runner import klog
 from tests.cluster.load import produce, read
 from tests.cluster_fixture import RunningCluster
 
@@ -92,13 +93,13 @@ def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCl
     assert (sorted(grown["isr"]), sorted(grown["old_isr"])) == ([1, 2, 3], [2, 3])
     check(found)
 
-    command = [sys.executable, "-m", "klog", "tail", TOPIC, "-o", "start", "-e", "-B", cluster.bootstrap]
-    tailed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    tailed = klog("tail", TOPIC, "-o", "start", "-e", "-B", cluster.bootstrap)
+    assert tailed.code == 0, tailed
     assert [json.loads(line) for line in tailed.stdout.splitlines()][: len(found)] == found
 
     def events(*words: str) -> list[dict[str, Any]]:
-        command = [sys.executable, "-m", "klog", "events", *words, "-o", "jsonl", "-B", cluster.bootstrap]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        ran = klog("events", *words, "-o", "jsonl", "-B", cluster.bootstrap)
+        assert ran.code == 0, ran
         return [json.loads(line) for line in ran.stdout.splitlines()]
 
     assert events("--since", "start")[: len(found)] == found

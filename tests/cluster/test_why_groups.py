@@ -165,7 +165,7 @@ def wait_for_cause(three: RunningCluster, subject: tuple[str, ...], words: tuple
         return bool(rows) and all(word in rows[-1]["what"] for word in words)
 
     try:
-        three.wait_until(found, f"{words}", 12.0)
+        three.wait_until(found, f"{words}")
     except AssertionError:
         raise AssertionError(f"{words} not found: {rows}") from None
     assert [row["do"] for row in rows[:-1]] == [None] * (len(rows) - 1)
