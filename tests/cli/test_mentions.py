@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from klog.cli.command import VERB_ALIASES
 from klog.cli.command_table import entry_named
 from klog.cli.root import root, walk
