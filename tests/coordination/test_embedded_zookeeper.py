@@ -44,9 +44,9 @@ def test_its_life(start: Start, directory: Path) -> None:
         assert zk.get("/kept").data == b"1"
 
 
-def test_its_settings(start: Start) -> None:
+def test_its_settings(zookeeper: ZooKeeperServer) -> None:
     """Loopback only, sessions from a second on, any number of connections; and no other port than its own."""
-    server = start()
+    server = zookeeper
     configuration = four_letter_word("127.0.0.1", server.port, b"conf", 5)
     settings = dict(line.split("=", 1) for line in configuration.splitlines() if "=" in line)
     assert settings["maxClientCnxns"] == "0"
@@ -76,17 +76,19 @@ def test_killed_and_started_again(start: Start) -> None:
         assert len([name for name in zk.children("/") if name.startswith("n")]) == 20  # forceSync: all were on disk
 
 
-@pytest.mark.parametrize("content", [None, "", "{", '{"pid": 1, "started": "x"}'])
-def test_found_although_its_note_is_lost(start: Start, directory: Path, content: str | None) -> None:
+def test_found_although_its_note_is_lost(start: Start, directory: Path) -> None:
     """As after a kill of its starter between the start and the note."""
     server = start()
     note = directory / "zookeeper.pid"
-    note.unlink() if content is None else note.write_text(content)
+    for content in (None, "", "{", '{"pid": 1, "started": "x"}'):
+        note.unlink() if content is None else note.write_text(content)
+        found = embedded.find(directory)
+        assert found is not None, content
+        assert found.identity == server.identity, content
+        assert start().identity == server.identity, content  # its lock is held by itself: no second one is started
+    note.unlink(missing_ok=True)
     found = embedded.find(directory)
-    assert found is not None
-    assert found.identity == server.identity
-    assert start().identity == server.identity  # its lock is held by itself, so no second one is started
-    assert found.stop()
+    assert found is not None and found.stop()
     assert not server.identity.is_alive()
 
 
@@ -109,10 +111,9 @@ def test_a_port_in_use(directory: Path) -> None:
     assert embedded.find(directory) is None
 
 
-def test_it_runs_on_another_port_already(start: Start) -> None:
-    server = start()
-    with pytest.raises(PortInUse, match=f"port {server.port}"):
-        start(port=server.port + 1)
+def test_it_runs_on_another_port_already(zookeeper: ZooKeeperServer) -> None:
+    with pytest.raises(PortInUse, match=f"port {zookeeper.port}"):
+        embedded.start(zookeeper.directory, port=zookeeper.port + 1)
 
 
 def test_the_last_port_is_taken_by_another_meanwhile(start: Start) -> None:
@@ -122,9 +123,8 @@ def test_the_last_port_is_taken_by_another_meanwhile(start: Start) -> None:
         assert start().port != server.port
 
 
-def test_another_server_on_the_port_is_not_taken_for_ours(start: Start, directory: Path) -> None:
-    server = start()
-    stranger = ZooKeeperServer(directory.parent / "other", server.port, server.identity)
+def test_another_server_on_the_port_is_not_taken_for_ours(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    stranger = ZooKeeperServer(tmp_path / "other", zookeeper.port, zookeeper.identity)
     assert not stranger.is_serving()
 
 

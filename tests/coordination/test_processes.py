@@ -16,6 +16,7 @@ import pytest
 
 from klog.coordination import process
 from klog.coordination.process import ProcessId
+from tests.rows import each
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 FOREVER = "import sys, time; print('up', flush=True); time.sleep(600)"
@@ -122,9 +123,7 @@ def test_found_by_its_note(spawn: Spawn, tmp_path: Path) -> None:
     assert process.recorded(note, "no such argument") == identity
 
 
-@pytest.mark.parametrize(
-    "content", [None, b"", b"{", b"7", b'{"pid":1}', b'{"pid":"x","started":1}', b'{"pid":4194000,"started":"0"}']
-)
+@each("content", [None, b"", b"{", b"7", b'{"pid":1}', b'{"pid":"x","started":1}', b'{"pid":4194000,"started":"0"}'])
 def test_found_by_its_arguments_when_the_note_is_none(spawn: Spawn, tmp_path: Path, content: bytes | None) -> None:
     note = tmp_path / "note"
     if content is not None:

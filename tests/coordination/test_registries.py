@@ -16,6 +16,7 @@ from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoNode, UsageError
 from klog.names import TopicPartition
+from tests.rows import each
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_raw(zk: ZooKeeper, term: ControllerTerm) -> None:
     assert asyncio.run(registries.stat_node(zk, "/controller_epoch")).holder is None
 
 
-@pytest.mark.parametrize("verb", [registries.list_nodes, registries.tree, registries.get_node, registries.stat_node])
+@each("verb", [registries.list_nodes, registries.tree, registries.get_node, registries.stat_node])
 def test_what_is_missing_is_told_with_the_nearest_that_is_there(
     zk: ZooKeeper, term: ControllerTerm, verb: Callable[..., object]
 ) -> None:
@@ -107,7 +108,7 @@ def test_what_is_missing_is_told_with_the_nearest_that_is_there(
     assert str(caught.value.hint).endswith(" /brokers/ids")
 
 
-@pytest.mark.parametrize("path", ["", "brokers", "/a//b", "/a/../b", "/.", "/a\0b"])
+@each("path", ["", "brokers", "/a//b", "/a/../b", "/.", "/a\0b"])
 def test_what_is_no_path(path: str) -> None:
     with pytest.raises(UsageError):
         registries.check_path(path)

@@ -10,6 +10,7 @@ import pytest
 from klog.coordination import entries, paths
 from klog.coordination.entries import Entry
 from klog.errors import ZooKeeperError
+from tests.rows import each
 
 
 def test_values() -> None:
@@ -25,13 +26,13 @@ def test_values() -> None:
     assert (entry.flag("f"), entry.flag("i"), entry.flag("none")) == (True, False, False)
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"[]", b"1", b"null", b'{"a":', b"\xff\xfe", b'{"a":1}{'])
+@each("data", [b"", b"x", b"[]", b"1", b"null", b'{"a":', b"\xff\xfe", b'{"a":1}{'])
 def test_no_object(data: bytes) -> None:
     with pytest.raises(ZooKeeperError, match=r"node /p holds .* expected a JSON object"):
         Entry("/p", data)
 
 
-@pytest.mark.parametrize(
+@each(
     ("read", "data"),
     [
         (lambda entry: entry.integer("k"), b"{}"),

@@ -22,12 +22,13 @@ from klog.coordination.server_settings import (
 from klog.errors import Refused, UsageError
 from tests.cli.runner import klog
 from tests.coordination.embedded_fixture import Start
+from tests.rows import each
 
 GIB = 1 << 30
 THREE = {1: Member("a", 2888, 3888), 2: Member("b", 2888, 3888), 3: Member("::1", 2888, 3888)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("memory_gib", "heap_mib"),
     [(0.5, 256), (2, 512), (4, 1024), (6, 1024), (8, 1024), (16, 2048), (24, 3072), (256, 4096)],
 )

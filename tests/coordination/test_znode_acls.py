@@ -37,6 +37,7 @@ from klog.coordination.zookeeper_access import ZooKeeperAccess, ZooKeeperServers
 from klog.errors import Refused, UsageError
 from klog.security.errors import NotAllowedByZooKeeper
 from tests.broker_fixture import ROOT
+from tests.rows import each
 
 OWNER = identity_of("klog", "owners-password")
 STREAMS = identity_of("streams", "streams-password")
@@ -105,7 +106,7 @@ def test_no_path_is_left_open(below: list[str], top: object) -> None:
     assert any(one.identity == STREAMS for one in found) == any(f"{path}/".startswith(f"{one}/") for one in OF_STREAMS)
 
 
-@pytest.mark.parametrize("name", ["", "a:b", "a b", "x" * (NAME_CHARS_MAX + 1)])
+@each("name", ["", "a:b", "a b", "x" * (NAME_CHARS_MAX + 1)])
 def test_names_that_an_identity_cannot_have(name: str) -> None:
     from klog.client.zookeeper_access import read_access
 

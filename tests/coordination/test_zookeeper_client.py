@@ -30,6 +30,7 @@ from klog.coordination.zookeeper import (
 )
 from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
 from tests.coordination.conftest import States
+from tests.rows import each
 from tests.zookeeper_proxy import ZooKeeperProxy
 
 Connect = Callable[..., ZooKeeper]
@@ -292,7 +293,7 @@ def test_a_broker_waits_for_its_zookeeper(zk_chroot: str, free_port: int) -> Non
     opened[0].close()
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "said"),
     [
         (b"", "closed"),

@@ -26,6 +26,7 @@ from klog.coordination.zookeeper import Create, ZooKeeper
 from klog.coordination.zookeeper_access import ZooKeeperAccess, ZooKeeperServers
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused, UsageError
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.zookeeper_fixture import klog_home
 
 pytestmark = pytest.mark.xdist_group("zookeeper-tls")
@@ -77,7 +78,7 @@ def refused(address: str, access: ZooKeeperAccess | None) -> KlogError:
 
 def test_many_answers_and_large_ones_come_through(server: ZooKeeperServer, access: ZooKeeperAccess) -> None:
     """Several answers are in one record of TLS, and one answer in several."""
-    with ZooKeeper(ZooKeeperServers(at(server, "/many"), access)) as session:
+    with ZooKeeper(ZooKeeperServers(at(server, "/many"), access), 30_000) as session:  # a busy machine takes long
         session.start(create_chroot=True)
         session.multi([Create(f"/{number}", b"%d" % number) for number in range(1500)])
         fired: list[str] = []
@@ -220,7 +221,7 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert settings_of(tmp_path, tmp_path / "data") == replace(written, tls=None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "error"),
     [
         ({"zookeeper.ssl.client.enable": "yes"}, UsageError),
