@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from klog.coordination import embedded
+from klog.coordination import embedded, server_settings
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 
+TICK_MS = 100
+"""Tests wait for the ends of sessions: they come so soon after their time-outs, and not after half a second."""
 _chroots = itertools.count(1)
 
 
@@ -27,7 +29,9 @@ def klog_home() -> Path:
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A real ZooKeeper server; `.address` is its HOST:PORT. Tests share it: use `zk_chroot`."""
-    server = embedded.start(tmp_path_factory.mktemp("zookeeper"), cache=klog_home() / "cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_settings, "TICK_MS", TICK_MS)
+        server = embedded.start(tmp_path_factory.mktemp("zookeeper"), cache=klog_home() / "cache")
     try:
         server.await_serving()
         yield server
