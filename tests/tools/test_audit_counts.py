@@ -19,6 +19,7 @@ from klog.tools.audit.ledger import Ledger, Produced, build_ledger, clocks_apart
 from klog.tools.audit.numbers import RANGES_MAX, NumberSet
 from klog.tools.audit.tally import NOBODY, Found, Origin, Tally, Window
 from tests.hand_clock import HandClock
+from tests.rows import each
 
 MINUTE = 60_000
 A, B = Origin("web-1", "aaaaaaaaaaaa"), Origin("web-2", "bbbbbbbbbbbb")
@@ -63,7 +64,7 @@ def test_many_numbers_in_any_order() -> None:
 # --- Stamps and tallies ---
 
 
-@pytest.mark.parametrize("value", [None, b"", b"x", b"1 2 3", b"a 2 p h", b"1 b p h", b"1 2 p h more", b"\xff 1 p h"])
+@each("value", [None, b"", b"x", b"1 2 3", b"a 2 p h", b"1 b p h", b"1 2 p h more", b"\xff 1 p h"])
 def test_what_is_no_stamp(value: bytes | None) -> None:
     assert read_stamp(value) is None
     tally = Tally(MINUTE)
@@ -189,7 +190,7 @@ def test_what_is_strange_in_the_topic_is_counted_and_passed_over() -> None:
     assert ledger.produced == {Window("t", 0): {A: Produced(5, 0, True)}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("lengths", "wanted", "found"),
     [([], None, 600_000), ([], 5000, 5000), ([2, 3], None, 6), ([2, 3], 4, 12), ([2, 4], 8, 8), ([10], 4, 20)],
 )

@@ -9,10 +9,11 @@ from klog.names import TopicPartition
 from klog.tools.verify_replicas import Comparison, Piece, Replica, choose_wrong, pieces, verify_replicas
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.rows import each
 from tests.tools.verbs import make_topic, run
 
 
-@pytest.mark.parametrize(
+@each(
     ("holes", "expected"),
     [
         ([], [(10, 100)]),
@@ -28,7 +29,7 @@ def test_pieces_leave_out_what_any_replica_lacks(holes: list[tuple[int, int]], e
     assert pieces(10, 100, holes) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("answers", "leader", "wrong"),
     [
         ({1: (7, True), 2: (7, True), 3: (8, True)}, 3, {3}),  # two agree, though neither leads

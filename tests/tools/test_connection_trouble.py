@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from confluent_kafka import KafkaError
 
 from klog.tools.connection_trouble import QUIET_S, ConnectionTrouble
+from tests.rows import each
 
 REFUSED = "Connect to ipv4#127.0.0.1:9093 failed: Connection refused (after 0ms in state CONNECT"
 RESOLVE = "Failed to resolve 'h:9093': Name or service not known"
@@ -15,7 +15,7 @@ def transport(text: str) -> KafkaError:
     return KafkaError(KafkaError._TRANSPORT, text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "named"),
     [
         (

@@ -15,6 +15,7 @@ from klog.render.jsonl import from_line
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 from tests.cli.runner import klog
+from tests.rows import each
 
 HOSTILE: list[dict[str, Any]] = [
     {"headers": [{"key": "\ud800", "value": "x"}]},  # confluent-kafka ends the process by SIGSEGV (seen with 2.16)
@@ -33,7 +34,7 @@ HOSTILE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("row", HOSTILE, ids=range(len(HOSTILE)))
+@each("row", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_lines(row: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         from_line(json.dumps({"value": "\u00e9", **row}).encode())

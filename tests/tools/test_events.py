@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.event_kinds import EVENT_KINDS
 from klog.tools.events import ACTS_REMEMBERED, EventFilter, Once, brokers_of, parse, row
+from tests.rows import each
 
 OF_T0 = {"topic": "t", "partition": 0}
 ELECTED = {**OF_T0, "leader": 2, "leader_epoch": 5, "isr": [2, 3], "old_leader": 1, "reason": "leader 1 is dead"}
@@ -121,7 +121,7 @@ def test_there_is_a_sample_of_each_kind() -> None:
     assert set(SAMPLES) == set(EVENT_KINDS)
 
 
-@pytest.mark.parametrize("kind", sorted(SAMPLES))
+@each("kind", sorted(SAMPLES))
 def test_an_event_in_a_sentence(kind: str) -> None:
     facts, subject, words = SAMPLES[kind]
     shown = row(parse(written(kind, facts)))
@@ -157,7 +157,7 @@ def test_whatever_lies_in_the_topic_is_shown(kind: str, facts: dict[str, Any]) -
     EventFilter("t", 0, "g", 1, ("broker-up",)).takes(event)
 
 
-@pytest.mark.parametrize(
+@each(
     ("chosen", "kinds"),
     [
         (EventFilter(broker=3), {"broker-up", "broker-down", "isr-changed", "isr-expanded", "isr-shrunk"}),

@@ -21,6 +21,7 @@ from klog.tools.copying.group_endpoints import Commit, GroupEndpoint, GroupsByBr
 from klog.tools.copying.mirror_commits import Position
 from klog.tools.copying.provenance_search import find_first
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.server.asking import create
 from tests.tools.copies import with_sides
 
@@ -141,7 +142,7 @@ def carried(offset: int, **reached: int) -> Commit:
     return Commit(offset, metadata_of({{"a": A, "b": B}[name]: known for name, known in reached.items()}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("there", "reached", "here", "before", "lost", "expected"),
     [
         (None, {A: 5}, 70, None, False, 70),
@@ -176,7 +177,7 @@ def test_what_is_written(
         assert decide(found, reached, here) is None  # a next mirror has nothing to do
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("", "{}", "[]", "7", '{"klog.groups":2}', '{"klog.groups":1,"of":3}', "\x00"),

@@ -30,6 +30,7 @@ from klog.tools.group_curves import (
     moments,
     read_lag_history,
 )
+from tests.rows import each
 
 T0 = TopicPartition("t", 0)
 NOW_MS = 100 * MINUTE_MS
@@ -87,7 +88,7 @@ def test_groups_are_sums_of_their_partitions_and_the_largest_comes_first() -> No
     assert [(one.group, one.values[0]) for one in curves(known, rows, TIMES)] == [("b", 1600), ("a", 100)]
 
 
-@pytest.mark.parametrize("minutes", [0, 1, 60, TIMES_MAX + 1, 1440, 100_000])
+@each("minutes", [0, 1, 60, TIMES_MAX + 1, 1440, 100_000])
 def test_moments_reach_back_a_day_and_end_now(minutes: int) -> None:
     found = moments(NOW_MS - minutes * MINUTE_MS, NOW_MS)
     assert found[-1] == NOW_MS and 1 <= len(found) <= TIMES_MAX + 1

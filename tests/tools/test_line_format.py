@@ -12,6 +12,7 @@ from klog.tools.formats import compile_format
 from klog.tools.line_format import compile_line_format
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.rows import each
 
 PARTS = st.binary(max_size=20)
 
@@ -60,7 +61,7 @@ def test_what_was_shown_is_read(key: bytes, value: bytes, time_ms: int | None) -
         assert found.key == (key if "%k" in text else None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "line", "content"),
     [
         (r"%k\t%s\n", b"a\tb\tc", Content(b"a", b"b\tc", [], None)),
@@ -74,13 +75,13 @@ def test_read(text: str, line: bytes, content: Content) -> None:
     assert compile_line_format(text)(line) == content
 
 
-@pytest.mark.parametrize("text", ["", "%k", "%k%s", "%R%s", "%s{unpack[>I]}", "%d{%F} %s", "%s %v %s", "%z %s", "%s%"])
+@each("text", ["", "%k", "%k%s", "%R%s", "%s{unpack[>I]}", "%d{%F} %s", "%s %v %s", "%z %s", "%s%"])
 def test_formats_that_cannot_be_read_back(text: str) -> None:
     with pytest.raises(UsageError):
         compile_line_format(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "line"),
     [
         ("%k:%s", b"a"),

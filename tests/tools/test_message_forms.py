@@ -17,6 +17,7 @@ from klog.tools.formats import compile_format
 from klog.tools.input_messages import Splitter, lines, parse_delimiter
 from klog.tools.message_formatter import MessageFormatter
 from klog.tools.tail_options import TailOptions
+from tests.rows import each
 
 BLOBS = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
 CONTENTS = st.builds(
@@ -94,7 +95,7 @@ def test_json_lines_written_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "complaint"),
     [
         (b"x", "JSON"),
@@ -152,7 +153,7 @@ class Shown:
         return None if self._key is None else 6
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         (r"%t %p %o\n", b"t 3 42\n"),
@@ -214,7 +215,7 @@ def test_any_text_of_formats_letters_is_one_or_wrong_usage(text: str) -> None:
     test_any_text_is_a_format_or_wrong_usage.hypothesis.inner_test(text)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "expected"),
     [
         ({"grep": "a.c"}, [b"xabcx"]),
@@ -241,14 +242,14 @@ def test_searching_in_bytes(options: dict[str, str], expected: list[bytes]) -> N
     assert [one.value() for one in found] == expected
 
 
-@pytest.mark.parametrize("text", ["(", "[", "*", "(?P<a", r"\p", "a{99999999999}", "(?u)a"])
+@each("text", ["(", "[", "*", "(?P<a", r"\p", "a{99999999999}", "(?u)a"])
 def test_searches_that_are_none(text: str) -> None:
     for options in (TailOptions(grep=text), TailOptions(grep_key=text), TailOptions(grep_header=f"!{text}")):
         with pytest.raises(UsageError, match="regular expression"):
             MessageFormatter(options)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("%q", "%", "%s{rot13}", "%s{unpack[zz]}", "%s{unpack[]}", "%o{hex}", r"%o\q", "%o\\", r"%o\x4", r"%o\xgg"),
@@ -284,7 +285,7 @@ def test_delimiters_of_several_bytes(words: list[str], chunk_bytes: int, delimit
     assert found == [one.encode() for one in (expected if expected[-1] else expected[:-1])]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         (":", b":"),
@@ -304,7 +305,7 @@ def test_delimiters_as_kcat_takes_them(text: str, expected: bytes) -> None:
     assert parse_delimiter(text, "-D") == expected
 
 
-@pytest.mark.parametrize("text", ["", r"\x", r"\xg"])
+@each("text", ["", r"\x", r"\xg"])
 def test_delimiters_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="-D"):
         parse_delimiter(text, "-D")
@@ -336,7 +337,7 @@ def test_reading_from_a_pipe_that_says_nothing_can_be_stopped() -> None:
     os.close(write_end)
 
 
-@pytest.mark.parametrize(
+@each(
     ("splitter", "line", "expected"),
     [
         ({}, b"a:b", (None, b"a:b")),

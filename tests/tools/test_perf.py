@@ -18,6 +18,7 @@ from klog.tools.perf.latencies import Latencies
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 from tests.cli.runner import klog
+from tests.rows import each
 from tests.tools.verbs import make_topic, read, run
 
 ALL = parse_range("start:end")
@@ -105,7 +106,7 @@ def test_sizes_vary_and_messages_are_numbered(broker: RunningBroker, topic: str)
     assert numbered and numbered <= set(range(1000, 1200))
 
 
-@pytest.mark.parametrize(("rate", "least_s"), [("100/s", 0.19), ("10KB/s", 0.19)])
+@each(("rate", "least_s"), [("100/s", 0.19), ("10KB/s", 0.19)])
 def test_a_rate_is_kept(broker: RunningBroker, topic: str, rate: str, least_s: float) -> None:
     make_topic(broker.bootstrap, topic)
     words = ["--messages", 20, "--message-size", 100, "--rate", rate, "--threads", 2, "-o", "json"]
@@ -115,7 +116,7 @@ def test_a_rate_is_kept(broker: RunningBroker, topic: str, rate: str, least_s: f
     assert time.monotonic() - begun > least_s * 0.9
 
 
-@pytest.mark.parametrize("extra", [[], ["--rate", "200/s"]])
+@each("extra", [[], ["--rate", "200/s"]])
 def test_latency(broker: RunningBroker, topic: str, extra: list[str]) -> None:
     make_topic(broker.bootstrap, topic, 2)
     words = ["--messages", 30, "--message-size", 8, "-p", 1, *extra, "-o", "json"]
@@ -127,7 +128,7 @@ def test_latency(broker: RunningBroker, topic: str, extra: list[str]) -> None:
     assert 0 < row["average_ms"] <= row["max_ms"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "complaint"),
     [
         (["produce", "T", "--messages", "0"], "--messages"),
@@ -190,7 +191,7 @@ def test_the_papers_experiment(broker: RunningBroker) -> None:
     assert lines == [*producers, (5, "librdkafka", None, None), (5, "klog.Consumer", None, None)]
     for row in ran.rows:
         assert row["messages"] == 2000, "each line is whole: nothing was lost or read twice"
-        assert abs(2000 / row["messages_per_s"] - row["seconds"]) < 0.001
+        assert 2000 / row["messages_per_s"] == pytest.approx(row["seconds"], rel=0.001, abs=0.001)  # both are rounded
     assert [row["paper_messages_per_s"] for row in ran.rows][-3:] == [400_000, 22_000, 22_000]
     assert names_of_topics(at) == before
     assert [

@@ -24,6 +24,7 @@ from klog.tools.tail import parse_partitions, tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.murmur2 import murmur2
+from tests.rows import each
 from tests.tools.verbs import make_topic, read, run, send
 
 
@@ -34,8 +35,10 @@ def all_of() -> Range:
 # --- In ---
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
+@each(
+    ("compression", "acks"),
+    [*(("none", acks) for acks in ("0", "1", "all")), *((codec, "all") for codec in ("gzip", "snappy", "lz4", "zstd"))],
+)
 def test_lines_in_are_lines_out(broker: RunningBroker, topic: str, compression: str, acks: str) -> None:
     make_topic(broker.bootstrap, topic)
     lines = b"".join(b"line %d %s\n" % (i, b"x" * (i % 200)) for i in range(3000))
@@ -392,7 +395,7 @@ class Arrivals(io.BytesIO):
         await self._seen.wait()
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "old"),
     [
         ({}, b""),
@@ -469,12 +472,12 @@ def test_a_bounded_read_does_not_wait_for_ever(make_broker: object, topic: str) 
         asyncio.run(with_the_broker_gone())
 
 
-@pytest.mark.parametrize(("text", "expected"), [("0", (0,)), ("0,2,5-8", (0, 2, 5, 6, 7, 8)), ("3,1-3", (1, 2, 3))])
+@each(("text", "expected"), [("0", (0,)), ("0,2,5-8", (0, 2, 5, 6, 7, 8)), ("3,1-3", (1, 2, 3))])
 def test_lists_of_partitions(text: str, expected: tuple[int, ...]) -> None:
     assert parse_partitions(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "٣"])
+@each("text", ["", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999", "٣"])
 def test_no_lists_of_partitions(text: str) -> None:
     with pytest.raises(UsageError):
         parse_partitions(text)

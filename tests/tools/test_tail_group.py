@@ -17,6 +17,7 @@ from klog.errors import GroupIsHeld, TimedOut, UsageError
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.tools.verbs import make_topic, read, run
 
 START = parse_range("start")
@@ -200,7 +201,7 @@ def test_a_group_that_streams_hold_is_refused(broker: RunningBroker, topic: str)
             read(broker.bootstrap, topic, group=topic, until_end=True)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"group": ""},

@@ -16,6 +16,7 @@ from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.tools.verbs import make_topic, read, send
 
 
@@ -53,7 +54,7 @@ def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
         shown(f"{topic}.nothing")
 
 
-@pytest.mark.parametrize("options", [{"match": "("}, {"match": "x", "partitions": (0,)}, {"match": "x", "replica": 1}])
+@each("options", [{"match": "("}, {"match": "x", "partitions": (0,)}, {"match": "x", "replica": 1}])
 def test_what_makes_no_sense(broker: RunningBroker, options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         read(broker.bootstrap, [], **options)

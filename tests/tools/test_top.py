@@ -16,6 +16,7 @@ from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine
 from klog.tools.top.gathering import PAUSE_MAX_S, PAUSES, Pace
 from klog.tools.top.rates import TREND_S, Rates, Trend
 from klog.tools.top.screen import HEIGHT_MIN, WIDTH_MIN, Screen, cells
+from tests.rows import each
 
 EVIL = "a\x1b]0;owned\x07b\x9b2Jc\u202e\n\t名前<b>"
 
@@ -116,7 +117,7 @@ def test_keys() -> None:
     assert screen.press("q") == "quit" == screen.press("f10")
 
 
-@pytest.mark.parametrize(("pane", "words"), [
+@each(("pane", "words"), [
     (0, ("broker", "1")), (1, ("topic", "orders0")), (2, ("partition", "orders-3")), (3, ("group", "orders-0")),
     (4, ("broker", "2")),
 ])  # fmt: skip

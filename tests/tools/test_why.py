@@ -24,6 +24,7 @@ from klog.tools.why.message_causes import MessageFacts, why_message
 from klog.tools.why.produce_causes import FLUSHES, PURGATORY, REQUESTS, Reading, pace, why_slow
 from klog.tools.why.steps import Known, Step, moment
 from tests.admin.test_check import NOW_MS, change_partition, kill, well
+from tests.rows import each
 
 DOWN: Event = {"ts": "2026-02-01T03:00:12Z", "kind": "broker-down", "broker": 1, "id": 2, "reason": "refused"}
 UP: Event = {"ts": "2026-02-01T02:00:00Z", "kind": "broker-up", "broker": 1, "id": 2, "host": "h", "port": 9002}
@@ -123,7 +124,7 @@ def test_a_message_that_is_appended_and_not_committed() -> None:
     assert "start broker 2" in (checked(why_message(follower, of)).do or "")
 
 
-@pytest.mark.parametrize(("settings", "what"), [
+@each(("settings", "what"), [
     ({"retention.ms": "-1", "retention.bytes": "-1"}, "DeleteRecords"),
     ({"retention.ms": "604800000", "retention.bytes": "-1"}, "retention deleted"),
     ({"retention.ms": "-1", "retention.bytes": "1000"}, "retention deleted"),
@@ -172,7 +173,7 @@ def reading(total_ms: float, part: str, times: int, flush_ms: float = 1.0, waiti
     return {**found, (f"{FLUSHES}_count", ""): times, (f"{FLUSHES}_sum", ""): times * flush_ms}
 
 
-@pytest.mark.parametrize(("total_ms", "part", "flush_ms", "what"), [
+@each(("total_ms", "part", "flush_ms", "what"), [
     (900.0, "remote", 800.0, "flushes slowly"),
     (900.0, "remote", 1.0, "fetches slowly"),
     (900.0, "local", 1.0, "appends slowly"),
