@@ -311,6 +311,7 @@ def shared_three(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFa
         default__replication__factor="3",
         min__insync__replicas="2",
         group__min__session__timeout__ms="1000",
+        leader__imbalance__check__interval__seconds="3600",  # no leader moves in the middle of a test
     )
     try:
         yield running.start()
