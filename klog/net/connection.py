@@ -42,7 +42,7 @@ from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
 from klog.net.muting import Muting
 from klog.net.shared import SPARE_BYTES_MIN, Limits, Shared
 from klog.net.strangers import WrongProtocol
-from klog.net.turns import DEAR_S, TURN_S
+from klog.net.turns import DEAR_S, SLICE_S
 from klog.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,9 @@ IOVECS_MAX = 256
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of answers, not counting ranges of files, that may wait for one peer before nothing more is read from it. One
 answer may be larger."""
+
+LARGE_BYTES = 4 * 1024
+"""Requests from this size on are received as much at a time as has come."""
 
 SENDFILE_BYTES_A_TURN = 4 * 1024 * 1024
 """After so many bytes to one peer the loop turns to the others."""
@@ -199,6 +202,9 @@ class Connection:
         """For `PACE` and `HURRY`: when how much of the unfinished frame was there."""
         self._waits_since_s: float | None = None
         """For room for more of the unfinished frame; nothing is read meanwhile."""
+        self._sends_much = False
+        """Its requests are large, and are handed on as they come: as much is received at a time as has come. Of others
+        little is, so that little waits here where they come faster than they are answered."""
         self._backlog: memoryview | None = None
         """What had been received when one request too many was among it."""
         self._replies: deque[Reply] = deque()
@@ -258,7 +264,7 @@ class Connection:
             target = partial[self._partial_bytes :]
         else:
             target = self._shared.scratch
-            if self._memory_pool.is_low:
+            if not self._sends_much or self._memory_pool.is_low:
                 target = target[:TINY_BYTES]
         try:
             received = self._sock.recv_into(target)
@@ -304,7 +310,8 @@ class Connection:
     def _take(self, data: memoryview) -> None:
         """Hand on every whole frame in ``data``; keep the unfinished one, and what comes after too many of them."""
         at, end = 0, len(data)
-        until_s = self._loop.time() + TURN_S
+        until_s = self._loop.time() + SLICE_S
+        sends_much = self._sends_much = False
         while end - at >= 4:
             if at and self._loop.time() >= until_s:
                 self._is_dear = True
@@ -314,16 +321,20 @@ class Connection:
                 self._memory_pool.charge(self, end - at)
                 return
             size = self._frame_size(data, at)
+            if size > LARGE_BYTES:
+                sends_much = True
             frame_end = at + 4 + size
             if frame_end > end:
                 self._keep(data[at:], 4 + size)
-                return
+                break
             self._hand_on(data[at + 4 : frame_end])
             if self.closed:
                 return
             at = frame_end
-        if at < end:
-            self._keep(data[at:], 4)
+        else:
+            if at < end:
+                self._keep(data[at:], 4)
+        self._sends_much = sends_much
 
     def _continue(self, partial: memoryview) -> None:
         """The unfinished frame's buffer is full: its length is known, more of it is due, or it is whole."""
@@ -484,6 +495,27 @@ class Connection:
         self._write_scheduled = True
         if not self._shared.is_ready(self):
             self._loop.call_soon(self.send_ready)
+
+    async def taken(self) -> None:
+        """Until the peer has taken all that is ready now, or the connection has ended."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def end() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def is_sent(_: Collection[Reply]) -> bool:
+            end()
+            return True
+
+        if self.closed:
+            return
+        self.sending.append(is_sent)
+        self.at_end.add(end)
+        try:
+            await done
+        finally:
+            self.at_end.discard(end)
 
     def send_ready(self) -> None:
         """Send the answers that are ready, unless the peer takes none just now."""

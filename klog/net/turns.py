@@ -2,10 +2,10 @@
 
 Strategy
     What is handled at once is measured. Once a turn has taken `TURN_S`, other connections with requests wait for the
-    next one, in a queue. A connection whose last request took long (`DEAR_S`) waits in a second queue, of which one is
-    served a turn: between two requests that take long every other connection has a turn. Other brokers come first, and
-    what they ask takes nothing from the time of clients: a thousand clients with long requests must not delay a
-    leadership.
+    next one. A connection whose last request took long (`DEAR_S`) waits in a second queue, of which one is served a
+    turn: between two requests that take long every other connection has a turn. Addresses take turns in each queue, so
+    that a crowd of connections from one address delays itself. Other brokers come first, and what they ask takes
+    nothing from the time of clients: a thousand clients with long requests must not delay a leadership.
 
 Limits
     A single request is not divided; how long one may take is bounded by what it may ask for (`protocol.bounds`).
@@ -20,9 +20,12 @@ from typing import Final, Protocol
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import PeerError
+from klog.net.round_robin import RoundRobin
 
-TURN_S: Final = 0.05
+TURN_S: Final = 0.03
 """After so long in a turn others wait for the next one."""
+SLICE_S: Final = 0.01
+"""After so long the requests that one connection has sent together give way to others."""
 DEAR_S: Final = 0.02
 """A request that takes longer is one of those of which one is served a turn."""
 NOTED_S: Final = 0.001
@@ -38,6 +41,11 @@ class ConnectionEnded(PeerError):
 class Guest(Protocol):
     """A connection, as this module needs it."""
 
+    @property
+    def address(self) -> str:
+        """Of the peer's host."""
+        ...
+
     def go_on(self) -> None:
         """It is its turn."""
         ...
@@ -51,9 +59,9 @@ class Turns:
         self._is_coming = False
         """The next turn has been asked for."""
         self._brokers: deque[Guest] = deque()
-        self._guests: deque[Guest] = deque()
-        self._dear: deque[Guest] = deque()
-        self._tasks: deque[asyncio.Future[None]] = deque()
+        self._guests = RoundRobin[Guest]()
+        self._dear = RoundRobin[Guest]()
+        self._tasks = RoundRobin[asyncio.Future[None]]()
 
     @property
     def is_over(self) -> bool:
@@ -68,14 +76,17 @@ class Turns:
 
     def wait(self, guest: Guest, *, is_dear: bool, is_broker: bool = False) -> None:
         """Have it told when it is its turn."""
-        (self._brokers if is_broker else self._dear if is_dear else self._guests).append(guest)
+        if is_broker:
+            self._brokers.append(guest)
+        else:
+            (self._dear if is_dear else self._guests).put(guest.address, guest)
         self._ask()
 
-    async def come(self) -> None:
-        """For a task: go on when there is time."""
+    async def come(self, address: str) -> None:
+        """For a task, which works for a peer of that address: go on when there is time."""
         while self.is_over:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._tasks.append(waiting)
+            self._tasks.put(address, waiting)
             self._ask()
             await waiting
 
@@ -91,20 +102,23 @@ class Turns:
             self._spent_s = 0.0
             self._brokers.popleft().go_on()
         self._spent_s = 0.0
-        for _ in range(min(len(self._tasks), WOKEN_MAX)):
-            waiting = self._tasks.popleft()
+        for _ in range(WOKEN_MAX):
+            waiting = self._tasks.take()
+            if waiting is None:
+                break
             if not waiting.done():
                 waiting.set_result(None)
-        guests = self._guests
-        for _ in range(len(guests)):
-            if self.is_over:
+        for _ in range(len(self._guests)):
+            guest = None if self.is_over else self._guests.take()
+            if guest is None:
                 break
-            guests.popleft().go_on()
-        if self._dear:
+            guest.go_on()
+        dear = self._dear.take()
+        if dear is not None:
             spent_s, self._spent_s = self._spent_s, 0.0
-            self._dear.popleft().go_on()
+            dear.go_on()
             self._spent_s = spent_s  # it was one, and the others have their time all the same
-        if self._tasks or guests or self._dear or self._brokers:
+        if self._tasks or self._guests or self._dear or self._brokers:
             self._ask()
 
 
@@ -112,11 +126,18 @@ class Share:
     """What one task has of the loop: `breathe` between two of many pieces of work lets others on, where it has to."""
 
     def __init__(
-        self, turns: Turns | None, clock: Clock = SYSTEM_CLOCK, *, has_ended: Callable[[], bool] | None = None
+        self,
+        turns: Turns | None,
+        address: str = "",
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        has_ended: Callable[[], bool] | None = None,
     ) -> None:
-        """``turns`` None: no other connection waits. ``has_ended``: whether the connection that asked has ended."""
+        """``turns`` None: no other connection waits. ``address``: of the peer that asks. ``has_ended``: whether the
+        connection that asked has ended."""
         self._clock = clock
         self._turns = turns
+        self._address = address
         self._has_ended = has_ended
         self._began_s = self._clock.monotonic_s()
 
@@ -127,5 +148,5 @@ class Share:
         spent_s = self._clock.monotonic_s() - self._began_s
         if self._turns is not None and spent_s >= TURN_S:
             self._turns.spent(spent_s)
-            await self._turns.come()
+            await self._turns.come(self._address)
             self._began_s = self._clock.monotonic_s()

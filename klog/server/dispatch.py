@@ -27,6 +27,7 @@ import logging
 import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
@@ -42,19 +43,26 @@ from klog.protocol.codec import RequestHead
 from klog.security.principal import ANONYMOUS
 from klog.server.executors import Executors, Purpose
 from klog.server.injection import Injector
-from klog.server.long_requests import ACTS_MAX, ACTS_OF_ADDRESS_MAX, LongRequests
+from klog.server.long_requests import LongRequests
+from klog.server.places import Places
 from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
 
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
-PIPELINED_BYTES_MAX = 4 * 1024
-"""While a larger request waits for its answer, no other of its connection is read, as in Kafka; nor while one for the
-controller does. Else one connection could have 500 of them in hand (rule P2)."""
+HELD_BYTES_MAX = 4 * 1024
+"""While a larger request waits by its nature (`waits`), no other of its connection is read; all other requests have
+that anyway."""
 FORWARDED_ELEMENTS_MAX = 20_000
 """A longer request is not forwarded: this broker would encode it, and the controller decode it, on their loops. The
 answer is NOT_CONTROLLER, after which clients ask the controller."""
+
+
+ASKED_AGAIN = frozenset(
+    key for key in ApiKey if api_name(key).startswith(("Metadata", "Describe", "List")) and key != ApiKey.LIST_SUBJECTS
+)
+"""Questions that change nothing. Where the answer is long and must wait, it is not kept but made again."""
 
 
 class Request(NamedTuple):
@@ -90,7 +98,8 @@ class Request(NamedTuple):
         """For a handler with many items of work: it lets other requests run in between."""
         if self.connection is None:
             return Share(None)
-        return Share(self.connection.turns, has_ended=lambda: self.connection is None or self.connection.closed)
+        connection = self.connection
+        return Share(connection.turns, connection.address, has_ended=lambda: connection.closed)
 
 
 FORWARDED = " for "
@@ -139,6 +148,8 @@ class Route(NamedTuple):
     """Below ``max_version`` where later versions are for klog's own tools and would change what stock clients do."""
     of_controller: bool
     """Only the controller can carry it out: another broker forwards it."""
+    waits: bool
+    """It waits by its nature, for other members of a group or the next request: others of its connection go on."""
     refusal: Answer | None
     """For a request among brokers: the other fields of the answer that refuses an unproven connection (rule R10)."""
 
@@ -154,6 +165,7 @@ def handles(
     *,
     advertised_max_version: int | None = None,
     of_controller: bool = False,
+    waits: bool = False,
     refusal: Answer | None = None,
 ) -> Callable[[AnyHandler], AnyHandler]:
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
@@ -165,7 +177,7 @@ def handles(
 
     def register(handle: AnyHandler) -> AnyHandler:
         ROUTES[key] = Route(
-            key, min_version, max_version, handle, None, min_version, advertised, of_controller, refusal
+            key, min_version, max_version, handle, None, min_version, advertised, of_controller, waits, refusal
         )
         return handle
 
@@ -180,7 +192,10 @@ def handles_frame(
 
     def register(handle: AnyHandler) -> AnyHandler:
         ROUTES[key] = Route(
-            key, min_version, max_version, None, handle, advertised, max_version, of_controller=False, refusal=None
+            *(key, min_version, max_version, None, handle, advertised, max_version),
+            of_controller=False,
+            waits=False,
+            refusal=None,
         )
         return handle
 
@@ -324,7 +339,7 @@ class Dispatcher:
         self.metering: Throttling | None = None
         """Holds clients to their quotas; None while there are none."""
         self._long_requests = LongRequests()
-        self._acts = LongRequests(ACTS_MAX, ACTS_OF_ADDRESS_MAX)
+        self._places = Places()
         for key in self._routes:
             meters[key] = RequestMeter()
 
@@ -354,8 +369,12 @@ class Dispatcher:
             rest = route.handle_frame(head, frame, reply, connection)
             if rest is not None:
                 self._follow(rest, head, reply, connection)
+        elif connection.is_broker or route.waits:
+            self._hand_on(route, head, frame, reply, connection, has_place=False)
+        elif self._places.enter(connection.address):
+            self._hand_on(route, head, frame, reply, connection, has_place=True)
         else:
-            self._hand_on(route, head, frame, reply, connection)
+            self._wait_for_place(route, head, bytes(frame), reply, connection)
         if timed is not None:
             timed.handled()
         if metered is not None:
@@ -366,10 +385,56 @@ class Dispatcher:
             rest = reply.timed(rest)
         self._open_requests.follow(guarded(rest, head, connection))
 
-    def _hand_on(
-        self, route: Route, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
+    def _wait_for_place(
+        self, route: Route, head: RequestHead, frame: bytes, reply: Reply, connection: Connection
     ) -> None:
-        """Give the request to a handler of decoded requests."""
+        connection.pause_reading(len(frame))
+
+        def begin() -> None:
+            is_done = True
+            with ended_by_errors(head, connection):
+                is_done = self._hand_on(route, head, memoryview(frame), reply, connection, has_place=True)
+            if is_done and not connection.closed:
+                connection.resume_reading()
+
+        self._places.wait(connection, begin)
+
+    def _hand_on(
+        self,
+        route: Route,
+        head: RequestHead,
+        frame: memoryview,
+        reply: Reply,
+        connection: Connection,
+        *,
+        has_place: bool,
+    ) -> bool:
+        """Give the request to a handler of decoded requests; whether it has its answer now.
+
+        ``has_place``: its place is left with the answer.
+        """
+        rest = None
+        try:
+            rest = self._begin(route, head, frame, reply, connection, has_place=has_place)
+        finally:
+            if rest is None and has_place:
+                self._places.leave(connection.address, connection.turns)
+        if rest is None:
+            return True
+        self._follow(rest, head, reply, connection)
+        return False
+
+    def _begin(
+        self,
+        route: Route,
+        head: RequestHead,
+        frame: memoryview,
+        reply: Reply,
+        connection: Connection,
+        *,
+        has_place: bool,
+    ) -> Coroutine[Any, Any, None] | None:
+        """What is left to do; None where the request has its answer."""
         assert route.handle is not None
         if route.refusal is not None and not connection.is_broker:
             log.warning(
@@ -379,7 +444,7 @@ class Dispatcher:
                 extra={"peer": connection.peer},
             )
             reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
-            return
+            return None
         values_or_awaitable: Any
         try:
             elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else LOOP_ELEMENTS_MAX
@@ -387,26 +452,31 @@ class Dispatcher:
         except TooManyElements:
             if connection.is_broker:
                 raise
-            connection.pause_reading(len(frame))
-            is_paused = True
             values_or_awaitable = self._decode_aside(route, head, bytes(frame), connection)
         else:
-            values_or_awaitable = self._values(route, Request(head, entity, connection))
-            is_long = len(frame) > PIPELINED_BYTES_MAX and head.key != ApiKey.PRODUCE_AT  # copiers send many of these
-            is_paused = (
-                (is_long or route.of_controller)
-                and not connection.is_broker
-                and not isinstance(values_or_awaitable, dict)
-            )
-            if is_paused:
-                connection.pause_reading(len(frame))
+            request = Request(head, entity, connection)
+            values_or_awaitable = self._values(route, request)
         if isinstance(values_or_awaitable, dict):
             if not _is_long(values_or_awaitable):
                 reply.send(_encode(head, values_or_awaitable))
-                return
-            values_or_awaitable = _ready(values_or_awaitable)
-        rest = self._finish(head, values_or_awaitable, reply, connection, is_paused=is_paused)
-        self._follow(rest, head, reply, connection)
+                return None
+            if has_place and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
+                values_or_awaitable = self._values_later(route, request)
+            else:
+                values_or_awaitable = _ready(values_or_awaitable)
+        # Copiers send many ProduceAt, and the order of their appends is that of their requests.
+        is_paused = (has_place and head.key != ApiKey.PRODUCE_AT) or (route.waits and len(frame) > HELD_BYTES_MAX)
+        if is_paused:
+            connection.pause_reading(len(frame))
+        return self._finish(head, values_or_awaitable, reply, connection, is_paused=is_paused, has_place=has_place)
+
+    async def _values_later(self, route: Route, request: Request) -> Any:
+        """The long answer to a question that changes nothing, made when the client's turn has come."""
+        assert request.connection is not None
+        async with self._long_requests.of_address(request.connection):
+            pass
+        values = self._values(route, request)
+        return values if isinstance(values, dict) else await values
 
     def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
         """The values of the answer, or what they can be awaited from."""
@@ -417,21 +487,10 @@ class Dispatcher:
         return self._serve(route, request, may_forward=may_forward)
 
     def _serve(self, route: Route, request: Request, *, may_forward: bool) -> Any:
-        if route.of_controller and request.connection is not None and not request.connection.is_broker:
-            return self._act(route, request, request.connection, may_forward=may_forward)
-        return self._carry_out(route, request, may_forward=may_forward)
-
-    def _carry_out(self, route: Route, request: Request, *, may_forward: bool) -> Any:
         assert route.handle is not None
         if may_forward and route.of_controller and self._forwarding.is_needed(request.head.client_id):
             return self._forward(request, route)
         return route.handle(request)
-
-    async def _act(self, route: Route, request: Request, connection: Connection, *, may_forward: bool) -> Any:
-        """The values of the answer to what a client asks of the controller."""
-        async with self._acts.in_hand(connection):
-            values = self._carry_out(route, request, may_forward=may_forward)
-            return values if isinstance(values, dict) else await values
 
     async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
         """The values of the answer to a long request."""
@@ -461,35 +520,79 @@ class Dispatcher:
         return RequestHead(key, 0, correlation_id, None, 8)
 
     async def _finish(
-        self, head: RequestHead, values: Awaitable[Answer], reply: Reply, connection: Connection, *, is_paused: bool
+        self,
+        head: RequestHead,
+        values: Awaitable[Answer],
+        reply: Reply,
+        connection: Connection,
+        *,
+        is_paused: bool,
+        has_place: bool,
     ) -> None:
         """``is_paused``: the connection's next request waits for this one's answer."""
-        turns = connection.turns
-        if not connection.is_broker:
-            await turns.come()
-        answered = await values
-        if _is_long(answered):
-            answer = await self._executors.run_in_turn(connection.address, "", Purpose.ANSWERS, _encode, head, answered)
-        else:
+        turns, address = connection.turns, connection.address
+        try:
             if not connection.is_broker:
-                await turns.come()
-            began_s = time.perf_counter()
-            answer = _encode(head, answered)
-            turns.spent(time.perf_counter() - began_s)
-        reply.send(answer)
+                await turns.come(address)
+            answered = await values
+            if _is_long(answered):
+                sending = self._send_long(head, answered, reply, connection)
+                del answered
+                await sending
+            else:
+                if not connection.is_broker:
+                    await turns.come(address)
+                began_s = time.perf_counter()
+                answer = _encode(head, answered)
+                turns.spent(time.perf_counter() - began_s)
+                reply.send(answer)
+        finally:
+            if has_place:
+                self._places.leave(address, turns)
         if is_paused:  # not after an error, which closes the connection: its next request is not read
             connection.resume_reading()
+
+    async def _send_long(self, head: RequestHead, values: Any, reply: Reply, connection: Connection) -> None:
+        """Encode the answer in a thread. A client's next long one waits until it has taken this one."""
+
+        if connection.is_broker:
+            reply.send(
+                await self._executors.run_in_turn(connection.address, "", Purpose.ANSWERS, _encode, head, values)
+            )
+            return
+        kept = [values]
+        del values
+        async with self._long_requests.of_address(connection):
+            async with self._long_requests.of_all(connection):
+                reply.send(
+                    await self._executors.run_in_turn(
+                        connection.address, "", Purpose.ANSWERS, _encode, head, kept.pop()
+                    )
+                )
+            await connection.taken()
+
+
+def close_for(error: PeerError | RequestTimedOut, connection: Connection) -> None:
+    """What a peer has sent ends its connection, and nothing else."""
+    log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
+    connection.close(None)
 
 
 async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connection) -> None:
     """The rest of a request. Where it fails the connection is closed, and the log has the reason."""
-    try:
+    with ended_by_errors(head, connection):
         await rest
+
+
+@contextmanager
+def ended_by_errors(head: RequestHead, connection: Connection) -> Iterator[None]:
+    """What goes wrong with a request ends its connection, with a line of the log, and nothing else."""
+    try:
+        yield
     except ConnectionEnded:
         log.debug("%s of %s: the client does not wait for the rest", api_name(head.key), connection.peer)
     except (PeerError, RequestTimedOut) as error:
-        log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
-        connection.close(None)
+        close_for(error, connection)
     except Exception:
         log.exception(
             "internal error in %s of %s", api_name(head.key), connection.peer, extra={"peer": connection.peer}

@@ -6,6 +6,8 @@ import contextlib
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import listen_to, ports_of, unique
 from tests.server.asking import error
-from tests.server.wire import RawConnection, bystander, head, open_descriptors, resident_bytes
+from tests.server.wire import RawConnection, bystander, framed, head, open_descriptors, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000
@@ -234,3 +236,45 @@ def test_two_thousand_slow_connections(make_broker: MakeBroker) -> None:
     print(", ".join(f"{name}: {value:.1f}" for name, value in figures.items()))
     assert figures["memory, MB"] < 120, figures
     assert figures["slowest beside them, ms"] < 2_000, figures
+
+
+# --- those who ask without end ---
+
+ASKED = {
+    "Metadata": framed(head(ApiKey.METADATA, 1) + struct.pack(">i", -1)),
+    "OffsetFetch": framed(head(ApiKey.OFFSET_FETCH, 2) + struct.pack(">h1si", 1, b"g", -1)),
+    "DescribeGroups": framed(head(ApiKey.DESCRIBE_GROUPS, 0) + struct.pack(">ih1s", 1, 1, b"g")),
+    "InitProducerId": framed(head(ApiKey.INIT_PRODUCER_ID, 0) + struct.pack(">hi", -1, 1000)),
+}
+TOPICS = 100
+"""Of three partitions: an answer about all of them is a long one."""
+
+
+@pytest.mark.slow
+def test_a_crowd_that_asks_without_end_delays_itself_alone(make_broker: MakeBroker) -> None:
+    """Before there were places a client of another address waited for a minute here, and the broker took 0.9 GB."""
+    broker = make_broker().start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for made in admin.create_topics([NewTopic(unique("t"), 3, 1) for _ in range(TOPICS)]).values():
+        made.result(60)
+    figures: dict[str, tuple[float, float]] = {}
+    with RawConnection(broker.bootstrap, source_address="127.0.0.2") as other:
+        other.socket.settimeout(60)
+        for name, request in ASKED.items():
+            before, slowest_s, most = resident_bytes(broker.pid), 0.0, 0
+            words = [broker.bootstrap, "100", "3", request.hex()]
+            crowd = subprocess.Popen([sys.executable, "-m", "tests.server.crowd", *words], stdout=subprocess.PIPE)
+            while True:
+                is_over = crowd.poll() is not None  # one more after the end: what they have left must not go on
+                began_s = time.monotonic()
+                other.send(ASKED["Metadata"])
+                other.answer()
+                slowest_s = max(slowest_s, time.monotonic() - began_s)
+                most = max(most, resident_bytes(broker.pid) - before)
+                if is_over:
+                    break
+            sent, _ = crowd.communicate()
+            assert int(sent) > MEGABYTE, name
+            figures[name] = slowest_s, most / MEGABYTE
+    print(figures)
+    assert all(slowest_s < 5 and megabytes < 100 for slowest_s, megabytes in figures.values()), figures

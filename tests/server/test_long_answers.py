@@ -17,7 +17,8 @@ from klog.security.principal import ANONYMOUS
 from klog.server import dispatch
 from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
-from klog.server.long_requests import ACTS_OF_ADDRESS_MAX, IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
+from klog.server.long_requests import IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
+from klog.server.places import OF_ADDRESS
 from tests.rows import each
 
 WITHIN_S = 30.0
@@ -43,7 +44,9 @@ def answer(topics: int, partitions: int) -> dict[str, Any]:
 class Stage:
     """A dispatcher with one route, a connection of a peer, and a codec whose work in threads waits for a signal."""
 
-    def __init__(self, handle: Callable[[Any], Any], *, is_broker: bool = False, forwarding: Any = None) -> None:
+    def __init__(
+        self, handle: Callable[[Any], Any], *, is_broker: bool = False, forwarding: Any = None, waits: bool = False
+    ) -> None:
         """With ``forwarding`` only the controller, which is another broker, can carry the request out."""
         self.loop = asyncio.get_running_loop()
         self.begun = asyncio.Event()
@@ -65,12 +68,18 @@ class Stage:
             pause_reading=lambda size_bytes: self.steps.append("paused"),
             resume_reading=lambda: self.steps.append("resumed"),
             close=self._close,
+            taken=self._taken,
             at_end=set(),
             closed=False,
             received_s=0.0,
             sending=[],
         )
-        route = Route(*(ApiKey.METADATA, 7, 7, handle, None, 7, 7), of_controller=forwarding is not None, refusal=None)
+        route = Route(
+            *(ApiKey.METADATA, 7, 7, handle, None, 7, 7),
+            of_controller=forwarding is not None,
+            waits=waits,
+            refusal=None,
+        )
         self._dispatcher = Dispatcher(
             {ApiKey.METADATA: route},
             executors=self.executors,
@@ -82,6 +91,9 @@ class Stage:
     def _send(self, answer: bytes) -> None:
         self.steps.append("answered")
         self.sent.set_result(answer)
+
+    async def _taken(self) -> None:
+        self.steps.append("taken")
 
     def _close(self, reason: str | None) -> None:
         self.steps.append("closed")
@@ -224,9 +236,18 @@ def test_the_loop_goes_on_while_a_request_is_forwarded(
     asyncio.run(run())
 
 
-@each(("topics", "is_broker", "waits"), [(300, False, True), (300, True, False), (10, False, False)])
-def test_while_a_large_request_waits_no_other_of_its_connection_is_read(
-    topics: int, is_broker: bool, waits: bool
+@each(
+    ("topics", "is_broker", "waits", "is_paused"),
+    [
+        (300, False, False, True),
+        (10, False, False, True),
+        (10, False, True, False),  # a member of a group waits, and its heartbeats go on
+        (300, False, True, True),
+        (300, True, False, False),
+    ],
+)
+def test_while_a_request_waits_no_other_of_its_connection_is_read(
+    topics: int, is_broker: bool, waits: bool, is_paused: bool
 ) -> None:
     """Else one connection could have 500 of them in hand."""
 
@@ -237,13 +258,13 @@ def test_while_a_large_request_waits_no_other_of_its_connection_is_read(
             await may_answer.wait()
             return answer(1, 1)
 
-        stage = Stage(lambda request: later(), is_broker=is_broker)
+        stage = Stage(lambda request: later(), is_broker=is_broker, waits=waits)
         stage.ask(long_request(topics))
-        assert stage.steps == (["paused"] if waits else [])
+        assert stage.steps == (["paused"] if is_paused else [])
         may_answer.set()
         async with asyncio.timeout(WITHIN_S):
             await stage.open_requests.drain(WITHIN_S)
-        assert stage.steps == (["paused", "answered", "resumed"] if waits else ["answered"])
+        assert stage.steps == (["paused", "answered", "resumed"] if is_paused else ["answered"])
         stage.executors.close()
 
     asyncio.run(run())
@@ -263,7 +284,7 @@ def test_long_work_ends_with_its_connection() -> None:
         stage.connection.closed = True
         async with asyncio.timeout(WITHIN_S):
             await stage.open_requests.drain(WITHIN_S)
-        assert stage.steps == []
+        assert stage.steps == ["paused"]
         stage.executors.close()
 
     asyncio.run(run())
@@ -305,9 +326,7 @@ def test_so_many_long_requests_are_in_hand() -> None:
     asyncio.run(run())
 
 
-def test_what_clients_ask_of_the_controller_waits_in_no_crowd_and_not_for_who_has_gone() -> None:
-    """Each of a connection alone; of an address so many are begun, and those of ended connections never."""
-
+def test_so_many_requests_of_an_address_are_in_hand_and_none_of_who_has_gone() -> None:
     async def run() -> None:
         begun, may_end = list[int](), asyncio.Event()
 
@@ -316,23 +335,55 @@ def test_what_clients_ask_of_the_controller_waits_in_no_crowd_and_not_for_who_ha
             await may_end.wait()
             return answer(1, 1)
 
-        stage = Stage(act, forwarding=SimpleNamespace(is_needed=lambda _: False))
-        for _ in range(ACTS_OF_ADDRESS_MAX + 5):
+        stage = Stage(act)
+        for _ in range(OF_ADDRESS + 5):
             stage.ask(None)
-        assert stage.steps == ["paused"] * (ACTS_OF_ADDRESS_MAX + 5)
+        assert stage.steps == ["paused"] * (OF_ADDRESS + 5)
         await _some_turns()
-        assert len(begun) == ACTS_OF_ADDRESS_MAX
-        ends = list(stage.connection.at_end)
-        assert len(ends) == 5
-        for end in ends:
-            end()
-        await _some_turns()
-        assert len(stage.open_requests._tasks) == ACTS_OF_ADDRESS_MAX
+        assert len(begun) == OF_ADDRESS
+        stage.connection.closed = True
         stage._reply.send = lambda _: None
         may_end.set()
         async with asyncio.timeout(WITHIN_S):
             await stage.open_requests.drain(WITHIN_S)
-        assert len(begun) == ACTS_OF_ADDRESS_MAX and not stage.connection.at_end
+        await _some_turns()
+        assert len(begun) == OF_ADDRESS
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+def test_a_long_answer_that_must_wait_is_not_kept_but_made_again() -> None:
+    async def run() -> None:
+        made = 0
+
+        def handle(request: Any) -> dict[str, Any]:
+            nonlocal made
+            made += 1
+            return answer(LOOP_ELEMENTS_MAX + 1, 0)
+
+        stage = Stage(handle)
+        may_take, all_sent = asyncio.Event(), asyncio.Event()
+
+        def send(_: bytes) -> None:
+            stage.steps.append("answered")
+            if stage.steps.count("answered") == OF_ADDRESS_MAX:
+                all_sent.set()
+
+        stage.connection.taken = may_take.wait
+        stage._reply.send = send
+        for _ in range(OF_ADDRESS_MAX):
+            stage.ask(None)
+        async with asyncio.timeout(WITHIN_S):
+            await all_sent.wait()
+        assert made == OF_ADDRESS_MAX
+        stage.ask(None)  # nobody has taken the others yet
+        await _some_turns()
+        assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 1, OF_ADDRESS_MAX)
+        may_take.set()
+        async with asyncio.timeout(WITHIN_S):
+            await stage.open_requests.drain(WITHIN_S)
+        assert (made, stage.steps.count("answered")) == (OF_ADDRESS_MAX + 2, OF_ADDRESS_MAX + 1)
         stage.executors.close()
 
     asyncio.run(run())

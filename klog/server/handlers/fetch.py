@@ -103,7 +103,7 @@ class FetchHandler:
             await self._answer_from_local_replicas(head, request, reply, connection)
             return
         read = _Read(self, head, request, reply, connection, is_long=True)
-        share = Share(connection.turns)
+        share = Share(connection.turns, connection.address)
         for asked in request.partitions:
             read.add(asked)
             await share.breathe()
@@ -147,7 +147,7 @@ class FetchHandler:
         """The same for an answer of any number of partitions."""
         if isinstance(reply, MeteredReply) and reply.refuses(_size_bytes(fetched)):
             fetched = []
-        share = Share(connection.turns)
+        share = Share(connection.turns, connection.address)
         for one in fetched:
             self._count(one)
             await share.breathe()

@@ -20,7 +20,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
 
 
-@handles(ApiKey.HEARTBEAT, 0, 4)
+@handles(ApiKey.HEARTBEAT, 0, 4, waits=True)
 def handle(request: Request, *, groups: Coordinator) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     entity = request.entity
     instance_id = getattr(entity, "group_instance_id", None)

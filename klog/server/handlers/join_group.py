@@ -26,7 +26,7 @@ from klog.server.groups.requests import client_id_of, host_of, ms
 ASKS_TWICE_FROM = 4
 
 
-@handles(ApiKey.JOIN_GROUP, 0, 7)
+@handles(ApiKey.JOIN_GROUP, 0, 7, waits=True)
 async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)

@@ -19,7 +19,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
 
 
-@handles(ApiKey.SYNC_GROUP, 0, 5)
+@handles(ApiKey.SYNC_GROUP, 0, 5, waits=True)
 async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity = request.entity
     synced = await groups.sync(

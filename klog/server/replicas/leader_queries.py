@@ -36,7 +36,7 @@ async def answered(
     All questions of one request see the same high watermark of a partition.
     """
     ends: dict[tuple[str, int], tuple[LedPartition, LogEnd] | KlogError] = {}
-    share = Share(None if connection is None else connection.turns)
+    share = Share(None) if connection is None else Share(connection.turns, connection.address)
     for topic, asked in topics:
         for one in asked:
             await share.breathe()

@@ -82,7 +82,7 @@ class LocalReplicas:
         left = min(max(request.max_bytes, 0), self._fetch_bytes_max)
         found: list[FetchedPartition[FileRange]] = []
         nothing_yet = True
-        share = Share(connection.turns)
+        share = Share(connection.turns, connection.address)
         for asked in request.partitions:
             await share.breathe()
             high, start, ranges, code = -1, -1, list[FileRange](), 0

@@ -1,0 +1,87 @@
+"""How many requests of clients are being answered at a time (rule P2).
+
+A request costs memory from when it is decoded until its answer has been taken: so only so many are decoded, of one
+address and in all. Others wait as the bytes that have come, one of each connection, from which nothing more is read
+meanwhile. Addresses take turns, so a crowd from one delays itself; what waits ends with its connection.
+
+Requests that wait by their nature (JoinGroup, SyncGroup, a held heartbeat, Fetch) need no place, nor do brokers'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from klog.net.connection import Connection
+from klog.net.round_robin import RoundRobin
+from klog.net.turns import SLICE_S, Turns
+
+PLACES: Final = 512
+OF_ADDRESS: Final = 64
+"""Some take seconds, as a topic's deletion, and hold up nothing else meanwhile."""
+
+
+class _Waiting(NamedTuple):
+    connection: Connection
+    begin: Callable[[], None]
+
+
+class Places:
+    """Event loop only. Who has entered must leave."""
+
+    def __init__(self, total: int = PLACES, of_address: int = OF_ADDRESS) -> None:
+        self._free = total
+        self._of_address_max = of_address
+        self._taken = Counter[str]()
+        self._waiting = RoundRobin[_Waiting]()
+        self._is_coming = False
+
+    def enter(self, address: str) -> bool:
+        """Take a place; False where there is none, or others of the address wait for one."""
+        if not self._may_enter(address) or address in self._waiting:
+            return False
+        self._take(address)
+        return True
+
+    def wait(self, connection: Connection, begin: Callable[[], None]) -> None:
+        """Have ``begin`` called once there is a place, which it has then; never after the connection's end."""
+        self._waiting.put(connection.address, _Waiting(connection, begin))
+
+    def leave(self, address: str, turns: Turns) -> None:
+        """``turns``: of the loop, which those who waited share with all others."""
+        self._free += 1
+        self._taken[address] -= 1
+        if not self._taken[address]:
+            del self._taken[address]
+        self._call(turns)
+
+    def _may_enter(self, address: str) -> bool:
+        return self._free > 0 and self._taken[address] < self._of_address_max
+
+    def _take(self, address: str) -> None:
+        self._free -= 1
+        self._taken[address] += 1
+
+    def _call(self, turns: Turns) -> None:
+        if self._waiting and not self._is_coming:
+            self._is_coming = True
+            asyncio.get_running_loop().call_soon(self._begin, turns)
+
+    def _begin(self, turns: Turns) -> None:
+        """Those for whom there is a place, as far as the time of a slice goes."""
+        self._is_coming = False
+        until_s = time.perf_counter() + SLICE_S
+        while (one := self._waiting.take(self._may_enter)) is not None:
+            if one.connection.closed:
+                continue
+            began_s = time.perf_counter()
+            self._take(one.connection.address)
+            one.begin()
+            ended_s = time.perf_counter()
+            turns.spent(ended_s - began_s)
+            if ended_s >= until_s:
+                self._call(turns)
+                return
