@@ -38,5 +38,6 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "topic-purged": "a deleted topic left the trash for good",
     "topic-restored": "a deleted topic came back from the trash",
     "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
+    "zookeeper-full": "ZooKeeper keeps so much that brokers refuse what clients can make it grow by",
 }
 """Each kind with its meaning."""

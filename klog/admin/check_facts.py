@@ -6,7 +6,6 @@ Whatever cannot be asked is a reason in words where the answer would stand, neve
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from klog.admin.check_certificates import WARNING_DAYS, CertificateFact, certifi
 from klog.admin.check_local import LocalBroker, local_brokers, processes_at
 from klog.admin.check_moving import watch_reassignments
 from klog.client.servers import zookeeper_of
+from klog.coordination.server_size import ServerSize, server_size
 from klog.coordination.zookeeper_access import access_of
 from klog.errors import KlogError, UsageError
 from klog.names import TopicPartition
@@ -80,11 +80,7 @@ class ServerFact:
     address: str
     mode: str | None
     reason: str | None
-    nodes: int | None = None
-    data_bytes: int | None = None
-    """What it keeps; None where it does not say."""
-    heap_bytes: int | None = None
-    """The most that its JVM may take."""
+    size: ServerSize = ServerSize()
 
 
 @dataclass(slots=True)
@@ -354,24 +350,10 @@ def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> Serv
     if mode is None:
         return ServerFact(address, None, answer.strip()[:120] or "closed the connection")
     try:
-        kept = four_letter_word(host, port, b"mntr", ZOOKEEPER_TIMEOUT_S, context)
-        runs_in = four_letter_word(host, port, b"envi", ZOOKEEPER_TIMEOUT_S, context)
+        size = server_size(host, port, ZOOKEEPER_TIMEOUT_S, context)
     except OSError:
-        kept = runs_in = ""  # another's, perhaps: what it does not say is not judged
-    heap_mb = _number(r"^os\.memory\.max=(\d{1,15})MB$", runs_in)
-    return ServerFact(
-        address,
-        mode,
-        None,
-        _number(r"^zk_znode_count\t(\d{1,15})$", kept),
-        _number(r"^zk_approximate_data_size\t(\d{1,15})$", kept),
-        None if heap_mb is None else heap_mb << 20,
-    )
-
-
-def _number(pattern: str, answer: str) -> int | None:
-    found = re.search(pattern, answer, re.MULTILINE)
-    return None if found is None else int(found[1])
+        size = ServerSize()  # another's, perhaps: what it does not say is not judged
+    return ServerFact(address, mode, None, size)
 
 
 # --- Brokers ----------------------------------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.findings import CRITICAL, WARNING, Finding
-from klog.coordination.server_settings import heap_needed_bytes
+from klog.coordination.server_size import FULL_SHARE
 
 if TYPE_CHECKING:
     from klog.admin.check_facts import Facts
 
-HEAP_SHARE_MAX: Final = 0.6
-HEAP_SHARE_CRITICAL: Final = 0.8
-"""Of ZooKeeper's heap, taken by what it keeps: what is left is for requests, and for collecting."""
+HEAP_SHARE_MAX: Final = FULL_SHARE / 2
+"""Of ZooKeeper's heap, taken by what it keeps. At `FULL_SHARE` brokers refuse what makes it grow."""
 SHOWN_MAX: Final = 3
 """Nodes named in a row; more are counted."""
 
@@ -34,14 +33,13 @@ def _servers(facts: Facts) -> Iterator[Finding]:
         severity = WARNING if has_quorum else CRITICAL
         yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
     for one in facts.servers:
-        if one.nodes is None or one.data_bytes is None or not one.heap_bytes:
-            continue
-        share = heap_needed_bytes(one.nodes, one.data_bytes) / one.heap_bytes
-        if share >= HEAP_SHARE_MAX:
-            found = f"{one.nodes:,} nodes take some {share:.0%} of its heap of {one.heap_bytes >> 20:,} MiB"
+        share = one.size.share()
+        if share is not None and share >= HEAP_SHARE_MAX:
+            heap_mib = (one.size.heap_bytes or 0) >> 20
+            found = f"{one.size.nodes:,} nodes take some {share:.0%} of its heap of {heap_mib:,} MiB"
             do = "a larger heap (`klog zookeeper start --heap SIZE`, `klog up --zookeeper-heap SIZE`), or fewer groups"
-            severity = CRITICAL if share >= HEAP_SHARE_CRITICAL else WARNING
-            expected = f"less than {HEAP_SHARE_MAX:.0%}"
+            severity = CRITICAL if share >= FULL_SHARE else WARNING
+            expected = f"less than {HEAP_SHARE_MAX:.0%}; at {FULL_SHARE:.0%} brokers refuse metadata and schemas"
             yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
 
 

@@ -84,15 +84,25 @@ class GroupWrite:
 class GroupWriter:
     """`write` on the event loop; ZooKeeper is called in one thread of ``executor`` at a time."""
 
-    def __init__(self, zookeeper: ZooKeeper, executor: Executor, offsets: OffsetWriter) -> None:
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        executor: Executor,
+        offsets: OffsetWriter,
+        admit: Callable[[str], None] = lambda group: None,
+    ) -> None:
+        """``admit`` raises the error of a group that has no node yet and may not get one."""
         self._zookeeper = zookeeper
         self._offsets = offsets
         self._executor = executor
+        self._admit = admit
         self._queue: list[GroupWrite] = []
         self._draining: asyncio.Task[None] | None = None
 
     async def write(self, write: GroupWrite) -> None:
         """Return when ZooKeeper has it. Raises NotCoordinator, GroupChanged, SessionLost or another KlogError."""
+        if write.expected < 0:
+            self._admit(write.group)
         self._queue.append(write)
         if self._draining is None or self._draining.done():
             self._draining = asyncio.ensure_future(self._drain())

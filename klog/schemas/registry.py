@@ -10,7 +10,7 @@ under its id for ever, also when every version that named it is deleted for good
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
@@ -80,12 +80,16 @@ class Registry(Protocol):
 class ZooKeeperRegistry:
     """`Registry` on ZooKeeper. Thread-safe; keeps nothing of its own."""
 
-    def __init__(self, kept: SchemaRegistry, actor: Actor | None = None) -> None:
+    def __init__(
+        self, kept: SchemaRegistry, actor: Actor | None = None, has_room: Callable[[int], None] = lambda size: None
+    ) -> None:
+        """``has_room`` raises the error where a new schema of so many bytes may not be kept."""
         self._kept = kept
         self._actor = actor
+        self._has_room = has_room
 
     def acting(self, actor: Actor) -> ZooKeeperRegistry:
-        return ZooKeeperRegistry(self._kept, actor)
+        return ZooKeeperRegistry(self._kept, actor, self._has_room)
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         return self._kept.schemas(ids)
@@ -100,6 +104,7 @@ class ZooKeeperRegistry:
         parsed = _parsed(kind, text)
 
         def admit(settings: Settings, there: Subject) -> None:
+            self._has_room(len(parsed.text.encode()))
             found = self._held_against(parsed, there, there.live, settings)
             if found:
                 raise incompatible(subject, there.level or settings.level, found)

@@ -89,6 +89,7 @@ from klog.server.replicas.reports import Reports
 from klog.server.replicas.trash_emptier import TrashEmptier
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
+from klog.server.zookeeper_room import ZooKeeperRoom
 from klog.signals import StopRequest
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
@@ -136,7 +137,8 @@ class Broker:
         )
         self.departed = Departed(self.runtime.loop.time)
         self._history = HistoryKeeper(self._measured)
-        self.registry = BrokerRegistry(self.zookeeper)
+        self.room = ZooKeeperRoom(self.runtime)
+        self.registry = BrokerRegistry(self.zookeeper, self.room)
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
         self.guard = Guard.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
@@ -227,7 +229,7 @@ class Broker:
             )
             self.local_replicas = LocalReplicas(self.runtime, self.image, self.log_dirs, self.replicas)
             self._reassignment_throttle = ReassignmentThrottle(self.identity.broker_id, fetchers.throttle)
-            self.groups = Coordinator(self.runtime, self.image)
+            self.groups = Coordinator(self.runtime, self.image, self.room)
             undo.callback(self.groups.close)
             self.auto_creation = AutoCreation(self.runtime, self.controller, self.election)
             self.registry_copies = RegistryCopies(
@@ -279,6 +281,7 @@ class Broker:
         self._log_maintenance.start()
         self._disk_watch = DiskWatch(self.runtime, self.log_dirs, self.flusher, self.replicas)
         self._disk_watch.start()
+        self.room.start()
         self.runtime.spawn(TrashEmptier(self.runtime, self.log_dirs).run())
         self.registry_copies.start()
         self.runtime.spawn(self.doors.keep())

@@ -290,6 +290,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "topic-purged": lambda event: "left the trash for good",
     "topic-restored": lambda event: f"back from the trash: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
+    "zookeeper-full": lambda event: (
+        f"ZooKeeper keeps {event['share']:.0%} of its heap of {event['heap_mib']} MiB: no more {event['refused']}"
+    ),
 }
 
 

@@ -19,6 +19,7 @@ from klog.admin.findings import Finding, folded, in_order
 from klog.admin.quarantine import LostRow
 from klog.client.metadata import BrokerNode, Metadata, PartitionNode, TopicNode
 from klog.coordination import embedded
+from klog.coordination.server_size import ServerSize
 from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import UsageError
@@ -232,7 +233,7 @@ def server_down(facts: Facts) -> None:
 
 
 def zookeeper_fills_up(facts: Facts) -> None:
-    facts.servers[2] = ServerFact("z2:2181", "follower", None, 1_300_000, 152 << 20, 742 << 20)
+    facts.servers[2] = ServerFact("z2:2181", "follower", None, ServerSize(1_300_000, 152 << 20, 742 << 20))
 
 
 @each(
@@ -416,11 +417,11 @@ def test_a_message_from_ahead_of_the_clock_is_named(broker: RunningBroker, topic
 
 @each(
     ("nodes", "heap_mib", "expected"),
-    [(1_300_000, 3072, []), (1_300_000, 742, ["warning"]), (1_300_000, 640, ["critical"]), (0, 0, [])],
+    [(1_300_000, 3072, []), (1_300_000, 2048, ["warning"]), (1_300_000, 640, ["critical"]), (0, 0, [])],
 )
 def test_what_zookeeper_keeps_is_held_against_its_heap(nodes: int, heap_mib: int, expected: list[str]) -> None:
     facts = well()
-    facts.servers[0] = ServerFact("z0:2181", "standalone", None, nodes, 152 << 20, heap_mib << 20)
+    facts.servers[0] = ServerFact("z0:2181", "standalone", None, ServerSize(nodes, 152 << 20, heap_mib << 20))
     assert [one.severity for one in judge(facts, ["zookeeper"])] == expected
 
 

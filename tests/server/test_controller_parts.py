@@ -36,6 +36,7 @@ from klog.server.groups.coordinator import Coordinator
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.knocks import Knocks
 from klog.server.runtime import Identity, Runtime
+from klog.server.zookeeper_room import ZooKeeperRoom
 from tests.zookeeper_fixture import connect
 
 __all__ = ["connect"]
@@ -294,7 +295,7 @@ def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_
             world.runtime.config = BrokerConfig.parse(
                 {"zookeeper.connect": str(zk.address), "group.initial.rebalance.delay.ms": "0"}
             )
-            groups = Coordinator(world.runtime, world.image)
+            groups = Coordinator(world.runtime, world.image, ZooKeeperRoom(world.runtime))
             try:
                 refused = await groups.join("g", join())
                 assert isinstance(refused, Refused) and isinstance(refused.error, NotCoordinator)

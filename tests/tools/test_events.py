@@ -75,6 +75,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         "broker 9",
         ["'alice'", "'app'", "10.0.0.7", "1500 ms", "producer_byte_rate 20000000 bytes/s"],
     ),
+    "zookeeper-full": (
+        {"refused": "schemas", "share": 0.52, "limit": 0.5, "heap_mib": 256},
+        "broker 9",
+        ["52%", "256 MiB", "schemas"],
+    ),
     "events-dropped": ({"events": 1}, "broker 9", ["1 event "]),
     "group-empty": ({"group": "g", "generation": 4, "reason": "m left"}, "group g", ["no members", "4"]),
     "isr-changed": (IN_SYNC, "t-0", ["1,2", "1,2,3"]),

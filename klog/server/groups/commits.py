@@ -36,6 +36,7 @@ from klog.server.groups.zk_calls import ZkCalls
 from klog.server.levels import Levels
 from klog.server.runtime import Runtime
 from klog.server.seldom import Seldom
+from klog.server.zookeeper_room import Kind, ZooKeeperRoom
 
 FENCES_BYTES = 4096
 """Of the slot, of the group, and of a topic that the previous multi had too."""
@@ -86,6 +87,7 @@ class Commits:
         writer: GroupWriter,
         offsets: OffsetWriter,
         levels: Levels[GroupPartition],
+        room: ZooKeeperRoom,
     ) -> None:
         self._zookeeper = runtime.zookeeper
         self._measures = runtime.measures
@@ -94,6 +96,7 @@ class Commits:
         self._writer = writer
         self._offsets = offsets
         self._levels = levels
+        self._room = room
         self._runtime = runtime
         self._refusals = Seldom(REFUSALS_MAX)
 
@@ -108,7 +111,7 @@ class Commits:
         began_s = self._cache.now_s
         try:
             bounds.check_member(committer.member_id, committer.instance_id)
-            _check_metadata(offsets)
+            self._check_metadata(offsets)
             async with asyncio.timeout(self._calls.wait_s):
                 error = await self._commit(name, committer, offsets, actor)
         except TimeoutError:
@@ -189,6 +192,16 @@ class Commits:
                 error=error.code,
                 reason=error.message,
             )
+
+    def _check_metadata(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        size = _metadata_bytes(offsets)
+        if size > METADATA_BYTES_MAX:
+            raise InvalidCommitOffsetSize(
+                f"the metadata of one commit must have at most {METADATA_BYTES_MAX} bytes, got {size}",
+                hint="commit fewer partitions at a time",
+            )
+        if size:
+            self._room.admit(Kind.METADATA, size)
 
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -276,15 +289,6 @@ class Commits:
 
 def _has_some(before: offset_acts.State) -> bool:
     return any(one is not None for one in before.values())
-
-
-def _check_metadata(offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    size = _metadata_bytes(offsets)
-    if size > METADATA_BYTES_MAX:
-        raise InvalidCommitOffsetSize(
-            f"the metadata of one commit must have at most {METADATA_BYTES_MAX} bytes, got {size}",
-            hint="commit fewer partitions at a time",
-        )
 
 
 def _metadata_bytes(offsets: Mapping[TopicPartition, CommittedOffset]) -> int:

@@ -34,12 +34,13 @@ from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
 from klog.server.levels import UNKNOWN, Levels
 from klog.server.runtime import Runtime
+from klog.server.zookeeper_room import ZooKeeperRoom
 
 
 class Coordinator:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, image: ClusterImage) -> None:
+    def __init__(self, runtime: Runtime, image: ClusterImage, room: ZooKeeperRoom) -> None:
         config = runtime.config
         limits = Limits(
             config.integer("group.min.session.timeout.ms"),
@@ -50,11 +51,11 @@ class Coordinator:
         offsets = OffsetWriter(runtime.zookeeper)
         self._calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
-        self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets)
+        self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, room.new_group)
         self._cache = GroupCache(runtime, image, limits, self._calls, self._writer)
         self._joining_bytes = 0
         self._committed = Levels[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
-        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed)
+        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, room)
         self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
         self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
 
