@@ -75,12 +75,9 @@ def show(error: KlogError, command: str, form: Format, err: TextIO, *, cluster: 
 
 
 def write(err: TextIO, text: str) -> None:
-    """Write to ``err``; on a closed pipe only the exit code reports the error."""
-    try:
-        err.write(for_stream(text, err))
-        err.flush()
-    except BrokenPipeError:
-        pass
+    """Write to ``err``, as it may be given it."""
+    err.write(for_stream(text, err))
+    err.flush()
 
 
 def format_in(arguments: Sequence[str]) -> Format:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,17 +141,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _end_now() -> NoReturn:
     os._exit(exit_code())
-
-
-def discard_output() -> None:
-    """After a closed pipe or a full disk: what is still buffered goes nowhere, so that Python's exit does not fail."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
-        except (OSError, ValueError):
-            pass  # no real file behind the stream, as in tests
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from klog import __version__
-from klog.cli import error_report, flags, interrupt, other_words, wrong_usage
+from klog.cli import error_report, flags, interrupt, other_words, standard_streams, wrong_usage
 from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, completed, help_record
 from klog.cli.command_table import ENTRIES, Entry, entry_named
 from klog.cli.conversion import convert_here
@@ -87,8 +87,7 @@ class RootGroup(KlogGroup):
         except BrokenPipeError:
             return 0  # the reader has seen enough (`| head`): that is a way to end, not an error
         except OSError as error:  # commands say what went wrong with theirs; what is left is the output
-            error_report.write(sys.stderr, f"klog: cannot write the output: {error.strerror}\n")
-            interrupt.discard_output()
+            standard_streams.output_failed(error)
             return error_report.EXIT_FAILED
         except SystemExit as leaving:
             # typer leaves so once it has answered a completion, and where it meets a closed pipe itself.
@@ -197,32 +196,9 @@ _ROOT: RootGroup | None = None
 def run(arguments: list[str]) -> int:
     """What the command ``klog`` does: one command line, to its exit code."""
     interrupt.install()
-    _open_streams()
+    standard_streams.open_all()
     try:
         code = root().execute(arguments)
     except KeyboardInterrupt:
         code = interrupt.exit_code()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(f"klog: cannot write the output: {error.strerror}\n")
-            code = code or error_report.EXIT_FAILED
-        interrupt.discard_output()
-    return code
-
-
-def _open_streams() -> None:
-    """Streams that show any text somehow: names of files and znodes may hold any bytes, and the locale may be C.
-
-    One that the caller has closed (``>&-``) is nowhere.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
-        else:
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
+    return standard_streams.flush_all(code)

@@ -87,7 +87,6 @@ class _Copy:
             os.dup2(kept, descriptor)
         self._thread.join(DRAIN_S)
         if not self._thread.is_alive():
-            os.close(self._ours)
             for _, kept in self._kept:
                 os.close(kept)
 
@@ -96,13 +95,14 @@ class _Copy:
         while True:
             try:
                 data = os.read(self._ours, CHUNK_BYTES)
-            except OSError:  # EIO: the last writer has closed the terminal
+                os.write(self._kept[0][1], data)
+            except OSError:  # the last writer has closed the terminal; or nobody reads, which who writes then learns
                 data = b""
             if not data:
                 break
-            os.write(self._kept[0][1], data)
             *lines, rest = (rest + data).split(b"\n")
             self._keep(b"".join(line + b"\n" for line in lines))
+        os.close(self._ours)
         self._keep(rest)
 
     def _keep(self, data: bytes) -> None:

@@ -1,0 +1,96 @@
+"""stderr that cannot be written changes nothing; stdout that is closed fails as a full disk does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker_fixture import RunningBroker
+from tests.cli.process import started
+
+FULL = "/dev/full"
+CLOSED_PIPE = "closed pipe"
+
+
+@contextmanager
+def unwritable(kind: str) -> Iterator[int]:
+    """A descriptor that takes nothing."""
+    if kind == FULL:
+        descriptor = os.open(FULL, os.O_WRONLY)
+    else:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def code_of(*words: str, input: bytes = b"", **streams: Any) -> int:
+    with started(*words, **streams) as process:
+        process.communicate(input, timeout=60)
+        code: int = process.returncode
+        return code
+
+
+def output_of(*words: str) -> str:
+    with started(*words) as process:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        return out.decode()
+
+
+def values_of(broker: RunningBroker, topic: str) -> list[str]:
+    return output_of("tail", "-B", broker.bootstrap, topic, "-o", "start", "-e").split()
+
+
+@pytest.fixture(params=[CLOSED_PIPE, FULL])
+def nowhere(request: pytest.FixtureRequest) -> Iterator[int]:
+    with unwritable(request.param) as descriptor:
+        yield descriptor
+
+
+def test_work_and_exit_code_stand_without_stderr(broker: RunningBroker, topic: str, nowhere: int) -> None:
+    at = ("-B", broker.bootstrap)
+    lines = "".join(f"{number}\n" for number in range(100)).encode()
+    assert code_of("--trace", *at, "topic", "create", topic, stderr=nowhere) == 0
+    assert code_of("produce", *at, topic, input=lines, stderr=nowhere) == 0
+    assert values_of(broker, topic) == lines.decode().split()
+    assert code_of("replay", *at, topic, f"{topic}-copy", stderr=nowhere) == 0
+    assert values_of(broker, f"{topic}-copy") == lines.decode().split()
+
+
+def test_findings_are_told_without_stderr(tmp_path: Path, nowhere: int) -> None:
+    damaged = tmp_path / "t-0" / "00000000000000000000.log"
+    damaged.parent.mkdir()
+    damaged.write_bytes(b"no batch" * 100)
+    assert code_of("log", "verify", str(tmp_path), stderr=nowhere) == 1
+    assert code_of("topic", "no-such-verb", stderr=nowhere) == 2
+
+
+def test_what_a_transcript_copies_does_not_wait_for_stderr(tmp_path: Path, nowhere: int) -> None:
+    file = tmp_path / "transcript"
+    script = f"\\o {file}\n" + f"cat {'/x' * 2_000} -o json\n" * 40
+    code_of("shell", "-B", "127.0.0.1:1", "--keep-going", input=script.encode(), stderr=nowhere)
+    assert file.read_bytes().count(b"\n> ") == 40
+
+
+def test_a_group_commits_nothing_that_a_closed_stdout_did_not_take(broker: RunningBroker, topic: str) -> None:
+    at = ("-B", broker.bootstrap)
+    output_of("topic", "create", *at, topic)
+    assert code_of("produce", *at, topic, input=b"1\n2\n3\n") == 0
+    words = ("tail", *at, topic, "-G", f"{topic}-g", "-o", "start", "-e")
+    assert code_of(*words, stdout=None, preexec_fn=lambda: os.close(1)) == 1
+    rows = json.loads(output_of("offset", "export", *at, f"{topic}-g", "-o", "json"))["rows"]
+    assert {row["offset"] for row in rows} <= {0}
+
+
+@pytest.mark.parametrize("words", [("--version",), ("topic", "--help"), ("man",)], ids=" ".join)
+def test_output_to_a_closed_stdout_fails(words: tuple[str, ...]) -> None:
+    assert code_of(*words, stdout=None, preexec_fn=lambda: os.close(1)) == 1
