@@ -163,8 +163,8 @@ def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Col
     return positions
 
 
-def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Written]]:
-    """All that these groups have committed.
+def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Written | None]]:
+    """All that these groups have committed; None where what is written is no offset.
 
     The plain numbers alone: what is beside them in notes is not lag, and would be as much to read again.
     """
@@ -172,11 +172,11 @@ def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[Topi
 
     places = [(group, name) for group, some in committed.names(zookeeper, groups).items() for name in some]
     nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
-    found: dict[str, dict[TopicPartition, Written]] = {group: {} for group in groups}
+    found: dict[str, dict[TopicPartition, Written | None]] = {group: {} for group in groups}
     for (group, name), node in zip(places, nodes, strict=True):
-        offset = None if node is None else committed.offset_in(node.data)
-        if node is not None and offset is not None:
-            found[group][name] = Written(offset, node.stat.modified_ms)
+        if node is not None:
+            offset = committed.offset_in(node.data)
+            found[group][name] = None if offset is None else Written(offset, node.stat.modified_ms)
     return found
 
 

@@ -6,7 +6,7 @@
     json    klog's envelope, one row per offset, with metadata and leader epoch; or those rows alone, one a line
 
 The first character of a file shows its format. An invalid line is a `BadLine`, never an exception: the caller decides
-what to do. An offset of null means that nothing is committed, as in an undo file.
+what to do. An offset of null, -1 or -2 means that nothing is committed, as in an undo file and as clients write it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def read(path: Path, group: str | None = None) -> tuple[list[OffsetLine], list[B
     return parse(path.read_text("utf-8", "replace"), group)
 
 
-_ENDS_AS_CSV = re.compile(r".*,.*,[ \t]*[0-9]+[ \t]*\r?$", re.MULTILINE)
+_ENDS_AS_CSV = re.compile(r".*,.*,[ \t]*-?[0-9]+[ \t]*\r?$", re.MULTILINE)
 """A first line of a CSV file without a header: neither JSON nor a ZooKeeper path ends in a comma and a number."""
 
 
@@ -148,7 +148,7 @@ def _checked(number: int, fields: _Fields, group: str | None) -> OffsetLine:
         raise _BadValue(error.message) from None
     partition = _number(fields.get("partition"), "partition", PARTITION_MAX)
     name = TopicPartition(topic, partition)
-    if "offset" in fields and fields["offset"] is None:
+    if "offset" in fields and fields["offset"] in _NOTHING:
         return OffsetLine(number, named, name, None)
     offset = _number(fields.get("offset"), "offset", OFFSET_MAX)
     epoch, metadata = fields.get("leader_epoch"), fields.get("metadata") or ""
@@ -156,6 +156,10 @@ def _checked(number: int, fields: _Fields, group: str | None) -> OffsetLine:
         raise _BadValue(f"metadata of {name} must be a text of at most {METADATA_CHARS_MAX} characters")
     leader_epoch = -1 if epoch in (None, -1) else _number(epoch, "leader_epoch", PARTITION_MAX)
     return OffsetLine(number, named, name, CommittedOffset(offset, leader_epoch, metadata))
+
+
+_NOTHING = (None, -1, -2, "-1", "-2")
+"""Offsets that stand for nothing committed: null, and as clients write it."""
 
 
 def _number(value: Any, what: str, largest: int) -> int:

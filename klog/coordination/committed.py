@@ -24,7 +24,7 @@ LATEST_MS = 10**15
 """A time with more digits than any that is written."""
 
 
-_NUMBER = re.compile(rb"-?[0-9]{1,19}")
+_NUMBER = re.compile(rb"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,12 @@ def read_many(
 
 
 def offset_in(data: bytes) -> int | None:
-    """The number in an offset's node; None if it is invalid or does not fit the protocol: any tool may write one."""
+    """The number in an offset's node; None if it is invalid or does not fit the protocol: any tool may write one.
+
+    A negative one is none: with -1 and -2 clients set a group back to what their settings say without a commit.
+    """
     offset = int(data) if _NUMBER.fullmatch(data) else None
-    return offset if offset is not None and -(2**63) <= offset < 2**63 else None
+    return offset if offset is not None and offset < 2**63 else None
 
 
 @dataclass(slots=True)

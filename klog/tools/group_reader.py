@@ -259,9 +259,10 @@ class GroupReader(Reader):
         else:
             raise KlogError(text)
 
-    def _go_on_at_the_start(self, topic: str, partition: int) -> None:
+    def _go_on_at(self, place: Place, offset: int) -> None:
+        self._places[place] = offset
         if not self._is_cooperative:
-            super()._go_on_at_the_start(topic, partition)
+            super()._go_on_at(place, offset)
             return
-        self._consumer.incremental_unassign([Assigned(topic, partition)])
-        self._consumer.incremental_assign([Assigned(topic, partition, OFFSET_BEGINNING)])
+        self._consumer.incremental_unassign([Assigned(*place)])
+        self._consumer.incremental_assign([Assigned(*place, offset)])

@@ -341,8 +341,7 @@ class Reader:
             if message.offset() >= self._ends.get(key, 0):
                 self._open.discard(key)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._note(f"{key[0]}-{key[1]}: retention has removed the next messages; continuing at the log's start")
-            self._go_on_at_the_start(*key)
+            self._go_on_inside(key, message.offset())
         elif code in _GONE and self._outlives_topics:
             self._open = {place for place in self._open if place[0] != key[0]}
         elif code in _GONE:
@@ -356,12 +355,29 @@ class Reader:
         elif not error.retriable():
             raise KlogError(f"{key[0]}-{key[1]}: {error.str()}")
 
-    def _go_on_at_the_start(self, topic: str, partition: int) -> None:
-        """Assign all partitions again, this one at its start: a partition in error takes no seek."""
+    def _go_on_inside(self, place: Place, offset: int) -> None:
+        """Read on although the log has no such offset."""
+        name = f"{place[0]}-{place[1]}"
+        try:
+            start, end = self._consumer.get_watermark_offsets(Assigned(*place), timeout=self._timeout_s, cached=False)
+        except KafkaException as failed:
+            raise KlogError(f"{name}: its start and end are unknown: {failed.args[0].str()}") from None
+        if offset <= end:
+            self._note(f"{name}: retention has removed the next messages; continuing at the log's start")
+            self._go_on_at(place, start)
+        else:
+            self._note(
+                f"{name}: reading was to continue at offset {offset}, but the log ends at {end} (truncated, or the "
+                "topic was made again?); continuing at its end"
+            )
+            self._go_on_at(place, end)
+
+    def _go_on_at(self, place: Place, offset: int) -> None:
+        """Assign all partitions again, this one there: a partition in error takes no seek."""
         assigned = self._consumer.position(self._consumer.assignment())
         for one in assigned:
-            if (one.topic, one.partition) == (topic, partition):
-                one.offset = OFFSET_BEGINNING
+            if (one.topic, one.partition) == place:
+                one.offset = offset
             elif one.offset < 0:  # nothing was read of it yet
                 one.offset = self._assigned[one.topic, one.partition]
         self._consumer.assign(assigned)

@@ -79,9 +79,12 @@ class ReplicaConsumer:
     def resume(self, partitions: Iterable[Assigned]) -> None:
         self._paused.difference_update((one.topic, one.partition) for one in partitions)
 
-    def get_watermark_offsets(self, partition: Assigned, *, cached: bool = True) -> tuple[int, int]:
-        """(unknown, the replica's high watermark of the last answer); -1 before."""
-        return -1, self._highs.get((partition.topic, partition.partition), -1)
+    def get_watermark_offsets(self, partition: Assigned, *, cached: bool, timeout: float = 0) -> tuple[int, int]:
+        """Where the replica's log starts, and its high watermark; cached: (-1, that of the last answer; -1 before)."""
+        place = partition.topic, partition.partition
+        if cached:
+            return -1, self._highs.get(place, -1)
+        return self._bound(place, EARLIEST), self._bound(place, LATEST)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ BAD_ZK = """\
 
 rubbish
 /consumers/g/offsets/t t/3:1
-/consumers/g/offsets/t/4:-1
+/consumers/g/offsets/t/4:-3
 /consumers/g/offsets/t/0:9
 /consumers/g/offsets/t/5:99999999999999999999
 /consumers/g/offsets/t/6:6

@@ -289,7 +289,7 @@ class GroupCarrier:
             found = await origin.groups.read(names, copies) if names and copies else {}
             for group, commits in found.items():
                 for one, commit in commits.items():
-                    if commit.offset >= 0 and not is_a_mirrors(commit):
+                    if not is_a_mirrors(commit):
                         copy = copies[one]
                         self._copies[copy.source] = copy
                         committed.setdefault((group, one), {})[copy.source] = commit.offset
