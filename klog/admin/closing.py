@@ -29,6 +29,7 @@ from klog.admin.security_files import BROKER_SETTINGS
 from klog.config import BrokerConfig, parse_properties, read_properties
 from klog.config.broker import SECRETS
 from klog.errors import NoSuchThing, Refused
+from klog.host.text_files import read_text
 from klog.security.client_security import PLAINTEXT
 from klog.security.principal import ANONYMOUS
 
@@ -91,7 +92,7 @@ def close(path: Path, folder: Path) -> list[SettingWritten]:
 def _read(path: Path) -> tuple[str, BrokerConfig]:
     """The text without an earlier block, and the settings that it gives."""
     try:
-        text = _BLOCK.sub("\n", path.read_text("utf-8")).rstrip("\n") + "\n"
+        text = _BLOCK.sub("\n", read_text(path)).rstrip("\n") + "\n"
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise NoSuchThing(f"cannot read the settings in {path}: {reason}") from None
@@ -99,7 +100,7 @@ def _read(path: Path) -> tuple[str, BrokerConfig]:
 
 
 def _block_of(path: Path) -> dict[str, str] | None:
-    found = _BLOCK.search(path.read_text("utf-8"))
+    found = _BLOCK.search(read_text(path))
     return None if found is None else parse_properties(found[0], source=str(path))
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from klog.coordination import paths
 from klog.coordination.committed import CommittedOffset
 from klog.errors import KlogError
+from klog.host.text_files import read_text
 from klog.names import TopicPartition, check_topic_name
 
 Form = Literal["zk", "json", "csv"]
@@ -91,7 +92,7 @@ def _json_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def read(path: Path, group: str | None = None) -> tuple[list[OffsetLine], list[BadLine]]:
     """`parse` of a file; bytes that are not UTF-8 make bad lines."""
-    return parse(path.read_text("utf-8", "replace"), group)
+    return parse(read_text(path, "replace"), group)
 
 
 _ENDS_AS_CSV = re.compile(r".*,.*,[ \t]*-?[0-9]+[ \t]*\r?$", re.MULTILINE)

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.toml_lines import wrong
 from klog.errors import NoSuchThing, Refused, UsageError
+from klog.host.text_files import read_text
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -230,7 +231,7 @@ def _check_owner(path: Path) -> None:
 def read_file(path: Path) -> ProfileFile:
     """A file; without profiles where it does not exist. UsageError with its line."""
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path)
         document = tomllib.loads(text)
     except FileNotFoundError:
         return ProfileFile(path, {}, None)
@@ -394,7 +395,7 @@ def _open(path: Path) -> TOMLDocument:
     import tomlkit
 
     read_file(path)  # raises its errors before it is written again
-    return tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
+    return tomlkit.parse(read_text(path) if path.exists() else "")
 
 
 def _save(path: Path, document: TOMLDocument) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import InvalidRequest, KlogError, NoSuchThing
+from klog.host.text_files import read_text
 from klog.names import TopicPartition, check_topic_name
 
 VERSION = 1
@@ -51,7 +52,7 @@ def write(path: Path, placement: Replicas) -> None:
 def read(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
     """What the file wants; NoSuchThing where there is none, WrongPlan where it makes no sense."""
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         raise NoSuchThing(f"file {path} does not exist", hint="`klog reassign plan --file F` makes one") from None
     except UnicodeDecodeError as error:

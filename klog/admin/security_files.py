@@ -30,6 +30,7 @@ from klog.admin.certificates import issue, new_authority
 from klog.admin.local_state import AUTHORITY, CLIENT_SETTINGS, ZOOKEEPER_CERTIFICATE
 from klog.coordination.znode_acls import identity_of
 from klog.errors import InvalidConfig, NoSuchThing, Refused, UsageError
+from klog.host.text_files import read_text
 
 ADMINISTRATOR: Final = "admin"
 BROKER: Final = "broker"
@@ -115,7 +116,7 @@ def passwords(folder: Path) -> dict[str, str]:
     """The first users, each with its password. NoSuchThing, InvalidConfig."""
     path = folder / PASSWORDS
     try:
-        found = json.loads(path.read_text("utf-8"))["users"]
+        found = json.loads(read_text(path))["users"]
         return {str(name): str(password) for name, password in found.items()}
     except OSError as error:
         raise NoSuchThing(f"cannot read {path}: {error.strerror}", hint=f"klog security init --dir {folder}") from None

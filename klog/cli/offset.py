@@ -13,6 +13,7 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
 from klog.errors import Refused, UsageError
+from klog.host.text_files import decoded
 from klog.render import Format, Report
 from klog.render.counts import counted
 from klog.render.visible import for_stream
@@ -110,7 +111,7 @@ async def import_(
     from klog.coordination import offset_changes
 
     if str(file) == "-":
-        lines, bad = offset_files.parse(sys.stdin.buffer.read().decode("utf-8", "replace"), name)
+        lines, bad = offset_files.parse(decoded(sys.stdin.buffer.read(), "replace"), name)
     else:
         lines, bad = offset_files.read(file, name)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()

@@ -14,6 +14,7 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
+from klog.host.text_files import read_text
 from klog.render import Report
 from klog.render.counts import counted
 from klog.render.visible import visible_json
@@ -223,7 +224,7 @@ def _read(invocation: Invocation, file: Path) -> str:
             invocation.say("reading the schema from stdin; end with Ctrl-D")
         return sys.stdin.read()
     try:
-        return file.read_text("utf-8")
+        return read_text(file)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -51,7 +51,7 @@ def shell(
         if commands:
             return running.run_lines(commands)
         if file is not None and str(file) != "-":
-            with file.open(encoding="utf-8") as stream:
+            with file.open(encoding="utf-8-sig") as stream:
                 return running.run_lines(script_lines(stream))
         if file is not None or not is_terminal(sys.stdin):
             running.is_on_stdin = True

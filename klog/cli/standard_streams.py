@@ -26,6 +26,8 @@ def open_all() -> None:
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
+    elif not sys.stdin.isatty():
+        sys.stdin.reconfigure(encoding="utf-8-sig")  # type: ignore[union-attr]  # as a saved file may begin
     if sys.stdout is None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
     else:

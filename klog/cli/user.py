@@ -151,7 +151,7 @@ def _first_line(file: Path) -> str:
         if str(file) == "-":
             line = sys.stdin.readline(PASSWORD_BYTES_MAX + 2)
         else:
-            with file.open(encoding="utf-8") as opened:
+            with file.open(encoding="utf-8-sig") as opened:
                 line = opened.readline(PASSWORD_BYTES_MAX + 2)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -80,7 +81,7 @@ def _texts(given: Mapping[str, str], name: str, wanted: int, source: str) -> lis
         password = given.get(_PASSWORDS.get(name, "ssl.keystore.password"), "")
         return _from_pkcs12(content, password, path, wanted, f"{source}: {name}")
     try:
-        text = content.decode("ascii")
+        text = content.removeprefix(BOM_UTF8).decode("ascii")
     except UnicodeDecodeError:
         text = ""
     if "-----BEGIN" not in text:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from klog.errors import InvalidConfig, NoSuchThing
+from klog.host.text_files import read_text
 
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -39,7 +40,7 @@ def parse_properties(text: str, *, source: str = "the properties") -> dict[str, 
 def read_properties(path: str | Path) -> dict[str, str]:
     """The properties of a file; NoSuchThing if it cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise NoSuchThing(f"cannot read the settings in {path}: {reason}") from None

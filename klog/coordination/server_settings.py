@@ -20,6 +20,7 @@ from typing import Final
 
 from klog.errors import UsageError
 from klog.host.memory import machine_memory_bytes
+from klog.host.text_files import read_text
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")
@@ -158,7 +159,7 @@ def settings_of(directory: Path, data: Path) -> ServerSettings | None:
     port, host, heap_bytes, ensemble = None, LOOPBACK, None, {}
     tls: dict[str, str] = {}
     try:
-        for line in (directory / "zoo.cfg").read_text("utf-8").splitlines():
+        for line in read_text(directory / "zoo.cfg").splitlines():
             name, _, value = line.partition("=")
             if name == "clientPort":
                 port = int(value)

@@ -64,7 +64,7 @@ def read_token(security: ClientSecurity) -> Token:
         where = f"{TOKEN_URL}: {security.token_file}"
         try:
             with Path(security.token_file).open("rb") as file:
-                text = file.read(SECRET_BYTES_MAX + 1).decode("ascii", "replace")
+                text = file.read(SECRET_BYTES_MAX + 1).decode("utf-8-sig", "replace")
         except OSError as error:
             raise NoSuchThing(f"{where}: {error.strerror}") from None
     text = text.strip()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -54,7 +55,7 @@ class Store:
             data = Path(self.location).read_bytes()
         except OSError as error:
             raise InvalidConfig(f"{self.where}: {error.strerror}") from None
-        return self._unpacked(data) if self.kind == "PKCS12" else data
+        return self._unpacked(data) if self.kind == "PKCS12" else data.removeprefix(BOM_UTF8)
 
     def _unpacked(self, data: bytes) -> bytes:
         try:

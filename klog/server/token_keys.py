@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +75,7 @@ class TokenKeys:
         if len(data) > FILE_BYTES_MAX:
             raise InvalidConfig(f"{URL}: {self._path}: more than {FILE_BYTES_MAX} bytes, not a key set")
         try:
-            return KeySet.parse(data)
+            return KeySet.parse(data.removeprefix(BOM_UTF8))
         except InvalidConfig as error:
             raise InvalidConfig(f"{URL}: {self._path}: {error.message}") from None
 

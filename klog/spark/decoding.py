@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import NoSuchThing, Refused, UsageError
+from klog.host.text_files import read_text
 from klog.names import TopicPartition
 from klog.protocol.schema_errors import SubjectNotFound
 
@@ -157,7 +158,7 @@ def _described(reader: str | None) -> tuple[str, str]:
 
 def _file(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         raise NoSuchThing(f"{path} is neither the id of a schema nor a file") from None
     except (OSError, UnicodeDecodeError) as error:

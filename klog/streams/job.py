@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.errors import UsageError
+from klog.host.text_files import read_text
 from klog.names import check_topic_name
 from klog.spark.running.target import SparkTarget
 from klog.streams.batch import Sink
@@ -39,7 +40,7 @@ class Program:
             return cls(path=path)
         if path.suffix == ".sql":
             try:
-                return cls(path=path, sql=path.read_text())
+                return cls(path=path, sql=read_text(path))
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"{path} cannot be read: {error}") from None
         raise UsageError(f"{path} is neither .py nor .sql")

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from klog.errors import NoSuchThing, SessionLost, UsageError, ZooKeeperError
 from klog.export.files.json_values import json_values
+from klog.host.text_files import read_text
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, PREFIX_BYTES
 from klog.record.records import Record
@@ -74,7 +75,7 @@ def schemas_in(words: list[str]) -> SchemaOf:
         is_numbered = bool(sign) and number.isascii() and number.isdigit()
         path = Path(name if is_numbered else word)
         try:
-            text = path.read_text("utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise NoSuchThing(f"schema {path} cannot be read: {error}") from None
         texts[int(number) if is_numbered else ANY_ID] = text

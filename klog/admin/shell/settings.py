@@ -31,6 +31,7 @@ from klog.admin.shell.screen import Expand
 from klog.admin.toml_lines import wrong
 from klog.config.units import parse_duration_ms
 from klog.errors import KlogError, UsageError
+from klog.host.text_files import read_text
 
 FILE: Final = "shell.toml"
 PAGER: Final = "less -SRXF"
@@ -84,7 +85,7 @@ class ShellSettings:
 def load(path: Path) -> ShellSettings:
     """The file's settings; the defaults where it does not exist. UsageError with its line."""
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path)
         document = tomllib.loads(text)
     except FileNotFoundError:
         return ShellSettings(path)
@@ -130,7 +131,7 @@ def _write(path: Path, section: str, name: str, text: str | None) -> None:
     """Change one line of the file, whose comments stay. Whole or not at all."""
     import tomlkit
 
-    document = tomlkit.parse(path.read_text("utf-8") if path.exists() else "")
+    document = tomlkit.parse(read_text(path) if path.exists() else "")
     if section not in document:
         document[section] = {}
     inside: Any = document[section]
