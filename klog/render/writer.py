@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,11 @@ from klog.render.values import to_cell, to_json, to_tsv
 from klog.render.visible import VisibleText
 
 COLUMN_GAP = "  "
+
+_NO_TEXT = re.compile(
+    r"[-+]?(?:0[xob][0-9a-f_]+|(?=[.0-9])[0-9_,]*\.?[0-9._]*(?:e[-+]?[0-9_]+)?|nan|infinity)|y|n", re.IGNORECASE
+)
+"""What some reader of YAML 1.1, YAML 1.2 or JSON takes for a number or a truth."""
 
 
 def render(report: Report, form: Format, out: TextIO, *, header: bool = True, terminal: bool = False) -> bool:
@@ -67,10 +73,15 @@ def yaml_text(data: Any) -> str:
     import yaml  # 20 ms that only -o yaml pays
 
     class Dumper(yaml.SafeDumper):
-        """Writes a text with a line break of Unicode's in quotes, escaped: as it stands, it is read back as a space."""
+        """Writes a text with a line break of Unicode's in quotes, escaped: as it stands, it is read back as a space.
+
+        PyYAML itself puts in quotes what readers of YAML 1.1 would take for something else, as far as it does so.
+        """
 
     def text_node(dumper: Dumper, text: str) -> yaml.Node:
         style = '"' if any(break_ in text for break_ in "\x85\u2028\u2029") else None
+        if _NO_TEXT.fullmatch(text):
+            style = "'"
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, text_node)
