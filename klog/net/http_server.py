@@ -18,6 +18,7 @@ import contextlib
 import errno
 import io
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -48,6 +49,8 @@ RAW_TARGET: Final = "klog.raw_target"
 """Where an application finds the request's target as it was sent: WSGI's own PATH_INFO has ``%2F`` decoded already."""
 
 _VISIT: Final = "klog.visit"
+_AUTHORITY: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+"""Before the path, in a request that is sent as to a proxy."""
 
 Application = Callable[..., Iterable[bytes]]
 """WSGI's (PEP 3333)."""
@@ -275,6 +278,7 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
             self.wfile = _Outgoing(self.connection, clock)
 
         def get_environ(self) -> dict[str, Any]:
+            self.path = _AUTHORITY.sub("", self.path)
             return {**super().get_environ(), RAW_TARGET: self.path, _VISIT: self.server.visits.of(self.connection)}
 
         def get_stderr(self) -> Any:

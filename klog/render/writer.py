@@ -145,15 +145,25 @@ def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *,
 
 def _aligned(shown: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[str]:
     """Each line's cells under one another, numbers to the right."""
-    widths = [max((len(line[index]) for line in lines), default=0) for index in range(len(shown))]
+    sizes = [[_width(cell) for cell in line] for line in lines]
+    widths = [max(column, default=0) for column in zip(*sizes, strict=True)]
     aligned = []
-    for line in lines:
-        padded = [
-            cell.rjust(width) if column.numeric else cell.ljust(width)
-            for column, cell, width in zip(shown, line, widths, strict=True)
-        ]
+    for line, own in zip(lines, sizes, strict=True):
+        padded = []
+        for column, cell, size, width in zip(shown, line, own, widths, strict=True):
+            gap = " " * (width - size)
+            padded.append(gap + cell if column.numeric else cell + gap)
         aligned.append(COLUMN_GAP.join(padded).rstrip())
     return aligned
+
+
+def _width(text: str) -> int:
+    """The columns that a terminal needs: two for a character of East Asia or an emoji, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _write_styled(lines: Sequence[str], styles: Sequence[str], out: TextIO) -> None:

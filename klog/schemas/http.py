@@ -106,7 +106,9 @@ class HttpRegistry:
         except ValueError:
             length = -1
         coding = str(environ.get("HTTP_CONTENT_ENCODING") or "identity").lower()
-        if coding != "identity":
+        if environ.get("HTTP_TRANSFER_ENCODING"):
+            status, answer = _failed(411, "Transfer-Encoding is not served: a body comes whole, with a Content-Length")
+        elif coding != "identity":
             status, answer = _failed(415, f"Content-Encoding {coding[:20]!r} is not served: a body comes uncompressed")
         elif 0 <= length <= BODY_BYTES_MAX:
             body = environ["wsgi.input"].read(length) if length else b""
@@ -195,6 +197,7 @@ _REASONS = {
     404: "Not Found",
     405: "Method Not Allowed",
     409: "Conflict",
+    411: "Length Required",
     413: "Payload Too Large",
     415: "Unsupported Media Type",
     422: "Unprocessable Entity",

@@ -250,3 +250,21 @@ def test_one_body_is_parsed_at_a_time(ask: Ask) -> None:
 def test_a_schema_is_bounded_before_it_is_parsed(registry: SchemaRegistry) -> None:
     with pytest.raises(InvalidSchema, match=str(TEXT_CHARS_MAX)):
         ZooKeeperRegistry(registry).register("s", "AVRO", '"int"' + " " * TEXT_CHARS_MAX)
+
+
+@pytest.mark.parametrize("coding", ["chunked", "gzip, chunked"])
+def test_a_body_without_a_length_is_refused_as_that(server: HttpServer, coding: str) -> None:
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as peer:
+        head = f"POST /subjects/s HTTP/1.1\r\nTransfer-Encoding: {coding}\r\n\r\n"
+        peer.sendall(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
+        assert peer.recv(100).startswith(b"HTTP/1.0 411 ")
+
+
+@pytest.mark.parametrize("authority", ["http://registry:8081", "HTTPS://[::1]:8081", "http://user@registry"])
+def test_a_target_may_be_a_whole_url(server: HttpServer, authority: str) -> None:
+    """RFC 9112, 3.2.2: a server must take it, as proxies send it."""
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as peer:
+        peer.sendall(f"GET {authority}/schemas/types?a=b HTTP/1.1\r\nHost: other\r\n\r\n".encode())
+        assert peer.recv(100).startswith(b"HTTP/1.0 200 ")
