@@ -34,6 +34,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def host_port(host: str, port: int) -> str:
+    """``HOST:PORT``, an IPv6 address in brackets: as flags and settings take it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def name_in_program(topic: str) -> str:
     """A topic as Python and SQL can name it."""
     return re.sub(r"[.-]", "_", topic)

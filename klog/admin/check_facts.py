@@ -18,7 +18,7 @@ from klog.client.servers import zookeeper_of
 from klog.coordination.server_size import ServerSize, server_size
 from klog.coordination.zookeeper_access import access_of
 from klog.errors import KlogError, UsageError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, host_port
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
 
@@ -337,7 +337,7 @@ async def _servers(zookeeper: str) -> list[ServerFact]:
 def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> ServerFact:
     from klog.coordination.connect_string import four_letter_word, mode_in
 
-    address = f"{host}:{port}"
+    address = host_port(host, port)
     try:
         answer = four_letter_word(host, port, b"srvr", ZOOKEEPER_TIMEOUT_S, context)
     except OSError as error:
@@ -474,7 +474,7 @@ async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = KNOCK_S) -> 
         return False
 
     answers = await asyncio.gather(*(hangs(*one) for one in servers))
-    return [f"{host}:{port}" for (host, port), hung in zip(servers, answers, strict=True) if hung]
+    return [host_port(host, port) for (host, port), hung in zip(servers, answers, strict=True) if hung]
 
 
 async def _watch_new_topics(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:

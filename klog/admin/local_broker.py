@@ -148,7 +148,7 @@ def _metadata(address: str, security: ClientSecurity) -> Any | None:
     host, _, port = address.rpartition(":")
     try:
         channel = BlockingChannel.connect(
-            host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S, security=security
+            host.strip("[]"), int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S, security=security
         )
         try:
             return channel.request(codec.request(ApiKey.METADATA, 1, topics=[]))

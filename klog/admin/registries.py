@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from klog.coordination import brokers, consumers, controller_election, group_states, partition_states, paths, topics
 from klog.errors import NoNode, UsageError
+from klog.names import host_port
 from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
@@ -483,7 +484,7 @@ def _holder(zookeeper: ZooKeeper, stat: Stat) -> str | None:
         return None
     for entry in brokers.live(zookeeper):
         if entry.session == stat.owner_session:
-            return f"broker {entry.broker.broker_id} ({entry.broker.host}:{entry.broker.port})"
+            return f"broker {entry.broker.broker_id} ({host_port(entry.broker.host, entry.broker.port)})"
     from klog.coordination import groups
 
     for group, live in consumers.live(zookeeper, groups.names(zookeeper)).items():

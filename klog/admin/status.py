@@ -15,6 +15,7 @@ from klog.client.servers import zookeeper_of
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
 from klog.coordination.zookeeper_access import access_of
 from klog.errors import KlogError
+from klog.names import host_port
 from klog.render.counts import counted
 from klog.security.client_security import OPEN, ClientSecurity
 
@@ -120,7 +121,7 @@ async def _of_cluster(cluster: Cluster, local: LocalCluster | None) -> tuple[lis
 def _broker(row: BrokerRow, part: Part | None) -> StatusRow:
     from klog.admin.brokers import DEAD, NO_ANSWER
 
-    address = f"{row.host}:{row.port}" if row.host is not None else part.address if part is not None else None
+    address = host_port(row.host, row.port) if row.host is not None else part.address if part is not None else None
     if row.state in (DEAD, NO_ANSWER):
         reason = (
             f"not alive, holds {counted(row.replicas, 'partition')}"
@@ -237,7 +238,7 @@ def _registries(zookeeper: str, cluster_id: str) -> list[StatusRow]:
 
 
 def _server(host: str, port: int, log_file: str | None, context: ssl.SSLContext | None) -> StatusRow:
-    address = f"{host}:{port}"
+    address = host_port(host, port)
     try:
         answer = four_letter_word(host, port, b"srvr", PROBE_TIMEOUT_S, context)
     except OSError as error:

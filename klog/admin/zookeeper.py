@@ -11,6 +11,7 @@ from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble
 from klog.errors import HostError, NoSuchThing, UsageError
+from klog.names import host_port
 
 PROBE_TIMEOUT_S = 1.0
 
@@ -152,7 +153,7 @@ def status(directory: Path | None, home: Path) -> list[ZooKeeperRow]:
             rows.append(_row(server, "running" if server.is_serving() else "starting"))
         elif last is not None:
             listens = last.tls or last
-            address = f"{listens.host}:{listens.port}"
+            address = host_port(listens.host, listens.port)
             rows.append(ZooKeeperRow(address, "down", None, None, str(one), str(embedded.log_file(one))))
     return rows
 

@@ -12,6 +12,7 @@ from klog.cli.target import Target
 from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
 from klog.client.servers import Servers, security_of, zookeeper_of
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NoSuchThing, UsageError, WrongCluster
+from klog.names import host_port
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
@@ -186,16 +187,17 @@ def _by_what_answers(
     from klog.net.other_end import OtherEnd
 
     for host, port, what in found:
+        at = host_port(host, port)
         if what is OtherEnd.TLS:
             if security.is_encrypted:  # the error says why it fails
                 continue
             return CannotConnect(
-                f"{host}:{port} speaks TLS, and this client does not",
+                f"{at} speaks TLS, and this client does not",
                 hint="--client-config FILE with security.protocol=SSL or SASL_SSL; see docs/security.md",
             )
         if what is not None:
-            use = f"use --zookeeper {host}:{port}" if what is OtherEnd.ZOOKEEPER else "brokers speak Kafka's protocol"
-            return CannotConnect(f"{host}:{port} is {what}, not a broker", hint=use)
+            use = f"use --zookeeper {at}" if what is OtherEnd.ZOOKEEPER else "brokers speak Kafka's protocol"
+            return CannotConnect(f"{at} is {what}, not a broker", hint=use)
     return error
 
 
@@ -215,22 +217,21 @@ async def _instead_of_a_zookeeper(host: str, port: int, is_encrypted: bool) -> C
     from klog.net.channel import Channel
     from klog.net.other_end import ASKED_S, OtherEnd, other_end
 
+    at = host_port(host, port)
     try:
         channel = await Channel.connect(host, port, connect_timeout_s=ASKED_S, timeout_s=ASKED_S)
     except KlogError:
         what = await other_end(host, port)
     else:
         await channel.close()
-        return CannotConnect(
-            f"{host}:{port} is a broker, not a ZooKeeper", hint=f"use --bootstrap-server {host}:{port}"
-        )
+        return CannotConnect(f"{at} is a broker, not a ZooKeeper", hint=f"use --bootstrap-server {at}")
     if what is OtherEnd.HTTP:
         return CannotConnect(
-            f"{host}:{port} is {what}, not a ZooKeeper", hint="the usual port of ZooKeeper is 2181: -z HOST:2181"
+            f"{at} is {what}, not a ZooKeeper", hint="the usual port of ZooKeeper is 2181: -z HOST:2181"
         )
     if what is OtherEnd.TLS and not is_encrypted:
         return CannotConnect(
-            f"{host}:{port} speaks TLS, and this client does not",
+            f"{at} speaks TLS, and this client does not",
             hint="--client-config FILE with zookeeper.ssl.client.enable=true; see docs/security.md",
         )
     return None

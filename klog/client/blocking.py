@@ -16,6 +16,7 @@ import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a 
 from klog import errors
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.names import host_port
 from klog.net.client_tls import client_context, hint_after, lost, tls_failed
 from klog.net.login import new_login
 from klog.protocol import codec, klog_apis
@@ -63,7 +64,7 @@ class BlockingChannel:
         security: ClientSecurity = OPEN,
     ) -> BlockingChannel:
         """A channel whose broker has answered ApiVersions; CannotConnect, with host and port, otherwise."""
-        address = f"{host}:{port}"
+        address = host_port(host, port)
         try:
             connection = socket.create_connection((host, port), connect_timeout_s)
         except TimeoutError:

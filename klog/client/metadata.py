@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from klog.names import TopicPartition
+from klog.names import TopicPartition, host_port
 
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -20,7 +20,7 @@ class BrokerNode(NamedTuple):
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 class PartitionNode(NamedTuple):

@@ -100,7 +100,7 @@ def _of_brokers(made: list[Listener], name: str | None, protocol: str) -> Listen
 def _advertised(told: tuple[str, ...] | None, names: list[str]) -> Mapping[str, tuple[str, int]]:
     found: dict[str, tuple[str, int]] = {}
     for one in (parse_listener(text) for text in told or ()):
-        shown = f"advertised.listeners={one.name}://{one.host}:{one.port}"
+        shown = f"advertised.listeners={one}"
         if one.name not in names:
             raise InvalidConfig(f"{shown}: listeners has no listener of that name, but {', '.join(names)}")
         if one.name in found:

@@ -67,8 +67,7 @@ def _own(config: BrokerConfig, number: int, count: int) -> Iterator[tuple[str, s
 
 
 def _text(listener: NamedAddress, number: int, name: str) -> str:
-    host = f"[{listener.host}]" if ":" in listener.host else listener.host
-    return f"{listener.name}://{host}:{_raised(listener.port, number, name)}"
+    return str(listener._replace(port=_raised(listener.port, number, name)))
 
 
 def _raised(port: int, number: int, name: str) -> int:

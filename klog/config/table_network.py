@@ -18,6 +18,9 @@ class NamedAddress(NamedTuple):
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{self.name}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
 
 def parse_listener(text: str) -> NamedAddress:
     """``NAME://host:port``, or ``host:port`` for PLAINTEXT's; IPv6 addresses in brackets. Raises InvalidConfig."""

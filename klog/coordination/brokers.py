@@ -20,6 +20,7 @@ from typing import NamedTuple
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, BrokerIdInUse, BrokerNotAvailable, NodeExists, NoNode, SessionLost
+from klog.names import host_port
 from klog.security.client_security import PLAINTEXT
 
 REGISTER_TRIES = 20
@@ -34,8 +35,7 @@ class Endpoint(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener}://{host}:{self.port}"
+        return f"{self.listener}://{host_port(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def client_addresses(registered: Sequence[Registration], protocol: str) -> str:
             f"no registered broker has a listener with {protocol}",
             hint=f"security.protocol must be one that they speak: {', '.join(spoken)}",
         )
-    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found)
+    return ",".join(host_port(host, port) for host, port in found)
 
 
 def _controller_of(zookeeper: ZooKeeper, session: int) -> list[Operation]:
@@ -220,7 +220,7 @@ def _controller_of(zookeeper: ZooKeeper, session: int) -> list[Operation]:
 def _in_use(path: str, holder: Broker, node: ZNode) -> BrokerIdInUse:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(node.stat.created_ms / 1000))
     return BrokerIdInUse(
-        f"broker id {holder.broker_id} is in use by {holder.host}:{holder.port} since {since} "
+        f"broker id {holder.broker_id} is in use by {host_port(holder.host, holder.port)} since {since} "
         f"({path}, session {node.stat.owner_session:#x}, log dirs {', '.join(holder.log_dirs) or 'unknown'})",
         hint="choose another --id; an entry that a dead broker left goes with its ZooKeeper session",
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog.errors import UsageError
+from klog.names import host_port
 
 if TYPE_CHECKING:
     import ssl
@@ -45,7 +46,7 @@ class ConnectString:
     @property
     def servers_text(self) -> str:
         """The servers without the chroot."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
+        return ",".join(host_port(host, port) for host, port in self.servers)
 
     def __str__(self) -> str:
         return self.servers_text + self.chroot

@@ -46,6 +46,7 @@ from klog.coordination.server_settings import (
     settings_of,
 )
 from klog.errors import HostError, PortInUse, Refused, TimedOut
+from klog.names import host_port
 
 ALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
 IN_ENSEMBLE = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -106,11 +107,11 @@ class ZooKeeperServer:
     @property
     def address(self) -> str:
         """The address for processes on this machine."""
-        return f"{self._reached_at}:{self.port}"
+        return host_port(self._reached_at, self.port)
 
     @property
     def listens_at(self) -> str:
-        return f"{self.host}:{self.port}" if self.tls is None else f"{self.tls.host}:{self.tls.port}"
+        return host_port(self.host, self.port) if self.tls is None else host_port(self.tls.host, self.tls.port)
 
     @property
     def _reached_at(self) -> str:

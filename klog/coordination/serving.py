@@ -7,6 +7,7 @@ from typing import Final
 
 from klog.clock import Clock
 from klog.coordination.connect_string import ConnectString, four_letter_word, last_change_in, mode_in
+from klog.names import host_port
 
 PROBE_TIMEOUT_S: Final = 1.0
 PROBE_PAUSE_S: Final = 0.02
@@ -25,15 +26,15 @@ def await_serving(
             try:
                 answer = four_letter_word(host, port, b"srvr", wait_s, context)
             except TimeoutError:
-                last = f"{host}:{port} does not answer"
+                last = f"{host_port(host, port)} does not answer"
                 continue
             except OSError as error:
-                last = f"{host}:{port}: {_reason(error)}"
+                last = f"{host_port(host, port)}: {_reason(error)}"
                 continue
             # A server where the word is not allowed, or that closes without a word, may serve all the same.
             if mode_in(answer) or "whitelist" in answer:
                 return "", answer
-            last = f"{host}:{port}: {answer.strip()[:120] or 'closed the connection'}"
+            last = f"{host_port(host, port)}: {answer.strip()[:120] or 'closed the connection'}"
         if not patient:
             return last, ""
         clock.sleep(min(PROBE_PAUSE_S, max(0.0, deadline_s - clock.monotonic_s())))

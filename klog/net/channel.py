@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.names import host_port
 from klog.net.client_tls import client_context, hint_after, lost, tls_failed
 from klog.net.login import log_in
 from klog.protocol import codec, klog_apis
@@ -89,7 +90,7 @@ class Channel:
         round trip more. Raises CannotConnect (refused, unreachable, no answer in time) with host and port in it, and
         ClusterAuthorizationFailed for who does not know the secret, or does not believe that we do.
         """
-        address = f"{host}:{port}"
+        address = host_port(host, port)
         try:
             async with asyncio.timeout(connect_timeout_s):
                 tls = client_context(security) if security.is_encrypted else None

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import HostError, PortInUse
+from klog.names import host_port
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -82,7 +83,7 @@ class HttpServer:
         """
         server = _server(application, host, port, what, flag, clock)
         shown = host or "0.0.0.0"
-        return cls(server, f"[{shown}]:{server.server_port}" if ":" in shown else f"{shown}:{server.server_port}")
+        return cls(server, host_port(shown, server.server_port))
 
     def close(self) -> None:
         """Stop listening, at once; the thread ends by itself, when it next looks whether it should."""
@@ -292,9 +293,9 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortInUse(
-                f"cannot serve {what} at {host}:{port}: the port is in use",
+                f"cannot serve {what} at {host_port(host, port)}: the port is in use",
                 hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with {flag}",
             ) from None
-        raise HostError(f"cannot serve {what} at {host}:{port}: {error.strerror}") from None
+        raise HostError(f"cannot serve {what} at {host_port(host, port)}: {error.strerror}") from None
     server.set_app(_with_body(application))
     return server

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from klog.errors import CannotConnect, KlogError, MalformedRequest
+from klog.names import host_port
 from klog.net.client_tls import client_context
 from klog.net.login import log_in
 from klog.protocol import codec
@@ -40,7 +41,7 @@ async def open_streams(
     reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     if security.is_authenticated and logs_in:
         try:
-            await _log_in(reader, writer, security, f"{host}:{port}", client_id)
+            await _log_in(reader, writer, security, host_port(host, port), client_id)
         except BaseException:
             writer.close()
             raise

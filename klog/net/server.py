@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from klog.errors import HostError, PortInUse
+from klog.names import host_port
 from klog.net.admission import Admission, ConnectionLimits, Victims
 from klog.net.arrivals import ArrivalLimits, Arrivals
 from klog.net.connection import Connection, OnFrame
@@ -120,7 +121,8 @@ class Server:
             )[0]
         except socket.gaierror as error:
             raise HostError(
-                f"cannot listen on {host}:{port}: {error.strerror}", hint="give an address of this machine in --listen"
+                f"cannot listen on {host_port(host, port)}: {error.strerror}",
+                hint="give an address of this machine in --listen",
             ) from None
         sock = socket.socket(family, kind, proto)
         try:
@@ -131,10 +133,10 @@ class Server:
             sock.close()
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(
-                    f"cannot listen on {host}:{port}: the port is in use",
+                    f"cannot listen on {host_port(host, port)}: the port is in use",
                     hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with --listen HOST:PORT",
                 ) from None
-            raise HostError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise HostError(f"cannot listen on {host_port(host, port)}: {error.strerror}") from None
         sock.setblocking(False)
         self._sockets[sock] = door
         self._loop.add_reader(sock.fileno(), self._accept, sock)

@@ -44,7 +44,7 @@ from klog.errors import (
 from klog.host.collector import Collector
 from klog.host.descriptors import share_out
 from klog.host.watchdog import Watchdog
-from klog.names import TopicPartition
+from klog.names import TopicPartition, host_port
 from klog.replication.batch_order import BatchOrder
 from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
@@ -607,12 +607,12 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     if ready_fd is not None:
         try:
             with os.fdopen(ready_fd, "w") as ready:
-                print(f"ready {host}:{port}", file=ready)
+                print(f"ready {host_port(host, port)}", file=ready)
         except BrokenPipeError:  # a `klog up` that was killed: the next one finds this broker running
             log.info("the process that started this broker has ended; the broker serves on")
     if parent is not None:
         with contextlib.suppress(ConnectionError):  # its end is heard by then
-            parent.sendall(f"ready {host}:{port}\n".encode())
+            parent.sendall(f"ready {host_port(host, port)}\n".encode())
     await broker.run_until_stopped()
     _stop_listening_to_signals()
     return RESTART_CODE if broker.lifecycle.restart else 0

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from klog.coordination import brokers
 from klog.coordination.brokers import Registration
 from klog.errors import BrokerIdInUse, CannotConnect, ClusterAuthorizationFailed, KlogError, NotLeader
+from klog.names import host_port
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -109,7 +110,7 @@ class Entry:
         if answer.started_at_ms == identity.started_at_ms:
             return True  # this broker answered itself: it listens on the dead one's port
         raise BrokerIdInUse(
-            f"{_holder(held)} answers at {host}:{port} and has the same log dirs: the folder was copied",
+            f"{_holder(held)} answers at {host_port(host, port)} and has the same log dirs: the folder was copied",
             hint="stop that one first, or start with an empty log dir: it is filled from the other replicas",
         )
 
@@ -150,7 +151,7 @@ class Entry:
 
     def _taken(self, by: Registration | None) -> None:
         broker_id = self._identity.broker_id
-        who = "another process" if by is None else f"another process at {by.broker.host}:{by.broker.port}"
+        who = "another process" if by is None else f"another process at {host_port(by.broker.host, by.broker.port)}"
         log.critical("%s has registered as broker %d: this one stops appending, and shuts down", who, broker_id)
         self._on_displaced(
             BrokerIdInUse(
@@ -163,4 +164,6 @@ class Entry:
 
 def _holder(held: Registration) -> str:
     described = held.broker
-    return f"broker {described.broker_id} at {described.host}:{described.port}, incarnation {held.incarnation},"
+    return (
+        f"broker {described.broker_id} at {host_port(described.host, described.port)}, incarnation {held.incarnation},"
+    )

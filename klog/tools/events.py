@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.positions import Position, Range
 from klog.errors import NoSuchThing, UnknownTopicOrPartition
-from klog.names import EVENTS_TOPIC
+from klog.names import EVENTS_TOPIC, host_port
 from klog.render.counts import counted
 from klog.security.quotas import QuotaKey, told_value
 from klog.tools.tail import tail
@@ -231,7 +231,7 @@ def _done(event: Event) -> str:
 
 
 def _up(event: Event) -> str:
-    return f"up at {event['host']}:{event['port']}" if "host" in event else "up"
+    return f"up at {host_port(event['host'], event['port'])}" if "host" in event else "up"
 
 
 _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from klog.errors import CannotConnect, HostError, UsageError
+from klog.names import host_port
 from klog.spark.running.package import make_zip
 
 PORT = 15002
@@ -80,6 +81,6 @@ def _check_listening(remote: str) -> None:
         socket.create_connection((address.hostname, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise CannotConnect(
-            f"no Spark Connect server at {address.hostname}:{port}: {error}",
+            f"no Spark Connect server at {host_port(address.hostname, port)}: {error}",
             hint="Spark's sbin/start-connect-server.sh starts one",
         ) from None

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from klog.errors import KlogError
+from klog.names import host_port
 from klog.tools.events import Event, EventFilter, read_events
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ async def last_addresses(cluster: Cluster) -> dict[int, str]:
     def note(event: Event) -> None:
         broker, host, port = event.get("id"), event.get("host"), event.get("port")
         if type(broker) is int and isinstance(host, str) and type(port) is int:
-            found[broker] = f"{host}:{port}"
+            found[broker] = host_port(host, port)
 
     try:
         async with asyncio.timeout(WITHIN_S):

@@ -12,7 +12,7 @@ from klog.admin.check_dead import hangs_do, how_to_start, never_was, never_was_d
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
-from klog.names import TopicPartition
+from klog.names import TopicPartition, host_port
 from klog.render.counts import counted
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.act_causes import stopped_by
@@ -324,4 +324,4 @@ def _address(known: Known, broker: int) -> str | None:
     events = [
         one for one in known.events if one.get("kind") in BROKER_KINDS and one.get("id") == broker and "host" in one
     ]
-    return f"{events[-1].get('host')}:{events[-1].get('port')}" if events else None
+    return host_port(str(events[-1]["host"]), events[-1].get("port")) if events else None
