@@ -164,7 +164,7 @@ def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Col
 
 
 def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Written | None]]:
-    """All that these groups have committed; None where what is written is no offset.
+    """All that these groups have committed; None where what is written is not an offset.
 
     The plain numbers alone: what is beside them in notes is not lag, and would be as much to read again.
     """

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from klog.config.text_files import read_text
 from klog.coordination import paths
 from klog.coordination.committed import CommittedOffset
 from klog.errors import KlogError
-from klog.host.text_files import read_text
 from klog.names import TopicPartition, check_topic_name
 
 Form = Literal["zk", "json", "csv"]

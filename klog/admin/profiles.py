@@ -44,8 +44,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.toml_lines import wrong
+from klog.config.text_files import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
-from klog.host.text_files import read_text
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

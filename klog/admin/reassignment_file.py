@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from klog.config.text_files import read_text
 from klog.errors import InvalidRequest, KlogError, NoSuchThing
-from klog.host.text_files import read_text
 from klog.names import TopicPartition, check_topic_name
 
 VERSION = 1

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from klog.config.text_files import read_text
 from klog.errors import InvalidConfig, NoSuchThing
-from klog.host.text_files import read_text
 
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)

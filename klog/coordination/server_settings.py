@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from klog.config.text_files import read_text
 from klog.errors import UsageError
 from klog.host.memory import machine_memory_bytes
-from klog.host.text_files import read_text
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.raw_fetch import Range, RawCluster
 from klog.client.special_offsets import EARLIEST, LATEST
+from klog.config.text_files import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
-from klog.host.text_files import read_text
 from klog.names import TopicPartition
 from klog.protocol.schema_errors import SubjectNotFound
 

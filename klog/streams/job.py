@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from klog.config.text_files import read_text
 from klog.errors import UsageError
-from klog.host.text_files import read_text
 from klog.names import check_topic_name
 from klog.spark.running.target import SparkTarget
 from klog.streams.batch import Sink

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from klog.config.text_files import read_text
 from klog.errors import NoSuchThing, SessionLost, UsageError, ZooKeeperError
 from klog.export.files.json_values import json_values
-from klog.host.text_files import read_text
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
 from klog.record.avro_framing import MAGIC, PREFIX_BYTES
 from klog.record.records import Record

@@ -29,9 +29,9 @@ from typing import Any, Final, Literal
 
 from klog.admin.shell.screen import Expand
 from klog.admin.toml_lines import wrong
+from klog.config.text_files import read_text
 from klog.config.units import parse_duration_ms
 from klog.errors import KlogError, UsageError
-from klog.host.text_files import read_text
 
 FILE: Final = "shell.toml"
 PAGER: Final = "less -SRXF"

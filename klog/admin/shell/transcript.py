@@ -96,7 +96,7 @@ class _Copy:
             try:
                 data = os.read(self._ours, CHUNK_BYTES)
                 os.write(self._kept[0][1], data)
-            except OSError:  # the last writer has closed the terminal; or nobody reads, which who writes then learns
+            except OSError:  # the last writer has closed the terminal, or the reader its end: then writing fails
                 data = b""
             if not data:
                 break
