@@ -1,32 +1,24 @@
-"""Brokers' metrics over their own port, and the lag of groups as metrics.
-
-A broker reads and sends them page by page (ReadMetrics). What no broker knows by itself, the lag of groups, is counted
-as by `klog group lag`, and stands beside them under the names of `GROUP_LAG`.
-"""
+"""Brokers' metrics over their own port: a broker reads and sends them page by page (ReadMetrics)."""
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.errors import BrokerNotAvailable, KlogError, MalformedRequest, Refused
 
 if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
     from klog.client.cluster import Cluster
 
 SAMPLES_MAX: Final = 2_000_000
 """Of one broker: 10,000 partitions have a tenth."""
 
-GROUP_LAG: Final = ("klog_group_lag_bytes", "klog_group_lag_messages", "klog_group_lag_ms")
-
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """One number of a broker; ``value`` None: not known. Of a group's lag, ``broker`` leads the partition."""
+    """One number of a broker; ``value`` None: not known."""
 
     broker: int | None
     name: str
@@ -92,26 +84,3 @@ async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_
                 f"broker {broker} at {channel.address} sends metrics without end: {len(found)} so far"
             )
         place = following
-
-
-def wants_group_lag(patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns is about groups' lag."""
-    return not patterns or any(fnmatch.fnmatchcase(name, one) for name in GROUP_LAG for one in patterns)
-
-
-def of_group_lag(
-    rows: Sequence[LagRow],
-    leaders: Mapping[tuple[str | None, int | None], int | None],
-    patterns: Sequence[str],
-    broker: int | None,
-) -> Iterator[MetricRow]:
-    """The lag of groups as metrics, by name; ``leaders``: of the partitions."""
-    for name, attribute in zip(GROUP_LAG, ("lag_bytes", "lag", "lag_ms"), strict=True):
-        if patterns and not any(fnmatch.fnmatchcase(name, one) for one in patterns):
-            continue
-        for row in rows:
-            leader = leaders.get((row.topic, row.partition))
-            value = getattr(row, attribute)
-            if value is not None and broker in (None, leader):
-                labels = {"group": str(row.group), "topic": str(row.topic), "partition": str(row.partition)}
-                yield MetricRow(leader, name, labels, value, "gauge")

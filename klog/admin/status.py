@@ -121,7 +121,9 @@ async def _of_cluster(cluster: Cluster, local: LocalCluster | None) -> tuple[lis
 def _broker(row: BrokerRow, part: Part | None) -> StatusRow:
     from klog.admin.brokers import DEAD, NO_ANSWER
 
-    address = host_port(row.host, row.port) if row.host is not None else part.address if part is not None else None
+    address = part.address if part is not None else None
+    if row.host is not None and row.port is not None:
+        address = host_port(row.host, row.port)
     if row.state in (DEAD, NO_ANSWER):
         reason = (
             f"not alive, holds {counted(row.replicas, 'partition')}"

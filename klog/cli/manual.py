@@ -316,8 +316,13 @@ def _root_flags() -> list[tuple[str, str]]:
     """The flags that may stand before the noun, and those of commands that ask, taken from one of them."""
     asking = next(command for _, command in walk() if command.traits.asks)
     asked = [parameter for parameter in asking.params if parameter.name in ("yes", "confirm", "dry_run")]
-    records = (help_record(parameter, None) for parameter in (*root().params, *asked))
-    return [record for record in records if record is not None]
+    before = [record for parameter in root().params if (record := help_record(parameter, None)) is not None]
+    have = {"yes": "commands that ask", "confirm": "commands that ask", "dry_run": "commands that ask, and some others"}
+    return before + [
+        (record[0], f"{record[1]} Only {have[str(parameter.name)]}.")
+        for parameter in asked
+        if (record := help_record(parameter, None)) is not None
+    ]
 
 
 def _column_notes(one: Page) -> str:

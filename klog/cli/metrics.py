@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
-from klog.errors import KlogError
 from klog.render import Report
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.admin.metrics import MetricRow
-    from klog.client.cluster import Cluster
 
 
 @top_command("metrics", rows="klog.admin.metrics:MetricRow")
@@ -33,7 +31,7 @@ async def metrics(
     """Show the metrics of brokers over their own port; no metrics port is needed.
 
     The names are those that Prometheus sees. The lag of groups is among them: `klog_group_lag_messages`, `_bytes` and
-    `_ms`, with the partition's leader as the broker. Without a pattern it shows all.
+    `_ms`, from each partition's leader. Without a pattern it shows all.
     """
     from klog.admin import metrics as reading
 
@@ -43,13 +41,7 @@ async def metrics(
 
     async def look() -> tuple[list[MetricRow], str, tuple[str, ...]]:
         rows = await reading.read_metrics(cluster, patterns, broker=broker)
-        notes = []
-        if reading.wants_group_lag(patterns):
-            try:
-                rows += await _group_lag(invocation, cluster, patterns, broker)
-            except KlogError as error:
-                notes.append(f"the lag of groups is unknown: {error.message}")
-        return rows, counted(len(rows), "metric"), tuple(notes)
+        return rows, counted(len(rows), "metric"), ()
 
     if watch:
         await watch_rows(invocation, look, every)
@@ -58,13 +50,3 @@ async def metrics(
     if pattern is not None and not rows:
         footer = f"no metric matches {pattern!r}" + ("" if set(pattern) & set("*?[") else f"; try '*{pattern}*'")
     return invocation.report(rows, footer=footer, notes=notes, failed=pattern is not None and not rows)
-
-
-async def _group_lag(invocation: Invocation, cluster: Cluster, patterns: list[str], broker: int | None) -> list[Any]:
-    from klog.admin import group_lag
-    from klog.admin import metrics as reading
-
-    rows = await group_lag.lag(cluster, await invocation.zookeeper())
-    topics = (await cluster.metadata()).topics.values()
-    leaders = {(one.name, number): part.leader for one in topics for number, part in one.partitions.items()}
-    return list(reading.of_group_lag(rows, leaders, patterns, broker))  # type: ignore[arg-type]

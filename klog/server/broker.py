@@ -61,6 +61,7 @@ from klog.server.dispatch import BoundRoutes, Dispatcher, OpenRequests
 from klog.server.doors import Doors
 from klog.server.events import Events, EventsTopic
 from klog.server.executors import Executors, Purpose, share_the_interpreter
+from klog.server.group_lag import GroupLags
 from klog.server.groups.coordinator import Coordinator
 from klog.server.guard import Guard
 from klog.server.handlers import ROUTES
@@ -230,6 +231,7 @@ class Broker:
             self.local_replicas = LocalReplicas(self.runtime, self.image, self.log_dirs, self.replicas)
             self._reassignment_throttle = ReassignmentThrottle(self.identity.broker_id, fetchers.throttle)
             self.groups = Coordinator(self.runtime, self.image, self.room)
+            self.group_lags = GroupLags(self.zookeeper, self.replicas.partitions)
             undo.callback(self.groups.close)
             self.auto_creation = AutoCreation(self.runtime, self.controller, self.election)
             self.registry_copies = RegistryCopies(
@@ -268,6 +270,7 @@ class Broker:
             self.replicas,
             self.controller,
             self.groups,
+            self.group_lags,
             self.events,
             self.flusher,
             self.purgatory,

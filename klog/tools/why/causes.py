@@ -324,4 +324,4 @@ def _address(known: Known, broker: int) -> str | None:
     events = [
         one for one in known.events if one.get("kind") in BROKER_KINDS and one.get("id") == broker and "host" in one
     ]
-    return host_port(str(events[-1]["host"]), events[-1].get("port")) if events else None
+    return host_port(str(events[-1]["host"]), int(events[-1]["port"])) if events else None
