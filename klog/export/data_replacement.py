@@ -46,7 +46,7 @@ def shared_data_lock(store: Store) -> Iterator[None]:
 
 @contextmanager
 def _locked(store: LocalStore, how: int) -> Iterator[None]:
-    path = store.path / _LOCK
+    path = store.location(_LOCK)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -55,7 +55,7 @@ def _locked(store: LocalStore, how: int) -> Iterator[None]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise translated(error, "lock", str(path)) from error
+        raise translated(error, "lock", path) from error
 
 
 def replace_data(
@@ -71,11 +71,11 @@ def replace_data(
     Afterwards ``beside`` holds the folders that ``data`` no longer has. Raises Refused if the file system cannot
     exchange folders.
     """
-    old, new = store.path / "data", store.path / beside
+    old, new = Path(store.location("data")), Path(store.location(beside))
     with _locked(store, fcntl.LOCK_EX):
         if any(store.read(path) != data for path, data in expected.items()):
             return False
-        linked = _link(old, new, without)
+        linked = _link(store, old, new, without)
         on_step("linked")
         files = OsFileSystem()
         files.sync_everything(str(store.path))
@@ -88,7 +88,7 @@ def replace_data(
     return True
 
 
-def _link(old: Path, new: Path, without: Collection[str]) -> list[str]:
+def _link(store: LocalStore, old: Path, new: Path, without: Collection[str]) -> list[str]:
     """Link every folder of ``old`` into ``new``, by hard links; return the names of the folders."""
     linked = []
     try:
@@ -96,7 +96,7 @@ def _link(old: Path, new: Path, without: Collection[str]) -> list[str]:
             if folder.name in without:
                 continue
             linked.append(folder.name)
-            for directory, _, names in os.walk(folder):
+            for directory, _, names in os.walk(store.location(f"data/{folder.name}")):
                 target = new / Path(directory).relative_to(old)
                 target.mkdir()
                 for name in names:

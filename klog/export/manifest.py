@@ -266,7 +266,7 @@ class Manifest:
                 raise ValueError(f"batch {value['batch']} says that it follows {previous['batch']}")
             return cls(
                 batch=int(value["batch"]),
-                run=value["run"],
+                run=_below(value["run"]),
                 previous_sha256=None if previous is None else previous["sha256"],
                 format=value["format"],
                 cluster_id=value["cluster_id"],
@@ -284,7 +284,7 @@ class Manifest:
                     Gap(gap["topic"], gap["partition"], gap["from"], gap["to"], gap["reason"]) for gap in value["gaps"]
                 ),
                 windows={(one["topic"], one["start_ms"]): one["messages"] for one in value["windows"]},
-                files=tuple(ExportedFile(one["path"], one["bytes"], one["messages"]) for one in value["files"]),
+                files=tuple(ExportedFile(_below(one["path"]), one["bytes"], one["messages"]) for one in value["files"]),
                 klog=value["klog"],
                 engine=value["engine"],
                 started_at=value["started_at"],
@@ -366,6 +366,13 @@ def _load(data: bytes) -> dict[str, Any]:
     if value["layout"] > LAYOUT:
         raise ValueError(f"its layout is {value['layout']}, this klog knows {LAYOUT}; use a newer one")
     return value
+
+
+def _below(path: str) -> str:
+    """A path of a manifest, which may not lead out of its folder, in any store."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"{path!r} leads out of the export; bring the file back from a backup")
+    return path
 
 
 def _reason(error: Exception) -> str:

@@ -25,6 +25,7 @@ from klog.record.batch import (
     read_header,
 )
 from klog.storage.epochs import NO_EPOCH
+from klog.storage.filesystem import next_data
 
 CHECK_BYTES: Final = 1 << 20
 CODEC_MAX: Final = 4
@@ -229,6 +230,10 @@ class _Chunk:
         while address + HEADER_BYTES <= self._end:
             at = address - self._origin
             if not 0 <= at <= len(self._data) - 8:
+                position = address - self._base_address
+                address += max(0, next_data(self._file, position) - 7 - position)  # an address may begin with zeros
+                if address >= self._end:
+                    return None
                 self._load(address, CHECK_BYTES)
                 at = 0
                 if len(self._data) < 8:

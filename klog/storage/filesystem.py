@@ -21,6 +21,7 @@ import fcntl
 import io
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -33,6 +34,8 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _WAIT_WRITE_WAIT: Final = 7
 """SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER."""
+_OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW
+NO_LINKS: Final = "below its folder klog follows no link, which may lead anywhere: put there what the link leads to"
 TEMPORARY_SUFFIX: Final = ".tmp"
 COPY_BYTES: Final = 1 << 20
 PUBLISH_TOGETHER_MIN: Final = 4
@@ -46,7 +49,27 @@ def translated(error: OSError, act: str, path: str) -> StorageError:
         kind = DiskFull
     elif error.errno in _NO_DESCRIPTORS:
         kind = NoDescriptors
+    if error.errno == errno.ELOOP:
+        return kind(f"cannot {act} {path}: it is a link", hint=NO_LINKS)
     return kind(f"cannot {act} {path}: {error.strerror or error} (errno {error.errno})")
+
+
+def next_data(file: object, position: int) -> int:
+    """The next position that holds other than zeros, as far as the file system knows; far behind the end if none does.
+
+    A file of a terabyte may be a hole of a terabyte."""
+    try:
+        return os.lseek(file.fileno(), position, os.SEEK_DATA) if isinstance(file, OsLogFile) else position
+    except OSError as error:
+        return sys.maxsize if error.errno == errno.ENXIO else position
+
+
+def open_to_read(path: str) -> OsLogFile:
+    """A file that this process cannot change."""
+    try:
+        return OsLogFile(path, os.open(path, os.O_RDONLY | _OPEN))
+    except OSError as error:
+        raise translated(error, "open", path) from error
 
 
 class LogFile(Protocol):
@@ -175,6 +198,8 @@ class OsFileStatus:
         self._entry = entry
         self.name = entry.name
         self.is_folder = entry.is_dir()
+        if entry.is_symlink():
+            raise StorageError(f"{entry.path} is a link", hint=NO_LINKS)
 
     @property
     def size(self) -> int:
@@ -324,7 +349,7 @@ class OsFileSystem:
             os.close(descriptor)
 
     def open(self, path: str, *, create: bool = False) -> OsLogFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        flags = os.O_RDWR | _OPEN | (os.O_CREAT | os.O_EXCL if create else 0)
         try:
             return OsLogFile(path, os.open(path, flags, 0o644))
         except OSError as error:
@@ -342,7 +367,9 @@ class OsFileSystem:
 
     def read(self, path: str) -> bytes | None:
         try:
-            with io.FileIO(path) as file:  # not by way of a Path: a start reads a file for each partition, and more
+            with io.FileIO(
+                os.open(path, os.O_RDONLY | _OPEN)
+            ) as file:  # not by way of a Path: a start reads a file for each partition, and more
                 return file.readall()
         except FileNotFoundError:
             return None
@@ -398,7 +425,7 @@ class OsFileSystem:
         self.sync_folder(parent)
 
     def _write_file(self, path: str, data: bytes, *, sync: bool, mode: int = 0o644) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN, mode)
         try:
             rest = memoryview(data)
             while rest:
@@ -465,7 +492,7 @@ class OsFileSystem:
 
     def lock(self, path: str) -> OsLock:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN, 0o644)
         except OSError as error:
             raise translated(error, "open", path) from error
         try:

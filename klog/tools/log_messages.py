@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,10 +17,11 @@ from klog.record.batch import CONTROL
 from klog.record.records import Record, each_record
 from klog.render.counts import counted
 from klog.render.jsonl import Content, to_line
+from klog.storage.filesystem import OsLogFile, open_to_read
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.segment import base_address_of
 from klog.tools.log_range import LogRange
-from klog.tools.log_survey import FAULTS, Batch, ReadOnlyFile, find_folders
+from klog.tools.log_survey import FAULTS, Batch, find_folders
 
 if TYPE_CHECKING:
     from klog.tools.message_decoder import MessageDecoder
@@ -46,31 +46,31 @@ def dump_messages(
     for folder, segments in find_folders(path):
         name = parse_folder_name(Path(folder).name)
         topic, partition = (Path(folder).name, None) if name is None else name
-        with _Files() as files:
-            started = within.from_ms is None
-            for event in within.survey(folder, segments):
-                if not isinstance(event, Batch):
-                    what = f"{event.address} to {event.end}: {event.state}, {event.reason}"
-                    yield Line(note=f"{event.file}: {what}", is_fault=event.state in FAULTS)
-                    continue
-                if event.header.attributes & CONTROL:
-                    yield Line(note=f"{event.file}: {event.address} is a control batch, without messages")
-                    continue
-                try:
-                    for record in files.records(event):
-                        if within.to_offset is not None and record.offset >= within.to_offset:
-                            break
-                        if within.to_ms is not None and record.timestamp_ms >= within.to_ms:
-                            break
-                        if within.from_offset is not None and record.offset < within.from_offset:
-                            continue
-                        started = started or within.from_ms is None or record.timestamp_ms >= within.from_ms
-                        if started:
-                            yield Line(_line(topic, partition, record, decoder))
-                except _Unreadable as error:
-                    count = counted(event.header.count, "message")
-                    what = f"the batch at {event.address}, of {count}, cannot be read further: {error}"
-                    yield Line(note=f"{event.file}: {what}", is_fault=True)
+        files = _Files()
+        started = within.from_ms is None
+        for event in within.survey(folder, segments):
+            if not isinstance(event, Batch):
+                what = f"{event.address} to {event.end}: {event.state}, {event.reason}"
+                yield Line(note=f"{event.file}: {what}", is_fault=event.state in FAULTS)
+                continue
+            if event.header.attributes & CONTROL:
+                yield Line(note=f"{event.file}: {event.address} is a control batch, without messages")
+                continue
+            try:
+                for record in files.records(event):
+                    if within.to_offset is not None and record.offset >= within.to_offset:
+                        break
+                    if within.to_ms is not None and record.timestamp_ms >= within.to_ms:
+                        break
+                    if within.from_offset is not None and record.offset < within.from_offset:
+                        continue
+                    started = started or within.from_ms is None or record.timestamp_ms >= within.from_ms
+                    if started:
+                        yield Line(_line(topic, partition, record, decoder))
+            except _Unreadable as error:
+                count = counted(event.header.count, "message")
+                what = f"the batch at {event.address}, of {count}, cannot be read further: {error}"
+                yield Line(note=f"{event.file}: {what}", is_fault=True)
 
 
 def _line(topic: str, partition: int | None, record: Record, decoder: MessageDecoder | None) -> str:
@@ -90,14 +90,7 @@ class _Files:
     """The segment file that is read, open until the next one is."""
 
     def __init__(self) -> None:
-        self._open = ExitStack()
-        self._file: ReadOnlyFile | None = None
-
-    def __enter__(self) -> _Files:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._open.close()
+        self._file: OsLogFile | None = None
 
     def records(self, batch: Batch) -> Iterator[Record]:
         """Raises _Unreadable, after the records before the damage."""
@@ -108,8 +101,7 @@ class _Files:
 
     def _records(self, batch: Batch) -> Iterator[Record]:
         if self._file is None or self._file.path != batch.file:
-            self._open.close()
-            self._file = self._open.enter_context(ReadOnlyFile(batch.file))
+            self._file = open_to_read(batch.file)
         base = base_address_of(Path(batch.file).name) or 0
         size = batch.header.size_bytes
         data = self._file.read_at(batch.address - base, size)

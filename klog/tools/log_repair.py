@@ -27,7 +27,7 @@ from klog.errors import CorruptLog, LogDirLocked, Refused
 from klog.storage import meta_properties
 from klog.storage.damage_record import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
-from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem
+from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem, next_data
 from klog.storage.log_dir import LOCK
 from klog.storage.log_dir_context import wall_clock_ms
 from klog.storage.partition_folder import parse_folder_name
@@ -184,8 +184,12 @@ def _keep_bytes(file_system: FileSystem, fault: Stretch) -> Cut:
     temporary = target + TEMPORARY_SUFFIX
     file_system.remove(temporary)
     copy = file_system.open(temporary, create=True)
-    for at in range(0, fault.bytes, COPY_BYTES):
-        copy.write_at(at, source.read_at(start + at, min(COPY_BYTES, fault.bytes - at)))
+    at = 0
+    while (at := max(at, next_data(source, start + at) - start)) < fault.bytes:
+        data = source.read_at(start + at, min(COPY_BYTES, fault.bytes - at))
+        copy.write_at(at, data)
+        at += len(data)
+    copy.truncate(fault.bytes)  # it may end in a hole
     copy.sync()
     file_system.rename(temporary, target)
     return Cut(target, _beside(fault, DAMAGED_SUFFIX), fault.bytes)

@@ -13,12 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klog.errors import NoSuchThing, StorageError, UsageError
+from klog.errors import NoSuchThing, Refused, StorageError, UsageError
 from klog.record.batch import BatchHeader
 from klog.storage.checking import Found, check_batches
 from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
 from klog.storage.epochs import NO_EPOCH
-from klog.storage.filesystem import translated
+from klog.storage.filesystem import NO_LINKS, OsLogFile, open_to_read
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.segment import base_address_of
 
@@ -101,49 +101,12 @@ class Stopped(Exception):
     """A survey was ended by `Meter.stop`."""
 
 
-class ReadOnlyFile:
-    """A segment file that this process cannot change. Thread-safe."""
-
-    __slots__ = ("_descriptor", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise translated(error, "open", path) from error
-
-    def __enter__(self) -> ReadOnlyFile:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        os.close(self._descriptor)
-
-    def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
-        parts = []
-        while size > 0:
-            try:
-                part = os.pread(self._descriptor, size, position)
-            except OSError as error:
-                raise translated(error, "read", self.path) from error
-            if not part:
-                break
-            parts.append(part)
-            position += len(part)
-            size -= len(part)
-        return b"".join(parts)
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-
 def find_folders(path: str | os.PathLike[str]) -> list[tuple[str, list[SegmentFile]]]:
     """Folders with their segment files in the order of addresses: of one file, one partition, or a whole log dir.
 
-    NoSuchThing where there is none, UsageError for a file that is not a segment.
+    NoSuchThing where there is none, UsageError for a file that is not a segment, Refused for a link below ``path``.
     """
-    root = Path(path)
+    root = Path(path).resolve()  # the folder's own log dir holds the lock
     if root.is_file():
         base = base_address_of(root.name)
         if base is None:
@@ -168,6 +131,9 @@ def _segments(folder: Path) -> list[SegmentFile]:
     if folder.is_dir():
         for entry in folder.iterdir():
             base = base_address_of(entry.name)
+            for link in (folder, entry) if base is not None else ():
+                if link.is_symlink():
+                    raise Refused(f"{link} is a link", hint=NO_LINKS)
             if base is not None and entry.is_file():
                 found.append(SegmentFile(str(entry), base, entry.stat().st_size))
     return sorted(found, key=lambda one: one.base_address)
@@ -182,8 +148,7 @@ def read_damages(folder: str) -> dict[int, DamageRecord]:
     """The recorded holes of a folder, by their first addresses."""
     damages = {}
     for entry in Path(folder).glob(f"*{DAMAGED_SUFFIX}"):
-        with ReadOnlyFile(str(entry)) as file:
-            damage = DamageRecord.parse(file.read_at(0, DAMAGE_HEAD_BYTES))
+        damage = DamageRecord.parse(open_to_read(str(entry)).read_at(0, DAMAGE_HEAD_BYTES))
         if damage is not None:
             damages[damage.first_address] = damage
     return damages
@@ -199,12 +164,11 @@ def survey(folder: str, segments: list[SegmentFile]) -> Iterator[Batch | Stretch
             yield from _gap(segment.path, at, segment.base_address, damages)
         at = segment.base_address
         try:
-            with ReadOnlyFile(segment.path) as file:
-                for event in _survey_file(file, segment, following, epoch):
-                    if isinstance(event, Batch):
-                        epoch = event.header.leader_epoch
-                    yield event
-                    at = event.end
+            for event in _survey_file(open_to_read(segment.path), segment, following, epoch):
+                if isinstance(event, Batch):
+                    epoch = event.header.leader_epoch
+                yield event
+                at = event.end
         except StorageError as error:  # a disk that no longer reads these bytes
             end = max(segment.base_address + segment.size, at + 1)
             yield Stretch(segment.path, at, end, end - at, State.DAMAGED, error.message)
@@ -214,9 +178,7 @@ def survey(folder: str, segments: list[SegmentFile]) -> Iterator[Batch | Stretch
             at = min(at, following)
 
 
-def _survey_file(
-    file: ReadOnlyFile, segment: SegmentFile, following: int | None, epoch: int
-) -> Iterator[Batch | Stretch]:
+def _survey_file(file: OsLogFile, segment: SegmentFile, following: int | None, epoch: int) -> Iterator[Batch | Stretch]:
     base = segment.base_address
     start, size = base, segment.size
     while True:

@@ -7,7 +7,6 @@ where the broker's recovery would end.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -106,7 +105,7 @@ def read_dirs(dirs: Sequence[Path], count: Count | None = None) -> list[DirFacts
 
 def _partition_folders(path: Path) -> list[tuple[TopicPartition, str]]:
     """By name, with the path of each."""
-    entries = sorted((one.name, one.path) for one in os.scandir(path) if one.is_dir())
+    entries = sorted((one.name, f"{path}/{one.name}") for one in OsFileSystem().scan(str(path)) if one.is_folder)
     named = ((partition_folder.parse_folder_name(name), folder) for name, folder in entries)
     return [(name, folder) for name, folder in named if name is not None]
 

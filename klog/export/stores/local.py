@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.stores.store import SCHEME, StoredFile
-from klog.storage.filesystem import FileSystem, OsFileSystem, translated
+from klog.storage.filesystem import NO_LINKS, FileSystem, OsFileSystem, translated
 
 
 class LocalStore:
@@ -34,14 +34,21 @@ class LocalStore:
         return str(self.path)
 
     def location(self, path: str) -> str:
-        return str(self.path / path)
+        return str(self._place(path))
+
+    def _place(self, path: str) -> Path:
+        """Where ``path`` lies. Refused if ``..`` or a link leads elsewhere."""
+        place = self.path / path
+        if Path(os.path.realpath(place)) != Path(f"{os.path.realpath(self.path).rstrip('/')}/{path}"):
+            raise Refused(f"{place} leads to {os.path.realpath(place)}, out of the export {self.path}", hint=NO_LINKS)
+        return place
 
     def read(self, path: str) -> bytes | None:
-        place = self.path / path
+        place = self._place(path)
         return self._files.read(str(place)) if place.is_file() else None
 
     def create(self, path: str, data: bytes) -> bool:
-        target = self.path / path
+        target = self._place(path)
         self._files.make_folder(str(target.parent))
         temporary = target.parent / f".{uuid.uuid4()}"
         file = self._files.open(str(temporary), create=True)
@@ -59,12 +66,12 @@ class LocalStore:
         return True
 
     def replace(self, path: str, data: bytes) -> None:
-        place = self.path / path
+        place = self._place(path)
         self._files.make_folder(str(place.parent))
         self._files.replace(str(place), data)
 
     def names(self, folder: str) -> list[str]:
-        place = self.path / folder
+        place = self._place(folder)
         try:
             return sorted(one.name for one in place.iterdir())
         except FileNotFoundError:
@@ -76,11 +83,11 @@ class LocalStore:
 
     def walk(self, folder: str) -> list[StoredFile]:
         found = []
-        for directory, _, names in os.walk(self.path / folder):
+        for directory, _, names in os.walk(self._place(folder)):
             for name in names:
                 place = Path(directory, name)
                 try:
-                    status = place.stat()
+                    status = place.lstat()
                 except FileNotFoundError:
                     continue  # removed meanwhile
                 found.append(StoredFile(place.relative_to(self.path).as_posix(), status.st_size, status.st_mtime))
@@ -88,33 +95,35 @@ class LocalStore:
 
     def touched_s(self, folder: str) -> float:
         latest = 0.0
-        for directory, _, names in os.walk(self.path / folder):
+        for directory, _, names in os.walk(self._place(folder)):
             for name in (".", *names):
                 try:
-                    latest = max(latest, Path(directory, name).stat().st_mtime)
+                    latest = max(latest, Path(directory, name).lstat().st_mtime)
                 except FileNotFoundError:
                     return time.time()  # it lives
         return latest or time.time()
 
     def remove(self, path: str) -> None:
-        place = self.path / path
-        if place.is_dir() and not place.is_symlink():
+        place = self._place(os.path.dirname(path)) / os.path.basename(path)
+        if place.is_symlink():  # it goes, and not what it leads to
+            self._files.remove(str(place))
+        elif self._place(path).is_dir():
             self._files.remove_folder(str(place))
         elif self._files.exists(str(place)):
             self._files.remove(str(place))
 
     def make_folder(self, path: str) -> None:
-        self._files.make_folder(str(self.path / path))
+        self._files.make_folder(str(self._place(path)))
 
     def open_input(self, path: str) -> BinaryIO:
-        place = self.path / path
+        place = self._place(path)
         try:
             return place.open("rb")
         except OSError as error:
             raise translated(error, "open", str(place)) from error
 
     def open_output(self, path: str) -> BinaryIO:
-        place = self.path / path
+        place = self._place(path)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             return place.open("xb")
@@ -122,7 +131,7 @@ class LocalStore:
             raise translated(error, "make", str(place)) from error
 
     def sync(self, folder: str) -> None:
-        for directory, _, names in os.walk(self.path / folder, topdown=False):
+        for directory, _, names in os.walk(self._place(folder), topdown=False):
             for name in names:
                 self._files.open(os.path.join(directory, name)).sync()
             self._files.sync_folder(directory)
