@@ -376,6 +376,16 @@ async def tree(zookeeper: ZooKeeper, path: str, *, depth: int | None = None) -> 
 NOT_SHOWN = b"(the cluster's secret is not shown)"
 
 
+def true_path(zookeeper: ZooKeeper, path: str) -> str:
+    """The path in ZooKeeper itself: a session's chroot may be inside a cluster's nodes, or above them."""
+    return f"{zookeeper.address.chroot}{path}".rstrip("/")
+
+
+def shown(zookeeper: ZooKeeper, path: str, data: bytes) -> bytes:
+    """What may be shown of a node's data."""
+    return NOT_SHOWN if true_path(zookeeper, path).endswith(paths.SECRET) else data
+
+
 async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
     """What a node holds."""
     path = check_path(path)
@@ -383,8 +393,7 @@ async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
         node = await asyncio.to_thread(zookeeper.get, path)
     except NoNode as error:
         raise await asyncio.to_thread(_no_node, zookeeper, path) from error
-    data = NOT_SHOWN if path == paths.SECRET else node.data
-    return NodeData(path, node.stat.version, _session(node.stat.owner_session), data)
+    return NodeData(path, node.stat.version, _session(node.stat.owner_session), shown(zookeeper, path, node.data))
 
 
 async def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:

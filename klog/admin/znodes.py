@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.acts import here
-from klog.admin.registries import NOT_SHOWN, NodeData, NodeRow, check_path, get_node, tree
+from klog.admin.registries import NodeData, NodeRow, check_path, get_node, shown, tree, true_path
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import paths
 from klog.coordination.acts import ZNODE_CREATE, ZNODE_DELETE, ZNODE_SET, Actor, new_act
@@ -88,8 +88,9 @@ async def grep(zookeeper: ZooKeeper, path: str, pattern: re.Pattern[bytes]) -> l
         part = rows[at : at + READ_AT_ONCE]
         nodes = await asyncio.to_thread(zookeeper.get_many, [row.path for row in part])
         for row, node in zip(part, nodes, strict=True):
-            if node is not None and row.path != paths.SECRET and pattern.search(node.data):
-                found.append(NodeData(row.path, node.stat.version, row.session, node.data))
+            data = b"" if node is None else shown(zookeeper, row.path, node.data)
+            if node is not None and data is node.data and pattern.search(data):
+                found.append(NodeData(row.path, node.stat.version, row.session, data))
     return found
 
 
@@ -115,8 +116,8 @@ async def _contents(zookeeper: ZooKeeper, path: str) -> dict[str, bytes]:
     for at in range(0, len(rows), READ_AT_ONCE):
         listed = [row.path for row in rows[at : at + READ_AT_ONCE]]
         for one, node in zip(listed, await asyncio.to_thread(zookeeper.get_many, listed), strict=True):
-            if node is not None and one != paths.SECRET:
-                found[one.removeprefix(root)] = node.data
+            if node is not None:
+                found[one.removeprefix(root)] = shown(zookeeper, one, node.data)
     return found
 
 
@@ -163,7 +164,7 @@ def _watched(zookeeper: ZooKeeper, root: str, on_event: Callable[[Any], None]) -
             names = zookeeper.children(path, on_event)
         except NoNode:
             continue  # its watch has fired
-        found[path] = node.stat, NOT_SHOWN if path == paths.SECRET else node.data
+        found[path] = node.stat, shown(zookeeper, path, node.data)
         waiting += [f"{path.rstrip('/')}/{name}" for name in names]
         if len(found) + len(waiting) > WATCHED_MAX:
             raise UsageError(f"{root} has more than {WATCHED_MAX} nodes", hint="watch a part of it")
@@ -194,7 +195,7 @@ async def plan_set(zookeeper: ZooKeeper, path: str, data: bytes, version: int) -
 
 async def plan_create(zookeeper: ZooKeeper, path: str, data: bytes) -> ZnodeChange:
     """What creating a node changes. Refused where it exists, or its parent does not."""
-    path = _writable(path)
+    path = _writable(zookeeper, path)
     parent = path.rpartition("/")[0] or "/"
     exists, stat = await asyncio.to_thread(lambda: [zookeeper.exists(one) for one in (path, parent)])
     if exists is not None:
@@ -261,7 +262,7 @@ def data_of(state: Mapping[str, Any]) -> bytes:
 
 
 async def _at_version(zookeeper: ZooKeeper, path: str, version: int) -> NodeData:
-    now = await get_node(zookeeper, _writable(path))
+    now = await get_node(zookeeper, _writable(zookeeper, path))
     if now.version != version:
         raise Refused(
             f"znode {now.path} is at version {now.version}, not {version}",
@@ -270,13 +271,12 @@ async def _at_version(zookeeper: ZooKeeper, path: str, version: int) -> NodeData
     return now
 
 
-def _writable(path: str) -> str:
+def _writable(zookeeper: ZooKeeper, path: str) -> str:
     """Refused for the cluster's secret and for acts: what commands write there could only mislead."""
     path = check_path(path)
-    if path == paths.SECRET or path == "/":
-        raise Refused(f"znode {path} is not written by hand")
-    if path == paths.ACTS or path.startswith(f"{paths.ACTS}/"):
-        raise Refused(f"znode {path} is not written by hand: acts are the record of what was done")
+    true = true_path(zookeeper, path)
+    if path == "/" or any(f"{one}/" in f"{true}/" for one in (paths.SECRET, paths.ACTS)):
+        raise Refused(f"znode {true or path} is not written by hand: brokers alone write the secret and the acts")
     return path
 
 

@@ -195,6 +195,7 @@ _ROOT: RootGroup | None = None
 
 def run(arguments: list[str]) -> int:
     """What the command ``klog`` does: one command line, to its exit code."""
+    os.umask(0o077)  # what klog writes is its user's alone, and so is what its servers write
     interrupt.install()
     standard_streams.open_all()
     try:

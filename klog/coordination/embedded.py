@@ -204,6 +204,7 @@ def start(
     """
     directory = directory.resolve()
     _data(directory).mkdir(parents=True, exist_ok=True)
+    _data(directory).chmod(0o700)  # the cluster's secret lies there, in files that an older klog let everybody read
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         running = _lock_or_find(lock, directory)

@@ -32,6 +32,7 @@ class QuietHistory(FileHistory):
             path = Path(os.fsdecode(self.filename))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(0o600)
+            path.chmod(0o600)
             super().store_string(string)
         except OSError:
             pass
