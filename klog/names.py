@@ -15,8 +15,12 @@ EVENTS_TOPIC = "klog.events"
 """The cluster's own story; brokers alone write it."""
 AUDIT_TOPIC = "klog.audit"
 """What producers say they have sent; their klog writes it beside their messages."""
-INTERNAL_TOPICS = frozenset({EVENTS_TOPIC, AUDIT_TOPIC})
-"""Topics that klog keeps for itself: Metadata says so, and consumers of `.*` leave them out."""
+RESERVED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Kafka's own: klog keeps offsets in ZooKeeper and has no transactions, so no topic of these names is ever made."""
+CLOSED_TOPICS = frozenset({EVENTS_TOPIC, *RESERVED_TOPICS})
+"""What no client writes. A reserved one that an older klog made can be read and deleted."""
+INTERNAL_TOPICS = frozenset({AUDIT_TOPIC, *CLOSED_TOPICS})
+"""Topics that clients do not use: Metadata says so, and consumers of `.*` leave them out."""
 
 TAIL_GROUP = "klog-tail"
 """The group that librdkafka wants to be given for `klog tail`. Nothing is committed for it."""
@@ -71,3 +75,13 @@ def check_topic_name(name: str) -> str:
             hint="use letters, digits, '.', '_' and '-'",
         )
     return name
+
+
+def check_new_topic_name(name: str) -> str:
+    """As `check_topic_name`, for a topic that is to be made: InvalidTopic for Kafka's own ones, too."""
+    if name in RESERVED_TOPICS:
+        raise InvalidTopic(
+            f"topic name {name!r} is reserved: Kafka's brokers keep there what klog has in ZooKeeper",
+            hint="choose another name; `klog group` and `klog offset` show what groups have committed",
+        )
+    return check_topic_name(name)

@@ -41,6 +41,7 @@ from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
 from klog.protocol.codec import RequestHead
 from klog.security.principal import ANONYMOUS
+from klog.server import unserved
 from klog.server.executors import Executors, Purpose
 from klog.server.injection import Injector
 from klog.server.long_requests import LongRequests
@@ -350,7 +351,7 @@ class Dispatcher:
             if route is None or not route.min_version <= head.version <= route.max_version:
                 raise UnsupportedVersion(f"{api_name(head.key)} version {head.version} is not served")
         except UnsupportedVersion:
-            head = self._answer_versions_or_raise(frame)
+            head = self._answer_versions_or_raise(connection, frame)
             route = self._routes[ApiKey.API_VERSIONS]
             assert route.handle is not None
             values = route.handle(Request(head, None, connection))
@@ -512,11 +513,13 @@ class Dispatcher:
         own = route.handle(request)
         return own if isinstance(own, dict) else await own
 
-    def _answer_versions_or_raise(self, frame: memoryview) -> RequestHead:
+    def _answer_versions_or_raise(self, connection: Connection, frame: memoryview) -> RequestHead:
         """The head of an ApiVersions request of a version we do not know; the error again for any other request."""
-        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        key, _, correlation_id = struct.unpack_from(">hhi", frame)
         if key != ApiKey.API_VERSIONS:
-            raise UnsupportedVersion(f"{api_name(key)} version {version} is not served")
+            route = self._routes.get(key)
+            served = None if route is None else (route.min_version, route.max_version)
+            raise UnsupportedVersion(unserved.describe(frame, connection.software, served))
         return RequestHead(key, 0, correlation_id, None, 8)
 
     async def _finish(

@@ -229,7 +229,7 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
 
     check_topic_name(topic)
     if topic in INTERNAL_TOPICS:
-        raise InvalidTopic(f"{topic} is an internal topic that only klog writes", hint=f"klog tail {topic} shows it")
+        raise InvalidTopic(f"{topic} is an internal topic, which clients do not write", hint="choose another topic")
     try:
         return await cluster.topic(topic, fresh=True)
     except UnknownTopicOrPartition as error:

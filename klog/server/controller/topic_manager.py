@@ -32,7 +32,7 @@ from klog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from klog.names import TopicPartition, check_topic_name
+from klog.names import TopicPartition, check_new_topic_name
 from klog.replication import replica_state_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
@@ -104,7 +104,7 @@ class TopicManager:
         Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
         InvalidConfig, StorageError.
         """
-        check_topic_name(name)
+        check_new_topic_name(name)
         own = self._config.of_topic(name)
         config = LogConfig.of(own, overrides)
         state = self._state

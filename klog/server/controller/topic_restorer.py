@@ -18,7 +18,7 @@ from klog.coordination import partition_states, topic_restore, topics, trash
 from klog.coordination.acts import Act, Actor, new_act
 from klog.coordination.trash import Entry
 from klog.errors import InvalidRequest, KlogError, RequestTimedOut, SessionLost, TopicAlreadyExists, UnknownTopicId
-from klog.names import check_topic_name
+from klog.names import check_new_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
@@ -52,7 +52,7 @@ class TopicRestorer:
         Raises UnknownTopicId where it is not in the trash, TopicAlreadyExists where the name is taken, InvalidRequest
         where its deletion is not complete, InvalidTopic.
         """
-        check_topic_name(name)
+        check_new_topic_name(name)
         await self._refuse_old_brokers()
         state = self._state
         async with state.lock:

@@ -38,7 +38,7 @@ from klog.config import BrokerConfig
 from klog.coordination.acts import Actor
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
-from klog.names import INTERNAL_TOPICS, check_topic_name
+from klog.names import INTERNAL_TOPICS, check_new_topic_name, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server import operations
 from klog.server.auto_create import AutoCreation
@@ -134,9 +134,9 @@ class MetadataHandler:
         return answer if isinstance(answer, dict) else await answer
 
     def _create(self, name: str, actor: Actor) -> asyncio.Task[None] | None:
-        """Begin to create a topic; None for an invalid name, and while clients ask for too many new topics."""
+        """Begin to create a topic; None for a name that no topic can get, and while clients ask for too many."""
         try:
-            return self._auto_creation.begin(check_topic_name(name), actor)
+            return self._auto_creation.begin(check_new_topic_name(name), actor)
         except InvalidTopic:
             return None
 

@@ -34,7 +34,7 @@ from klog.errors import (
     StorageError,
     TransactionsNotServed,
 )
-from klog.names import EVENTS_TOPIC, TopicPartition
+from klog.names import CLOSED_TOPICS, TopicPartition
 from klog.net.connection import Connection, Reply
 from klog.protocol import produce
 from klog.protocol.apis import ApiKey
@@ -162,8 +162,8 @@ class ProduceHandler:
                 answers.append(self._refused(asked, refusal, connection))
                 continue
             try:
-                if asked.topic == EVENTS_TOPIC and not connection.is_broker:
-                    raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
+                if asked.topic in CLOSED_TOPICS and not connection.is_broker:
+                    raise InvalidTopic(f"{asked.topic} is internal: only brokers write it")
                 partition, result = self._append(request, asked, looked)
             except KlogError as error:
                 order.refused(connection, asked.topic, asked.partition, batches[index], error)

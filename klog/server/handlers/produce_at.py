@@ -40,7 +40,7 @@ from klog.errors import (
     RequestTimedOut,
     StorageError,
 )
-from klog.names import EVENTS_TOPIC, TopicPartition
+from klog.names import CLOSED_TOPICS, TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.dispatch import Request, handles
@@ -183,8 +183,8 @@ class ProduceAtHandler:
         answer = _Answer(asked)
         traffic = self._traffic
         try:
-            if asked.topic == EVENTS_TOPIC and not is_broker:
-                raise InvalidTopic(f"{EVENTS_TOPIC} is internal: only brokers write it")
+            if asked.topic in CLOSED_TOPICS and not is_broker:
+                raise InvalidTopic(f"{asked.topic} is internal: only brokers write it")
             if self._identity.fenced is not None:
                 raise self._identity.fenced.bare()
             partition = answer.partition = self._partitions.leader_of(asked.topic, asked.partition_index)
