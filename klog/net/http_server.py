@@ -6,10 +6,11 @@ Strategy
 
 Limits
     `CONNECTIONS_MAX` connections, so as many threads; who comes then waits in the kernel's queue. One of them gives way
-    where its request has not come within `GRACE_S`: a client that sends nothing, or a byte now and then, keeps no other
-    out. A request has `REQUEST_S` to come, whole, and `ANSWER_S` to be taken, however often a byte comes or goes, and
-    is of `REQUEST_BYTES_MAX` at most. HTTP/1.0, one request a connection. It speaks plain text and knows no users: it
-    belongs where a broker's port may be.
+    where its client keeps it waiting for more than `GRACE_S`, for its request or in taking the answer: a client that
+    sends nothing, or a byte now and then, or reads nothing, keeps no other out. An application may return an iterator,
+    which makes each piece of the answer when the one before was taken. A request has `REQUEST_S` to come, whole, and
+    `ANSWER_S` to be taken, however often a byte comes or goes, and is of `REQUEST_BYTES_MAX` at most. HTTP/1.0, one
+    request a connection. It speaks plain text and knows no users: it belongs where a broker's port may be.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ GRACE_S: Final = 1.0
 ANSWER_S: Final = 30.0
 REQUEST_BYTES_MAX: Final = 5 * 1024 * 1024
 """The largest body that is served, and its head."""
+SENT_AT_ONCE_BYTES: Final = 64 * 1024
 LENGTH_DIGITS_MAX: Final = 20
 """Of a Content-Length."""
 ERROR_CHARS_MAX: Final = 300
@@ -92,13 +94,12 @@ class HttpServer:
 
 
 class _Visit:
-    """One connection, as far as it may be ended for another's sake. Under the lock of `_Visits`, but for `has_come`."""
+    """One connection, as far as it may be ended for another's sake. `_Visits` chooses by `waits_since_s`."""
 
     def __init__(self, sock: socket.socket, since_s: float) -> None:
         self.socket = sock
-        self.since_s = since_s
-        self.has_come = False
-        """Its request is whole: it is being answered."""
+        self.waits_since_s: float | None = since_s
+        """For its client: to send the request, or to take a part of the answer. None while the answer is made."""
 
 
 class _Visits:
@@ -110,17 +111,18 @@ class _Visits:
         self._there: dict[socket.socket, _Visit] = {}
 
     def begin(self, sock: socket.socket) -> bool:
-        """Count one more; False where there is no room, and then the oldest whose request does not come is ended."""
+        """Count one more; False where there is no room, and then the one that waits longest for its client is ended."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             if len(self._there) < CONNECTIONS_MAX:
                 self._there[sock] = _Visit(sock, now_s)
                 return True
-            oldest = next((one for one in self._there.values() if not one.has_come), None)
-            if oldest is not None and now_s - oldest.since_s > GRACE_S:
+            waiting = [(since_s, one) for one in self._there.values() if (since_s := one.waits_since_s) is not None]
+            since_s, oldest = min(waiting, key=lambda pair: pair[0], default=(now_s, None))
+            if oldest is not None and now_s - since_s > GRACE_S:
                 with contextlib.suppress(OSError):
                     oldest.socket.shutdown(socket.SHUT_RDWR)  # its thread finds the end, and ends
-                oldest.has_come = True
+                oldest.waits_since_s = None
             return False
 
     def of(self, sock: socket.socket) -> _Visit:
@@ -157,21 +159,24 @@ class _Incoming(io.RawIOBase):
 class _Outgoing(io.BufferedIOBase):
     """What a peer is sent; TimeoutError where it has not taken it in time."""
 
-    def __init__(self, sock: socket.socket, clock: Clock) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock, visit: _Visit) -> None:
         self._socket = sock
         self._clock = clock
+        self._visit = visit
         self._until_s: float | None = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        now_s = self._clock.monotonic_s()
-        self._until_s = self._until_s or now_s + ANSWER_S
-        if now_s >= self._until_s:
-            raise TimeoutError("the answer took too long to be taken")
-        self._socket.settimeout(self._until_s - now_s)
-        self._socket.sendall(data)  # for so long in all, says Python
+        for at in range(0, len(data), SENT_AT_ONCE_BYTES):
+            self._visit.waits_since_s = now_s = self._clock.monotonic_s()
+            self._until_s = self._until_s or now_s + ANSWER_S
+            if now_s >= self._until_s:
+                raise TimeoutError("the answer took too long to be taken")
+            self._socket.settimeout(self._until_s - now_s)
+            self._socket.sendall(memoryview(data)[at : at + SENT_AT_ONCE_BYTES])  # for so long in all, says Python
+        self._visit.waits_since_s = None
         return len(data)
 
 
@@ -182,13 +187,17 @@ class _Body:
         self._incoming = incoming
         self._visit = visit
         self._left = size
-        visit.has_come = size <= 0
+        self._note()
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._incoming.read(self._left if size < 0 else min(size, self._left))
         self._left -= len(data)
-        self._visit.has_come = self._left <= 0
+        self._note()
         return data
+
+    def _note(self) -> None:
+        if self._left <= 0:
+            self._visit.waits_since_s = None
 
 
 def _with_body(application: Application) -> Application:
@@ -276,7 +285,7 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
         def setup(self) -> None:
             super().setup()
             self.rfile = io.BufferedReader(_Incoming(self.connection, clock.monotonic_s() + REQUEST_S, clock))
-            self.wfile = _Outgoing(self.connection, clock)
+            self.wfile = _Outgoing(self.connection, clock, self.server.visits.of(self.connection))
 
         def get_environ(self) -> dict[str, Any]:
             self.path = _AUTHORITY.sub("", self.path)

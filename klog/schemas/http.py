@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
@@ -45,6 +46,10 @@ MODE: Final = "READWRITE"
 DIGITS_MAX: Final = 20
 """Of a number in a path, with zeros in front."""
 SHOWN_MAX: Final = 100
+READ_AT_ONCE: Final = 4
+"""Subjects, and schemas, of an answer about all: the next are read when these were taken."""
+ONE_LISTS = threading.Lock()
+"""Held while all subjects are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,12 @@ class HttpRegistry:
             body = environ["wsgi.input"].read(length) if length else b""
             client = str(environ.get("HTTP_USER_AGENT") or "http")
             mine = HttpRegistry(self.registry.acting(Actor(client, str(environ.get("REMOTE_ADDR") or ""))))
-            status, answer = mine.respond(environ["REQUEST_METHOD"], target, body)
+            status, answer = mine._respond(environ["REQUEST_METHOD"], target, body)
         else:
             status, answer = _failed(413, f"a body of at most {BODY_BYTES_MAX} bytes is taken, with its length said")
+        if isinstance(answer, Iterator):
+            start_response("200 OK", [("Content-Type", CONTENT_TYPE)])
+            return _array(answer)
         data = answer.text.encode() if isinstance(answer, _Text) else json.dumps(answer).encode()
         start_response(
             f"{status} {_REASONS.get(status, 'Error')}",
@@ -126,6 +134,11 @@ class HttpRegistry:
 
     def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         """The status, and what the body's JSON says. ``target`` is the path as it was sent, with its query."""
+        status, answer = self._respond(method, target, body)
+        return status, list(answer) if isinstance(answer, Iterator) else answer
+
+    def _respond(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
+        """As `respond`; an answer about all is an iterator."""
         path, _, query = target.partition("?")
         allowed = False
         for route_method, pattern, answer in _ROUTES:
@@ -180,12 +193,16 @@ class HttpRegistry:
         schema = self.schema(version.schema_id)
         return {"subject": name, "version": version.number, "id": version.schema_id, **_shown(schema)}
 
+    def all_subjects(self) -> list[Subject]:
+        with ONE_LISTS:
+            return self.registry.subjects()
+
     def naming(self, schema_id: int, *, deleted: bool) -> list[tuple[str, int]]:
         """(subject, version) of those that name a schema."""
         self.schema(schema_id)
         return [
             (subject.name, one.number)
-            for subject in self.registry.subjects()
+            for subject in self.all_subjects()
             for one in _seen(subject, deleted=deleted)
             if one.schema_id == schema_id
         ]
@@ -203,6 +220,15 @@ _REASONS = {
     422: "Unprocessable Entity",
     500: "Internal Server Error",
 }
+
+
+def _array(items: Iterator[Any]) -> Iterator[bytes]:
+    """JSON, a piece an item."""
+    before = "["
+    for one in items:
+        yield f"{before}{json.dumps(one)}".encode()
+        before = ", "
+    yield b"[]" if before == "[" else b"]"
 
 
 def _failed(code: int, message: str) -> tuple[int, dict[str, Any]]:
@@ -292,16 +318,21 @@ def _versions_by_id(face: HttpRegistry, call: _Call) -> Any:
 
 @_route("GET", "/schemas")
 def _schemas(face: HttpRegistry, call: _Call) -> Any:
-    listed = []
-    for subject in face.registry.subjects():
-        if subject.name.startswith(call.query.get("subjectPrefix", "")):
-            versions = _seen(subject, deleted=call.flag("deleted"))
-            listed += [(subject.name, one) for one in (versions[-1:] if call.flag("latestOnly") else versions)]
-    schemas = face.registry.schemas(one.schema_id for _, one in listed)
-    return [
-        {"subject": name, "version": one.number, "id": one.schema_id, **_shown(schemas[one.schema_id])}
-        for name, one in listed
-    ]
+    prefix = call.query.get("subjectPrefix", "")
+    names = [one.name for one in face.all_subjects() if one.name.startswith(prefix)]
+    return _each_schema(face, names, deleted=call.flag("deleted"), latest=call.flag("latestOnly"))
+
+
+def _each_schema(face: HttpRegistry, names: list[str], *, deleted: bool, latest: bool) -> Iterator[dict[str, Any]]:
+    for at in range(0, len(names), READ_AT_ONCE):
+        for subject in face.registry.subjects(names[at : at + READ_AT_ONCE]):
+            versions = _seen(subject, deleted=deleted)[-1 if latest else 0 :]
+            for number in range(0, len(versions), READ_AT_ONCE):
+                part = versions[number : number + READ_AT_ONCE]
+                schemas = face.registry.schemas(one.schema_id for one in part)
+                for one in part:
+                    about = {"subject": subject.name, "version": one.number, "id": one.schema_id}
+                    yield about | _shown(schemas[one.schema_id])
 
 
 # --- Subjects and versions --------------------------------------------------------------------------------------------
@@ -310,7 +341,7 @@ def _schemas(face: HttpRegistry, call: _Call) -> Any:
 @_route("GET", "/subjects")
 def _subjects(face: HttpRegistry, call: _Call) -> Any:
     prefix = call.query.get("subjectPrefix", "")
-    found = [one for one in face.registry.subjects() if one.versions and one.name.startswith(prefix)]
+    found = [one for one in face.all_subjects() if one.versions and one.name.startswith(prefix)]
     if call.flag("deletedOnly"):
         return [one.name for one in found if not one.live]
     return [one.name for one in found if _seen(one, deleted=call.flag("deleted"))]
