@@ -45,7 +45,11 @@ async def tail(
     last: Annotated[
         int | None,
         typer.Option(
-            "-n", "--last", metavar="N", min=0, help="Begin with the last N messages of all partitions, by time."
+            "-n",
+            "--last",
+            metavar="N",
+            min=0,
+            help="Begin with the last N messages of all partitions, in the order of --merge time.",
         ),
     ] = None,
     until_end: Annotated[bool, typer.Option("-e", "--exit", help="Exit at the end offset as of start-up.")] = False,
@@ -147,8 +151,8 @@ async def tail(
     shows messages whose value does not match or is null (`\\!` is the character). With `-n` the last N messages are
     searched.
 
-    `--merge time` sorts existing messages exactly. New messages wait `--settle` for earlier messages of other
-    partitions; a message that comes later than that is shown late.
+    `--merge time` sorts existing messages exactly, each partition's in the order of their offsets. New messages wait
+    `--settle` for earlier messages of other partitions; a message that comes later than that is shown late.
     """
     from klog.tools import tail as tailing
     from klog.tools.tail_options import SETTLE_S, TailOptions

@@ -171,13 +171,17 @@ class Reader:
                 self._write(self._next_run())
 
     def _show_last(self, count: int) -> None:
-        """The ``count`` messages with the largest timestamps, in their order."""
+        """The last ``count`` of all partitions in the order of `TimeMerge`: of each one its last, in their order."""
         newest: list[tuple[int, str, int, int, Message]] = []
+        times: dict[Place, int] = {}
+        """The largest time of a partition so far."""
         seen = 0
         while self._open and not self._stop.is_set():
             for message in self._next_run():
                 seen += 1
-                heapq.heappush(newest, _by_time(message))
+                place = (message.topic(), message.partition())
+                times[place] = max(times.get(place, 0), timestamp_of(message) or 0)
+                heapq.heappush(newest, (times[place], *place, message.offset(), message))
                 if len(newest) > count:
                     heapq.heappop(newest)
         if self._stop.is_set():
@@ -413,8 +417,3 @@ class Reader:
             self._messages += len(wanted)
             self._bytes += len(shown)
         return messages
-
-
-def _by_time(message: Message) -> tuple[int, str, int, int, Message]:
-    """Ordered by time, then by place: no two are equal, so the message itself is never compared."""
-    return timestamp_of(message) or 0, message.topic(), message.partition(), message.offset(), message

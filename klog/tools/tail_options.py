@@ -16,9 +16,10 @@ producer usually lingers and a fetch usually takes."""
 class TailOptions:
     """What to show and how.
 
-    ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, by time, then what comes
-    (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e) stops at the end there was at
-    the start, as does a range with an end. ``format`` is kcat's (see `klog.tools.formats`); ``grep`` is searched in
+    ``offset`` None: what comes from now on. ``last`` (-n): the last N over all partitions, in the order of
+    ``merge_by_time``, then what comes (unless ``until_end``). ``count`` (-c) stops after N messages. ``until_end`` (-e)
+    stops at the end there was at the start, as does a range with an end. ``format`` is kcat's (see
+    `klog.tools.formats`); ``grep`` is searched in
     values, ``grep_key`` in keys, ``grep_header`` in headers as ``name=value``. ``match``: also topics whose name
     matches. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s`` for what is
     earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a member of
