@@ -35,7 +35,7 @@ from klog.client.headers import check_header_name
 from klog.client.message import Headers, Message
 from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
-from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings
+from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings, untaken
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
 from klog.client.servers import librdkafka_servers
 from klog.client.zookeeper_access import without_access
@@ -250,7 +250,8 @@ class Producer:
                 full_since = self._clock.monotonic_s() if full_since is None else full_since
                 self._wait_for_room(topic, full_since)
             except KafkaException as error:
-                raise error_from(error.args[0], topic) from None
+                size = len(value or b"") + len(key or b"")
+                raise untaken(error.args[0], topic, size, self._settings.librdkafka) from None
 
     def _wait_for_room(self, topic: str, full_since: float) -> None:
         wait_s = self._settings.enqueue_timeout_s

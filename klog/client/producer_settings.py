@@ -18,6 +18,13 @@ from klog.errors import InvalidConfig, UsageError
 
 AUDIT_WINDOW_MS: Final = 600_000
 
+MESSAGE_BYTES_MAX: Final = (100 << 20) - (64 << 10)
+"""What fits, with what is around it, into the largest request that brokers take unless told (socket.request.max.bytes).
+They close the connection that sends a larger one, and librdkafka would send it again for as long as it may."""
+
+BUFFER_KILOBYTES: Final = 100 << 10
+"""What may wait to be sent: enough for a second at full speed, and for the largest message."""
+
 ALIASES: Final[Mapping[str, str]] = {
     # 0.8's producer
     "metadata.broker.list": "bootstrap.servers",
@@ -110,11 +117,11 @@ def read_settings(
         "client.id": "klog",
         "acks": "all",
         "message.timeout.ms": 120_000,  # today's delivery.timeout.ms
-        "queue.buffering.max.kbytes": 64 * 1024,
+        "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
         "queue.buffering.max.messages": 10_000,
         "linger.ms": 5000 if is_async else 0,
         "metadata.max.age.ms": 300_000,
-        "message.max.bytes": 1_000_000_000,  # the broker decides which messages are too large
+        "message.max.bytes": MESSAGE_BYTES_MAX,  # of smaller ones the broker decides
     }
     if is_async:
         rdkafka["batch.num.messages"] = 1000
@@ -128,6 +135,7 @@ def read_settings(
         rdkafka["queue.buffering.max.kbytes"] = max(
             1, _number(rdkafka.pop("buffer.memory"), "buffer.memory", 0) // 1024
         )
+    bound_messages(rdkafka)
     codec = str(rdkafka.get("compression.type") or "none")
     rdkafka["compression.type"] = _CODECS.get(codec, codec)
     acks = rdkafka["acks"] = str(rdkafka["acks"])
@@ -193,6 +201,12 @@ def check_host(host: str) -> str:
     if not host or host != "".join(host.split()):
         raise InvalidConfig(f"audit.host {host!r}: a name without spaces is wanted")
     return host
+
+
+def bound_messages(rdkafka: dict[str, Any]) -> None:
+    """No message larger than the buffer: of such a one librdkafka would say for ever that the buffer is full."""
+    room = _number(rdkafka["queue.buffering.max.kbytes"], "queue.buffering.max.kbytes", 0) * 1024
+    rdkafka["message.max.bytes"] = min(_number(rdkafka["message.max.bytes"], "message.max.bytes", 0), room)
 
 
 def _number(value: Any, name: str, default: int) -> int:

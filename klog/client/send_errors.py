@@ -56,8 +56,8 @@ _NOT_IN_THE_LOG: Final = frozenset(
 """Errors before the append, or before the send. After any other error the outcome is unknown."""
 
 TOO_LARGE_HINT: Final = (
-    "raise message.max.bytes of the producer, which the program sets, and max.message.bytes of the topic, which "
-    "`klog topic config TOPIC max.message.bytes=N` sets"
+    "raise message.max.bytes and queue.buffering.max.kbytes of the producer, which the program sets, and "
+    "max.message.bytes of the topic, which `klog topic config TOPIC max.message.bytes=N` sets"
 )
 
 _UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
@@ -66,12 +66,24 @@ _UNKNOWN_NAME = re.compile(r'No such configuration property: "([^"]+)"')
 def undelivered(error: KafkaError, topic: str, message: Any, max_bytes: Mapping[str, int] = {}) -> KlogError:
     """klog's error of a delivery report. One of a size names the size of the message's value, and the topic's limit
     where it is known: ``max_bytes`` by topic."""
-    where = f"{topic}-{message.partition()}"
+    partition = message.partition()
+    where = topic if partition is None or partition < 0 else f"{topic}-{partition}"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         where += f": a message of {len(message):,} bytes"
         if topic in max_bytes:
             where += f" (max.message.bytes of the topic is {max_bytes[topic]:,} for a batch, as last asked)"
     return error_from(error, where)
+
+
+def untaken(error: KafkaError, where: str, size: int, settings: Mapping[str, Any]) -> KlogError:
+    """klog's error where librdkafka, with these settings, has not taken a message of ``size`` bytes to send."""
+    if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return error_from(error, where)
+    return MessageTooLarge(
+        f"{where}: a message of {size:,} bytes; message.max.bytes and queue.buffering.max.kbytes of the producer let "
+        f"at most {settings['message.max.bytes']:,} pass",
+        hint=TOO_LARGE_HINT,
+    )
 
 
 def error_from(error: KafkaError, what: str) -> KlogError:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from klog.client.send_errors import error_from, refused_settings
+from klog.client.send_errors import refused_settings, undelivered, untaken
 from klog.errors import KlogError, SendFailed, UsageError
 from klog.names import TopicPartition
 from klog.spark.short_errors import short_errors
@@ -130,9 +130,7 @@ def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SentMessage
             place = message.topic(), message.partition()
             acknowledged[place] = acknowledged.get(place, 0) + 1
         elif not refused:
-            number = message.partition()
-            where = message.topic() if number < 0 else f"{message.topic()}-{number}"
-            refused.append(error_from(error, f"a message to {where}"))
+            refused.append(undelivered(error, message.topic(), message))
 
     def wait(seconds: float) -> int:
         """How many are on their way still; raises what one was refused for."""
@@ -164,7 +162,7 @@ def send(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> SentMessage
         while wait(ROOM_WAIT_S):  # each message is settled within message.timeout.ms
             pass
     except KafkaException as error:
-        raise error_from(error.args[0], f"a message to {topic}") from None
+        raise untaken(error.args[0], topic, len(value or b"") + len(key or b""), options.producer) from None
     finally:
         producer.purge()  # what is not on its way yet, after an error; else nothing is left
         producer.flush(ROOM_WAIT_S)

@@ -9,15 +9,12 @@ import select
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
+from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.errors import MessageTooLarge, UsageError
 from klog.render.jsonl import Content
 
 CHUNK_BYTES = 1 << 20
 """Read at once: some thousand lines, so that splitting them is one call."""
-
-MESSAGE_BYTES_MAX = 100 * 1024 * 1024
-"""A line, or a file taken whole, above this is refused before it is sent: no broker takes a request above it unless
-told (socket.request.max.bytes)."""
 
 IDLE_S = 0.1
 """How long a read may wait before its caller may stop."""
@@ -78,7 +75,7 @@ def lines(source: BinaryIO, idle: Callable[[], bool], end: bytes = b"\n") -> Ite
         if end not in (rest[-tail:] + chunk if tail else chunk):
             rest += chunk
             if len(rest) > MESSAGE_BYTES_MAX:
-                raise MessageTooLarge(f"line {number + 1} is longer than {MESSAGE_BYTES_MAX} bytes")
+                raise MessageTooLarge(f"line {number + 1} is longer than {MESSAGE_BYTES_MAX:,} bytes")
             continue
         run = (rest + chunk).split(end) if rest else chunk.split(end)
         rest = run.pop()
@@ -94,7 +91,7 @@ def wholes(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[list[bytes]]:
     for chunk in chunks(source, idle):
         content += chunk
         if len(content) > MESSAGE_BYTES_MAX:
-            raise MessageTooLarge(f"more than {MESSAGE_BYTES_MAX} bytes in one message")
+            raise MessageTooLarge(f"more than {MESSAGE_BYTES_MAX:,} bytes in one message")
     yield [bytes(content)]
 
 

@@ -18,10 +18,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
 from klog.client.headers import check_header_name
-from klog.client.producer_settings import audit_settings
-from klog.client.send_errors import error_from, may_be_in_the_log
+from klog.client.producer_settings import BUFFER_KILOBYTES, MESSAGE_BYTES_MAX, audit_settings, bound_messages
+from klog.client.send_errors import error_from, may_be_in_the_log, undelivered, untaken
 from klog.client.servers import librdkafka_servers
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content, from_line
 from klog.tools.fates import Fates, Line, LineRange, Message, plain, ranges
 from klog.tools.input_messages import Splitter, lines, wholes
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from klog.tools.rejects import Rejects
 
 QUEUE_MESSAGES_MAX = 100_000
-QUEUE_KILOBYTES_MAX = 64 * 1024
-"""What may wait to be sent: enough for a second at full speed, small beside the memory of any machine."""
 
 RECONNECT_MS_MAX = 1000
 """A broker that is back is found so soon; librdkafka's own bound is 10 s."""
@@ -99,7 +97,7 @@ class Sender:
         self.timed_out: set[int | None] = set()
         """Partitions that took messages neither at once nor later; None: before one was chosen."""
         self.too_large = False
-        """A broker rejected messages for their size."""
+        """Messages were rejected for their size."""
         self.stopped_at: Line | None = None
         """The first line that was read and not handed over, where it was stopped."""
         self.fates = Fates(self._settled, self._given_up)
@@ -108,7 +106,7 @@ class Sender:
         self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
         self._has_keys = self._read is not None or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
-        settings = self._settings(bootstrap, timeout_s)
+        settings = self._librdkafka = self._settings(bootstrap, timeout_s)
         audit = audit_settings(settings, bool(options.audit))
         try:
             self._producer = Producer(settings)
@@ -152,8 +150,8 @@ class Sender:
             "partitioner": "murmur2_random",
             "compression.type": options.compression,
             "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
-            "queue.buffering.max.kbytes": QUEUE_KILOBYTES_MAX,
-            "message.max.bytes": 1_000_000_000,  # what is too large is for the broker to say
+            "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
+            "message.max.bytes": MESSAGE_BYTES_MAX,  # of smaller ones the broker decides
             "message.timeout.ms": give_up_ms,  # 0: never
             "request.timeout.ms": round(max(timeout_s, 1.0) * 1000),
             "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
@@ -163,7 +161,9 @@ class Sender:
             settings["linger.ms"] = 0  # librdkafka wants it to be smaller
         if options.batch_messages is not None:
             settings["batch.num.messages"] = options.batch_messages
-        return {**settings, **options.librdkafka}
+        settings.update(options.librdkafka)
+        bound_messages(settings)
+        return settings
 
     def send_all(self, sources: Iterable[BinaryIO], stop: threading.Event) -> None:
         """Send what ``sources`` hold and wait until all of it is answered, or until ``stop`` is set.
@@ -188,6 +188,7 @@ class Sender:
                     self._send_one_by_one(source)
             self._flush()
         except (KlogError, OSError) as error:
+            self.too_large |= isinstance(error, MessageTooLarge)
             self._fail(str(error))
             self._flush()
         except KafkaException as error:
@@ -326,8 +327,11 @@ class Sender:
                 self._given_up(message.line, content, error.args[0])
                 if error.args[0].fatal():
                     raise KlogError(f"the producer failed: {error.args[0].str()}") from None
-                where = "" if content.partition is None else f"{self._topic}-{content.partition}: "
-                self._fail(where + error.args[0].str())
+                where = self._topic if content.partition is None else f"{self._topic}-{content.partition}"
+                size = len(content.value or b"") + len(content.key or b"")
+                refusal = untaken(error.args[0], where, size, self._librdkafka)
+                self.too_large |= isinstance(refusal, MessageTooLarge)
+                self._fail(refusal.message)
                 return
             else:
                 self.read += 1
@@ -397,12 +401,9 @@ class Sender:
             self.failed += 1
             if error.code() == KafkaError._MSG_TIMED_OUT:
                 self.timed_out.add(message.partition())
-            is_too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-            self.too_large |= is_too_large
+            self.too_large |= error.code() == KafkaError.MSG_SIZE_TOO_LARGE
             if self.first_error is None:
-                where = self._topic if message.partition() is None else f"{self._topic}-{message.partition()}"
-                size = f"a message of {len(message):,} bytes: " if is_too_large else ""
-                self.first_error = f"{where}: {size}{error.str()}"
+                self.first_error = undelivered(error, self._topic, message).message
             return False
         partition, offset = message.partition(), message.offset()
         count = self.partitions.get(partition)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from klog.client.producer_settings import BUFFER_KILOBYTES, MESSAGE_BYTES_MAX
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import UsageError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 POOL_BYTES = 1 << 16
 """Letters of which messages are cut, so that no two are alike and compression has something to do."""
 
-MESSAGE_BYTES_MAX = 100 * 1024 * 1024
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Kafka's numbers, which 0.8's lines show."""
@@ -166,8 +166,8 @@ class _Sender:
             "compression.type": load.compression,
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 100_000,
-            "queue.buffering.max.kbytes": 64 * 1024,
-            "message.max.bytes": 1_000_000_000,
+            "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
             "message.timeout.ms": round(max(30.0, 3 * cluster.timeout_s) * 1000),
             "on_delivery": self._delivered,
             "logger": silent_logger(),
