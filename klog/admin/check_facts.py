@@ -55,10 +55,12 @@ SHARED_SETTINGS: Final = (
     "delete.topic.enable",
     "leader.imbalance.per.broker.percentage",
     "log.flush.interval.messages",
+    "log.flush.interval.ms",
     "log.retention.hours",
     "message.max.bytes",
     "min.insync.replicas",
     "num.partitions",
+    "replica.lag.time.max.ms",
 )
 """What every broker of a cluster should go by alike."""
 

@@ -147,7 +147,11 @@ class ClientConfig:
 
     def consumer(self) -> dict[str, str]:
         """librdkafka's settings for what reads."""
-        return self._for(CONSUMER)
+        found = self._for(CONSUMER)
+        chunk = found.get("fetch.message.max.bytes", "")
+        if chunk.isdigit():
+            found["fetch.message.max.bytes"] = str(min(int(chunk), consumer_settings.CHUNK_BYTES_MAX))
+        return found
 
     def _for(self, names: Mapping[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}

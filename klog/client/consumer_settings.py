@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from klog.client.security_files import as_librdkafka, read_security
 from klog.client.zookeeper_access import without_access
-from klog.config.setting import Setting, at_least, at_least_or_off, between, one_of, text_of
+from klog.config.setting import INT_MAX, Setting, at_least, at_least_or_off, between, one_of, text_of
 from klog.coordination.zookeeper_access import ZooKeeperAccess
 from klog.errors import InvalidConfig
 from klog.security.client_security import SETTINGS as SETTINGS_OF_SECURITY
@@ -143,7 +143,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         1048576,
         "Bytes of one chunk of one partition; a larger message comes all the same.",
         "the size of a chunk",
-        between(1, 1_000_000_000),
+        between(1, INT_MAX),
         ("max.partition.fetch.bytes", "fetch.size"),
     ),
     Setting("fetch.min.bytes", "bytes", 1, "Bytes for which a fetch waits.", "as Kafka's", between(1, 100_000_000)),
@@ -205,6 +205,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
 )
 """In the order of the documentation. Defaults that differ from 0.8's are marked in the text."""
+
+CHUNK_BYTES_MAX: Final = 1_000_000_000
+"""librdkafka's bound of ``fetch.message.max.bytes``; a larger chunk is as good as this one."""
 
 NO_USE: Final[Mapping[str, str]] = {
     "bootstrap.servers": "the brokers' addresses come from ZooKeeper: zookeeper=...",
@@ -320,7 +323,7 @@ def check_librdkafka(settings: ConsumerSettings) -> None:
 
 
 def _librdkafka(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    chunk_bytes = values["fetch.message.max.bytes"]
+    chunk_bytes = min(values["fetch.message.max.bytes"], CHUNK_BYTES_MAX)
     ahead_kilobytes = max(1, values["queued.max.message.chunks"] * chunk_bytes // 1024)
     return {
         "client.id": values["client.id"] or group,

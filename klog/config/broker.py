@@ -262,10 +262,14 @@ def _bad_ideas(config: BrokerConfig) -> list[str]:
         warnings.append(
             "replica.lag.max.messages is set: a burst can remove followers that keep up in time from the ISR"
         )
-    if 1 < config.integer("log.flush.interval.messages") < LONG_MAX <= config.integer("log.flush.interval.ms"):
+    messages, due_ms = config.integer("log.flush.interval.messages"), config.integer("log.flush.interval.ms")
+    lag_ms = config.integer("replica.lag.time.max.ms")
+    if messages > 1 and lag_ms < due_ms and not messages == due_ms == LONG_MAX:
+        due = "is not set" if due_ms == LONG_MAX else f"is {due_ms}, above replica.lag.time.max.ms ({lag_ms})"
         warnings.append(
-            "log.flush.interval.messages is above 1 and log.flush.interval.ms is not set: "
-            "an acks=all request waits until that many messages have arrived"
+            f"log.flush.interval.messages is {messages} and log.flush.interval.ms {due}: an acks=all request may wait "
+            "that long, and topics with several replicas are refused unless their flush.messages or flush.ms is "
+            "smaller"
         )
     if config.flag("unclean.leader.election.enable"):
         warnings.append(

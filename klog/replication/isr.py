@@ -101,11 +101,11 @@ def check_flush_rule(config: LogConfig, lag_ms: int) -> None:
     """InvalidConfig for a topic with replicas whose flushes may fall due so late that lag cannot be measured (rule
     R4)."""
     due_s = due_after_s(config)
-    if due_s is None or due_s * 1000 >= lag_ms / 2:
+    if due_s is None or due_s * 1000 > lag_ms:
         due = "never by time" if due_s is None else f"after {config.flush_ms} ms"
         raise InvalidConfig(
             f"flushes that fall due {due} are too rare for a topic with replicas: "
-            f"replica.lag.time.max.ms is {lag_ms}, and flush.ms must be less than half of it",
+            f"replica.lag.time.max.ms is {lag_ms}, and flush.ms may be that much",
             hint="set flush.ms, or flush.messages=1 to flush every append; one replica alone may flush as it likes",
         )
 

@@ -418,6 +418,7 @@ class LedPartition:
     def is_deserted(self, now_s: float, patience_s: float) -> bool:
         """Whether there are other members of the ISR, and none of them has come for that long (rule R6)."""
         since = [self.behind_since(broker_id) for broker_id in self._others]
+        patience_s += due_after_s(self.log.config) or 0.0
         return bool(since) and all(one is not None and now_s - one > patience_s for one in since)
 
     def is_cut_off(self, now_s: float, alive: Mapping[int, int], lag_s: float) -> bool:

@@ -45,7 +45,13 @@ log = logging.getLogger(__name__)
 
 TOPIC: Final = EVENTS_TOPIC
 REPLICAS_MAX: Final = 3
-SETTINGS: Final = {"retention.ms": str(7 * 24 * 3_600_000), "cleanup.policy": "delete", "min.insync.replicas": "1"}
+SETTINGS: Final = {
+    "retention.ms": str(7 * 24 * 3_600_000),
+    "cleanup.policy": "delete",
+    "flush.messages": "1",
+    "min.insync.replicas": "1",
+}
+"""Whatever the brokers' own settings are."""
 
 KEPT_MAX: Final = 10_000
 """Some three megabytes: the elections of one failover of a large cluster, and a margin."""
@@ -227,6 +233,8 @@ class EventsTopic:
         self._leader = -1
         self._producer_id: int | None = None
         self._sequence = 0
+        self._refusal: str | None = None
+        """Why the topic could not be made, as told last."""
 
     @property
     def is_connected(self) -> bool:
@@ -250,7 +258,8 @@ class EventsTopic:
         }
         asked = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout=30_000, validate_only=False)
         answer = (await self._answer_locally(asked)).topics[0]
-        if answer.error_code.value:
+        if answer.error_code.value and answer.error_message != self._refusal:
+            self._refusal = answer.error_message
             log.warning("the topic %s cannot be made yet: %s", TOPIC, answer.error_message)
         return False  # the image has the topic as soon as it can be used
 

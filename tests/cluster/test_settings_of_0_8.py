@@ -1,0 +1,105 @@
+"""The settings that Kafka 0.8's own guides recommend, all together: they start and serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.admin.check import judge
+from klog.admin.check_facts import Facts
+from klog.client.client_config import read_client_config
+from klog.client.metadata import Metadata
+from klog.config import BrokerConfig
+from klog.names import EVENTS_TOPIC
+from tests.cluster_fixture import RunningCluster
+
+BROKER = {
+    # "A production server config" of the documentation of 0.8.1
+    "num.replica.fetchers": "4",
+    "replica.fetch.max.bytes": "1048576",
+    "replica.fetch.wait.max.ms": "500",
+    "replica.high.watermark.checkpoint.interval.ms": "5000",
+    "replica.socket.timeout.ms": "30000",
+    "replica.socket.receive.buffer.bytes": "65536",
+    "replica.lag.time.max.ms": "10000",
+    "replica.lag.max.messages": "4000",
+    "controller.socket.timeout.ms": "30000",
+    "controller.message.queue.size": "10",
+    "num.partitions": "8",
+    "message.max.bytes": "1000000",
+    "auto.create.topics.enable": "true",
+    "log.index.interval.bytes": "4096",
+    "log.index.size.max.bytes": "10485760",
+    "log.retention.hours": "168",
+    "log.flush.interval.ms": "10000",
+    "log.flush.interval.messages": "20000",
+    "log.flush.scheduler.interval.ms": "2000",
+    "log.roll.hours": "168",
+    "log.cleanup.interval.mins": "30",
+    "log.segment.bytes": "1073741824",
+    "zookeeper.connection.timeout.ms": "6000",
+    "zookeeper.sync.time.ms": "2000",
+    "num.io.threads": "8",
+    "num.network.threads": "8",
+    "socket.request.max.bytes": "104857600",
+    "socket.receive.buffer.bytes": "1048576",
+    "socket.send.buffer.bytes": "1048576",
+    "queued.max.requests": "16",
+    "fetch.purgatory.purge.interval.requests": "100",
+    "producer.purgatory.purge.interval.requests": "100",
+}
+PRODUCER: dict[str, Any] = {
+    "request_required_acks": "1",
+    "compression_codec": "none",
+    "queue_buffering_max_ms": "5000",
+    "batch_num_messages": "200",
+}
+CONSUMER: dict[str, Any] = {
+    "zookeeper_connection_timeout_ms": "6000",
+    "zookeeper_session_timeout_ms": "4000",
+    "zookeeper_sync_time_ms": "200",
+    "auto_commit_interval_ms": "1000",
+    "auto_offset_reset": "smallest",
+    "fetch_message_max_bytes": "1073741824",
+    "consumer_timeout_ms": "30000",
+}
+
+
+def test_a_cluster_with_them_all_serves(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
+    cluster = make_cluster(3, **{name.replace(".", "__"): value for name, value in BROKER.items()}).start()
+    cluster.wait_until(lambda: cluster.partitions(EVENTS_TOPIC), "the topic of events is there")
+    assert len(cluster.partitions(EVENTS_TOPIC)[0].replica_nodes) == 3
+    cluster.create(topic, factor=3)
+    with klog.Producer(bootstrap_servers=cluster.bootstrap, **PRODUCER) as producer:
+        producer.send(topic, [b"%d" % number for number in range(100)])
+    with klog.Consumer(cluster.zookeeper, "g", **CONSUMER) as consumer:
+        (stream,) = consumer.create_message_streams(topic)
+        assert [next(stream).payload() for _ in range(100)] == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("flush", "told"),
+    [
+        ({}, 0),
+        ({"log.flush.interval.ms": "10001"}, 1),
+        ({"log.flush.interval.ms": "9223372036854775807"}, 1),
+        ({"log.flush.interval.ms": "10001", "log.flush.interval.messages": "1"}, 0),
+    ],
+)
+def test_what_does_not_fit_is_told_at_the_start_and_by_check(flush: dict[str, str], told: int) -> None:
+    config = BrokerConfig.parse({**BROKER, **flush})
+    assert len([one for one in config.warnings if "log.flush.interval.ms" in one]) == told
+    names = ("log.flush.interval.messages", "log.flush.interval.ms", "replica.lag.time.max.ms")
+    facts = Facts(now_ms=0, metadata=Metadata("c", 1, {}, {}, {}))
+    facts.settings = {1: {name: str(config.integer(name)) for name in names}}
+    assert len([one for one in judge(facts, ["brokers"]) if one.kind == "rare-flushes"]) == told
+
+
+def test_a_file_of_clients_with_a_large_chunk_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "consumer.properties"
+    path.write_text("fetch.message.max.bytes=1073741824\n")
+    assert read_client_config(path).consumer() == {"fetch.message.max.bytes": "1000000000"}
