@@ -187,22 +187,18 @@ async def _brokers_in(
     from klog.client.servers import Servers
     from klog.coordination import brokers
     from klog.coordination.zookeeper import ZooKeeper
-    from klog.errors import BrokerNotAvailable
 
     session = ZooKeeper(zookeeper, operation_timeout_s=timeout_s)
 
     def ask() -> str:
         with session:
             session.start(PROBE_TIMEOUT_S, patient=False)
-            return brokers.client_addresses(brokers.live(session), security.protocol)
+            return brokers.bootstrap_of(session, security.protocol)
 
     try:
-        found = await asyncio.to_thread(ask)
+        return Servers(await asyncio.to_thread(ask), security), None
     except KlogError as error:
         return None, error
-    return Servers(found, security) if found else None, None if found else BrokerNotAvailable(
-        f"no broker is registered in ZooKeeper {zookeeper}"
-    )
 
 
 async def _of_zookeeper(zookeeper: str | None, local: LocalCluster | None) -> list[StatusRow]:

@@ -11,7 +11,7 @@ from klog.cli.session import Address
 from klog.cli.target import Target
 from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
 from klog.client.servers import Servers, security_of, zookeeper_of
-from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NoSuchThing, UsageError, WrongCluster
+from klog.errors import CannotConnect, KlogError, NoSuchThing, UsageError, WrongCluster
 from klog.names import host_port
 from klog.render.visible import for_stream
 
@@ -73,6 +73,7 @@ async def open_cluster(invocation: Connecting, *, client_id: str | None = None) 
         invocation.closing.push_async_callback(cluster.close)
     if target.cluster_id is None and target.zookeeper is not None:
         session = await _session(invocation, target.zookeeper)
+        await asyncio.to_thread(session.check_cluster)
         _compare(target, await cluster.cluster_id(), await asyncio.to_thread(_cluster_id, session))
     return cluster
 
@@ -117,13 +118,7 @@ async def _with_brokers(invocation: Connecting, target: Target) -> Target:
 
     assert target.zookeeper is not None
     session = await _session(invocation, target.zookeeper)
-    live = await asyncio.to_thread(brokers.live, session)
-    if not live:
-        raise BrokerNotAvailable(
-            f"no broker is registered in ZooKeeper {target.zookeeper}",
-            hint="start one with `klog broker start` or `klog up`",
-        )
-    addresses = brokers.client_addresses(live, target.security.protocol)
+    addresses = await asyncio.to_thread(brokers.bootstrap_of, session, target.security.protocol)
     found = replace(
         target,
         bootstrap=Servers(addresses, target.security, session.access),

@@ -113,6 +113,7 @@ def _decoder(closing: ExitStack, decode: str, schemas: list[str], schemas_at: st
 
     session = closing.enter_context(ZooKeeper(schemas_at))
     session.start()
+    session.check_cluster()
     registry = SchemaRegistry(session)
 
     def schema_of(schema_id: int) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klog.cli.target import TargetFlags, klog_home, profiles_here, resolve, secured
-from klog.errors import BrokerNotAvailable
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile
@@ -64,9 +63,6 @@ def registered_servers(zookeeper: str, security: ClientSecurity, timeout_s: floa
     session = ZooKeeper(zookeeper, operation_timeout_s=timeout_s)
     session.start(CONNECT_TIMEOUT_S, patient=False)
     try:
-        live = brokers.live(session)
+        return Servers(brokers.bootstrap_of(session, security.protocol), security, access_of(zookeeper))
     finally:
         session.stop()
-    if not live:
-        raise BrokerNotAvailable(f"no broker is registered in ZooKeeper {zookeeper}, of {source}")
-    return Servers(brokers.client_addresses(live, security.protocol), security, access_of(zookeeper))

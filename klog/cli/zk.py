@@ -24,12 +24,19 @@ zk = Noun("zk", "The content of ZooKeeper: registries and raw znodes.")
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of the znode below the chroot.")]
 
 
+async def _registry(invocation: Invocation) -> Any:
+    """A session with a cluster's ZooKeeper; NoNode where there is none."""
+    session = await invocation.zookeeper()
+    await asyncio.to_thread(session.check_cluster)
+    return session
+
+
 @zk.command("brokers", rows="klog.admin.registries:BrokerEntry")
 async def brokers(invocation: Invocation) -> list[Any]:
     """Show the broker registry, decoded."""
     from klog.admin import registries
 
-    return await registries.list_brokers(await invocation.zookeeper())
+    return await registries.list_brokers(await _registry(invocation))
 
 
 @zk.command("topics", rows="klog.admin.registries:TopicEntry")
@@ -37,7 +44,7 @@ async def topics(invocation: Invocation) -> list[Any]:
     """Show the topic registry, decoded."""
     from klog.admin import registries
 
-    return await registries.list_topics(await invocation.zookeeper())
+    return await registries.list_topics(await _registry(invocation))
 
 
 @zk.command("groups", rows="klog.admin.registries:GroupEntry")
@@ -45,7 +52,7 @@ async def groups(invocation: Invocation, names: OptionalGroups = None) -> list[A
     """Show the consumer registry, decoded: the coordinator of each group, and the live consumers."""
     from klog.admin import registries
 
-    return await registries.list_groups(await invocation.zookeeper(), names or ())
+    return await registries.list_groups(await _registry(invocation), names or ())
 
 
 @zk.command("owners", rows="klog.admin.registries:OwnerEntry")
@@ -53,7 +60,7 @@ async def owners(invocation: Invocation, names: OptionalGroups = None) -> list[A
     """Show the ownership registry, decoded: which consumer of a group reads which partition."""
     from klog.admin import registries
 
-    return await registries.list_owners(await invocation.zookeeper(), names or ())
+    return await registries.list_owners(await _registry(invocation), names or ())
 
 
 @zk.command("isr", rows="klog.admin.registries:IsrEntry")
@@ -61,7 +68,7 @@ async def isr(invocation: Invocation) -> list[Any]:
     """Show the leader and the in-sync replicas of each partition, as written by the controller and the leaders."""
     from klog.admin import registries
 
-    return await registries.list_isr(await invocation.zookeeper())
+    return await registries.list_isr(await _registry(invocation))
 
 
 @zk.command("controller", rows="klog.admin.registries:ControllerEntry")
@@ -69,7 +76,7 @@ async def controller(invocation: Invocation) -> list[Any]:
     """Show which broker is the controller, and since when."""
     from klog.admin import registries
 
-    return await registries.show_controller(await invocation.zookeeper())
+    return await registries.show_controller(await _registry(invocation))
 
 
 @zk.command("ls", rows="klog.admin.registries:NodeRow")

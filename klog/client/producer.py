@@ -42,7 +42,6 @@ from klog.client.zookeeper_access import without_access
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination.zookeeper_access import ZooKeeperServers
 from klog.errors import (
-    BrokerNotAvailable,
     BufferFull,
     InvalidConfig,
     KlogError,
@@ -398,15 +397,10 @@ def _quiet() -> logging.Logger:
 
 
 def registered_brokers(zookeeper: str, protocol: str) -> str:
-    """``host:port,...`` of the brokers registered there, for clients that speak ``protocol``. BrokerNotAvailable."""
+    """``host:port,...`` of the brokers registered there, for clients with ``protocol``. As `brokers.bootstrap_of`."""
     from klog.coordination import brokers
     from klog.coordination.zookeeper import ZooKeeper
 
     with ZooKeeper(zookeeper) as session:
         session.start(patient=False)
-        live = brokers.live(session)
-    if not live:
-        raise BrokerNotAvailable(
-            f"no broker is registered in ZooKeeper {zookeeper}", hint="is the chroot right? is a broker running?"
-        )
-    return brokers.client_addresses(live, protocol)
+        return brokers.bootstrap_of(session, protocol)

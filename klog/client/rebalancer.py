@@ -110,6 +110,7 @@ class Rebalancer:
         """Enter the group and wait for the first rebalance. CannotConnect, GroupIsHeld, RebalanceFailed and others."""
         self._zookeeper.start(self._settings.connection_timeout_ms / 1000)
         try:
+            self._zookeeper.check_cluster()  # nothing is written where none is
             self.membership.enter()
             self._thread.start()
             self._first_done.wait()

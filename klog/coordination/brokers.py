@@ -194,6 +194,18 @@ def ever_registered(zookeeper: ZooKeeper) -> set[int]:
     return {int(name) for name in (*names, *live_ids) if name.isdigit()}
 
 
+def bootstrap_of(zookeeper: ZooKeeper, protocol: str) -> str:
+    """`client_addresses` of all that are registered. BrokerNotAvailable where none is, NoNode where no cluster is."""
+    registered = live(zookeeper)
+    if not registered:
+        zookeeper.check_cluster()
+        raise BrokerNotAvailable(
+            f"no broker is registered in ZooKeeper {zookeeper.address}",
+            hint="start one with `klog broker start` or `klog up`",
+        )
+    return client_addresses(registered, protocol)
+
+
 def client_addresses(registered: Sequence[Registration], protocol: str) -> str:
     """``host:port,...`` where clients that speak ``protocol`` reach these brokers.
 

@@ -1,0 +1,55 @@
+"""An address of ZooKeeper without the chroot that the cluster is under: nothing is written, and the chroot is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import klog
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import NoNode
+from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog as command
+
+
+def tree(session: ZooKeeper) -> set[str]:
+    found, level = set[str](), [""]
+    while level:
+        level = [f"{one}/{name}" for one in level for name in session.children(one or "/")]
+        found |= set(level)
+    return {one for one in found if not one.startswith("/zookeeper")}
+
+
+@pytest.mark.parametrize("chroot", ["/kafka", "/prod/kafka"])
+def test_no_client_writes_where_no_cluster_is(
+    zk_chroot: str, make_broker: Callable[..., RunningBroker], chroot: str, topic: str
+) -> None:
+    servers, _, above = zk_chroot.partition("/")
+    broker = make_broker(chroot=f"{servers}{chroot}-{above}").start()
+    address = zk_chroot  # it is there, and has no cluster
+    with ZooKeeper(address) as session:
+        session.start()
+        assert tree(session) == set()
+        with pytest.raises(NoNode) as refused:
+            klog.Consumer(address, "g").create_message_streams(topic)
+        assert broker.zookeeper in (refused.value.hint or "")
+        with pytest.raises(NoNode):
+            klog.Producer(zookeeper=address)
+        for words in (
+            ("zk", "topics"),
+            ("zk", "brokers"),
+            ("zk", "groups"),
+            ("zk", "owners"),
+            ("zk", "isr"),
+            ("zk", "controller"),
+            ("topic", "list"),
+            ("topic", "list", "-B", broker.bootstrap),
+        ):
+            ran = command(*words, "-z", address, "-o", "json")
+            assert (ran.code, ran.error["code"]) == (1, NoNode.code), words
+            assert broker.zookeeper in ran.error["hint"], words
+        assert tree(session) == set()
+    with pytest.raises(NoNode) as missing:
+        klog.Consumer(f"{servers}/no-such-{above}", "g").create_message_streams(topic)
+    assert broker.zookeeper in (missing.value.hint or "")
