@@ -48,6 +48,8 @@ SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 LOOK_AGAIN_S: Final = 0.5
 DELETION_PATIENCE_MS: Final = 30_000
 """A deletion takes seconds; one that takes this long waits for a broker."""
+UNCOMPACTED_BYTES: Final = 1 << 30
+"""From here on what compaction would save is worth a finding."""
 FLUSH_SETTINGS: Final = ("log.flush.interval.messages", "log.flush.interval.ms", "replica.lag.time.max.ms")
 SIZES: Final = (
     ("socket.request.max.bytes", CRITICAL, "brokers close the connection that sends such a batch"),
@@ -247,6 +249,17 @@ def _ahead(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             " Retention by time uses the file's time there, look-ups by time find it",
             "timestamps-ahead",
         )
+
+
+def _uncompacted(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name, size in sorted(facts.uncompacted.items()):
+        if size >= UNCOMPACTED_BYTES:
+            found = (
+                f"cleanup.policy asks for compaction, and klog compacts nothing yet: its replicas keep {size:,} bytes"
+            )
+            expected = f"less than {UNCOMPACTED_BYTES:,} bytes"
+            do = f"`klog topic config {name} cleanup.policy=compact,delete retention.ms=N`, where old messages may go"
+            yield Finding(WARNING, f"topic {name}", found, expected, do, "not-compacted")
 
 
 def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -540,6 +553,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _under_replicated,
         _uneven_factor,
         _reassignments,
+        _uncompacted,
         _deletions,
         _made_again,
         _ahead,

@@ -141,6 +141,8 @@ class Facts:
     """Groups with members."""
     max_bytes: dict[str, int] = field(default_factory=dict)
     """Topic -> ``max.message.bytes``."""
+    uncompacted: dict[str, int] = field(default_factory=dict)
+    """Topics whose ``cleanup.policy`` has compact -> bytes of all their replicas."""
     sizes: dict[int, dict[str, str | None]] = field(default_factory=dict)
     """Broker -> its `SIZE_SETTINGS`."""
     certificates: list[CertificateFact] = field(default_factory=list)
@@ -367,15 +369,21 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
     if "brokers" in subjects:
         await asyncio.gather(*(_ask_broker(facts, cluster, broker) for broker in metadata.brokers))
     if "topics" in subjects:
+        from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
         from klog.admin.settings import describe_settings
 
         try:
-            told = await describe_settings(cluster, list(metadata.topics), names=[MIN_ISR, AFTER_MAX_MS, MAX_BYTES])
+            names = [MIN_ISR, AFTER_MAX_MS, MAX_BYTES, CLEANUP_POLICY]
+            told = await describe_settings(cluster, list(metadata.topics), names=names)
+            asking = []
             for topic, settings in told.items():
                 values = {one.name: one.value for one in settings}
                 facts.min_isr[topic] = int(values.get(MIN_ISR) or 1)
                 facts.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
                 facts.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
+                if "compact" in (values.get(CLEANUP_POLICY) or "") and cluster.is_klog:
+                    asking.append(topic)
+            facts.uncompacted = await replica_bytes(cluster, asking)
             await _look_ahead(facts, cluster, metadata)
             if cluster.is_klog:
                 from klog.admin.quarantine import list_lost

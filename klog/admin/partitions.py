@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import KlogError, LeaderNotAvailable
@@ -14,6 +14,8 @@ from klog.names import TopicPartition
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import TopicNode
+
+CLEANUP_POLICY: Final = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,23 @@ async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[Partit
     await cluster.metadata(names)
     topics = [await cluster.topic(name) for name in dict.fromkeys(names)]
     return await _rows(cluster, topics)
+
+
+async def replica_bytes(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
+    """Topic -> bytes of all its replicas together, as far as its leaders answer."""
+    sizes = dict.fromkeys(names, 0)
+    for row in await describe_topics(cluster, names):
+        sizes[row.topic] += (row.bytes or 0) * len(row.replicas)
+    return sizes
+
+
+async def uncompacted(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
+    """`replica_bytes` of those among these topics whose cleanup.policy has compact: klog compacts nothing yet."""
+    from klog.admin.settings import describe_settings
+
+    told = await describe_settings(cluster, names, names=[CLEANUP_POLICY])
+    asking = [name for name, settings in told.items() if any("compact" in (one.value or "") for one in settings)]
+    return await replica_bytes(cluster, asking)
 
 
 async def list_partitions(

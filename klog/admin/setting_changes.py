@@ -94,6 +94,18 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
     return _deleted(await _count(cluster, ends), silent, excess)
 
 
+async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: str, clock: Clock) -> str | None:
+    if "delete" in now or "delete" not in then:
+        return None
+    from klog.admin.settings import describe_settings
+
+    found = (await describe_settings(cluster, [topic.name], names=["retention.ms", "retention.bytes"]))[topic.name]
+    kept = {one.name: one.value or str(OFF) for one in found}
+    keeping = str(OFF)
+    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"], clock)
+    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"], clock)
+
+
 async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) -> int | None:
     """Messages from the logs' starts up to these offsets, None for the ends. None where a leader does not answer."""
     from klog.client import leader_requests
@@ -144,6 +156,7 @@ def _names(topic: TopicNode) -> list[TopicPartition]:
 
 
 _CONSEQUENCES: Final[Mapping[str, Callable[[Cluster, TopicNode, str, str, Clock], Coroutine[Any, Any, str | None]]]] = {
+    "cleanup.policy": _cleanup_policy,
     "retention.ms": _retention_ms,
     "retention.bytes": _retention_bytes,
     "min.insync.replicas": _min_isr,

@@ -12,7 +12,7 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import deleted_topics, remember_deleted, remember_topics, remember_trash, topic_names
 from klog.cli.progress import counting
-from klog.errors import UsageError
+from klog.errors import KlogError, UsageError
 from klog.render import Report
 from klog.render.counts import counted
 
@@ -143,11 +143,22 @@ async def _unmatched(cluster: Cluster, pattern: str | None) -> str:
 
 
 @topic.command("describe", rows="klog.admin.partitions:PartitionRow")
-async def describe(invocation: Invocation, names: Topics) -> list[Any]:
+async def describe(invocation: Invocation, names: Topics) -> Report:
     """Show the partitions of topics: leaders, replicas, offsets, sizes."""
     from klog.admin import partitions
 
-    return await partitions.describe_topics(await invocation.cluster(), names)
+    cluster = await invocation.cluster()
+    rows = await partitions.describe_topics(cluster, names)
+    try:
+        sizes = await partitions.uncompacted(cluster, names) if cluster.is_klog else {}
+    except KlogError:
+        sizes = {}  # a client that may not read the settings sees the partitions
+    notes = [
+        f"{name} asks for compaction (cleanup.policy), and klog compacts nothing yet: its replicas keep all of their "
+        f"{size:,} bytes"
+        for name, size in sizes.items()
+    ]
+    return invocation.report(rows, notes=tuple(notes))
 
 
 @topic.command("alter", rows="klog.admin.topics:TopicAltered", asks=True, changes=True)

@@ -70,6 +70,8 @@ class LogConfig:
     segment_bytes: int = 1073741824
     segment_ms: int = 168 * 3_600_000
     segment_jitter_ms: int = 0
+    deletes: bool = True
+    """Whether the limits of retention hold; not where old messages are only to be compacted."""
     retention_ms: int = 168 * 3_600_000
     retention_bytes: int = -1
     flush_messages: int = 1
@@ -102,6 +104,7 @@ class LogConfig:
             segment_bytes=integer("segment.bytes"),
             segment_ms=integer("segment.ms"),
             segment_jitter_ms=integer("segment.jitter.ms"),
+            deletes=values["cleanup.policy"] != ("compact",),
             retention_ms=integer("retention.ms"),
             retention_bytes=integer("retention.bytes"),
             flush_messages=integer("flush.messages"),

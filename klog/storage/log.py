@@ -450,7 +450,7 @@ class Log:
         state.check_open()
         config, active = self._config, state.active
         limit = state.end.address if limit_address is None else limit_address
-        retention_ms = config.retention_ms if by_time else -1
+        retention_ms = config.retention_ms if by_time and config.deletes else -1
         expired = retention_ms >= 0 and is_expired(active, now_ms, retention_ms) and active.max_timestamp_ms >= 0
         if expired and active.end_address <= limit and not state.log_dir.is_full:
             self._roll()
@@ -458,7 +458,7 @@ class Log:
             state.segments,
             now_ms=now_ms,
             retention_ms=retention_ms,
-            retention_bytes=config.retention_bytes,
+            retention_bytes=config.retention_bytes if config.deletes else -1,
             limit_address=limit,
         )
 

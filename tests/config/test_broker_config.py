@@ -235,7 +235,7 @@ def test_bad_ideas_warn() -> None:
         ("log.retention.ms", "-2", ("0", "-1")),
         ("log.retention.ms", "9223372036854775808", ("0", "-1")),
         ("auto.create.topics.enable", "yes", ("true", "false")),
-        ("log.cleanup.policy", "compact", ("delete",)),
+        ("log.cleanup.policy", "compress", ("delete", "compact")),
         ("log.dirs", " , ", ()),
         ("listeners", "GATE://h:1", ("PLAINTEXT", "SASL_SSL")),
         ("listener.security.protocol.map", "GATE:TLS", ("NAME:PROTOCOL", "SASL_SSL")),

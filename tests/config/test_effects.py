@@ -25,7 +25,6 @@ TABLES = {
 NAMED_AND_WITHOUT_EFFECT = {
     ("unclean.leader.election.enable", "config/broker.py"): "warns that it has none for a broker",
     ("unclean.leader.election.enable", "config/topic.py"): "a topic's own has one, a broker's has none",
-    ("log.cleanup.policy", "server/events.py"): "written for stock tools that look at klog.events",
     ("compression.type", "tools/copying/topics.py"): "copied to a mirror's topic",
     ("compression.type", "tools/copying/mirror.py"): "a producer's",
     ("log.message.timestamp.type", "tools/copying/topics.py"): "copied to a mirror's topic",

@@ -472,7 +472,7 @@ def test_items_of_lists_are_added_and_removed(broker: RunningBroker, topic: str)
     create(broker.bootstrap, topic)
     assert error(change(broker.bootstrap, topic, ("cleanup.policy", APPEND, "delete"))) == 0
     assert own_settings(broker.bootstrap, topic) == {"cleanup.policy": "delete"}
-    assert error(change(broker.bootstrap, topic, ("cleanup.policy", APPEND, "compact"))) == BAD_CONFIG
+    assert error(change(broker.bootstrap, topic, ("cleanup.policy", APPEND, "compress"))) == BAD_CONFIG
     assert error(change(broker.bootstrap, topic, ("retention.ms", APPEND, "1"))) == BAD_CONFIG
     assert error(change(broker.bootstrap, topic, ("retention.ms", SUBTRACT, "1"))) == BAD_CONFIG
     assert own_settings(broker.bootstrap, topic) == {"cleanup.policy": "delete"}

@@ -230,7 +230,7 @@ def test_a_missing_chroot_is_made(make_broker: MakeBroker, zookeeper: ZooKeeperS
         ("log.segment.bytes", "abc", "abc"),
         ("log.segment.bytes", "-5", "14"),
         ("auto.create.topics.enable", "perhaps", "true"),
-        ("log.cleanup.policy", "compact", "delete"),
+        ("log.cleanup.policy", "compress", "delete"),
         ("advertised.listeners", "nonsense", "PLAINTEXT://HOST:PORT"),
     ],
 )

@@ -22,6 +22,7 @@ BATCH_BYTES_MAX = 1_048_588
 
 
 TAKEN_OVER = (
+    "cleanup.policy",
     "compression.type",
     "max.message.bytes",
     "message.timestamp.after.max.ms",
