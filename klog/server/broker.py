@@ -90,7 +90,7 @@ from klog.server.replicas.reports import Reports
 from klog.server.replicas.trash_emptier import TrashEmptier
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
-from klog.server.zookeeper_room import ZooKeeperRoom
+from klog.server.zookeeper_room import Kind, ZooKeeperRoom
 from klog.signals import StopRequest
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
@@ -139,7 +139,7 @@ class Broker:
         self.departed = Departed(self.runtime.loop.time)
         self._history = HistoryKeeper(self._measured)
         self.room = ZooKeeperRoom(self.runtime)
-        self.registry = BrokerRegistry(self.zookeeper, self.room)
+        self.registry = BrokerRegistry(self.zookeeper, partial(self.room.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
         self.guard = Guard.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 from klog.coordination.schemas import Schema, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.schemas.registry import ZooKeeperRegistry
-from klog.server.zookeeper_room import Kind, ZooKeeperRoom
 
 THREADS = 2
 
@@ -25,9 +23,10 @@ T = TypeVar("T")
 class BrokerRegistry:
     """Event loop only, but for ``verbs``, which are thread-safe and block."""
 
-    def __init__(self, zookeeper: ZooKeeper, room: ZooKeeperRoom) -> None:
+    def __init__(self, zookeeper: ZooKeeper, has_room: Callable[[int], None]) -> None:
+        """``has_room``: see `ZooKeeperRegistry`; any thread."""
         self._kept = SchemaRegistry(zookeeper)
-        self.verbs = ZooKeeperRegistry(self._kept, has_room=partial(room.admit, Kind.SCHEMAS))
+        self.verbs = ZooKeeperRegistry(self._kept, has_room=has_room)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="schemas")
 
     async def schemas(self, ids: Sequence[int]) -> dict[int, Schema]:
