@@ -124,7 +124,7 @@ def test_a_topic_is_made_filled_and_read(
     java.delete_topic(where, topic)
 
 
-@pytest.mark.parametrize("line", ["kafka-4.1", "kafka-3.9"])
+@pytest.mark.parametrize("line", ["kafka-4.1", pytest.param("kafka-3.9", marks=OLDER)])
 def test_kafka_configs_and_kafka_acls(doors: Doors, tmp_path: Path, line: str) -> None:
     """Make a user and permit it something: by requests, and as before 4.0 in ZooKeeper itself. It can do that then."""
     try:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 import pyspark
 
-from tests.spark.quick_java import class_archive, spark_environment
+from tests.spark.quick_java import spark_environment
 
 HOME = Path(pyspark.__file__).parent
 START_S = 90
@@ -27,7 +27,7 @@ LOCAL = ["spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
 def quick_settings() -> list[str]:
     """Settings for an application of this cluster's. Executors have their worker's environment too."""
     executors = ["spark.executor.memory=512m", "spark.executor.cores=1"]
-    return [*LOCAL, *executors, f"spark.executor.extraJavaOptions={' '.join(class_archive())}"]
+    return [*LOCAL, *executors]
 
 
 class Server:
