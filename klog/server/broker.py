@@ -289,12 +289,7 @@ class Broker:
         self.registry_copies.start()
         self.runtime.spawn(self.doors.keep())
         events_topic = EventsTopic(
-            self.runtime,
-            self.image,
-            self.secret,
-            self.producer_ids,
-            lambda: self.controller.active,
-            self.routes.answer,
+            self.runtime, self.image, self.secret, self.producer_ids, lambda: self.controller.active, self.routes.answer
         )
         self.events.start(self.runtime, events_topic)
         self.runtime.spawn(events_topic.keep_replicas())

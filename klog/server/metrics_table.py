@@ -20,7 +20,7 @@ from klog.groups.phases import Phase
 from klog.metrics import Metric, RequestMeter, Sample, Throttled, one, times_of
 from klog.protocol.apis import api_name
 from klog.server.connection_metrics import OF_SERVER
-from klog.server.group_lag import GROUPS_MAX, LAGS_MAX, GroupLag, GroupLags
+from klog.server.group_lag import OF_GROUP_LAGS, GroupLags
 
 if TYPE_CHECKING:
     import psutil
@@ -185,17 +185,6 @@ def _groups(*phases: Phase) -> Read:
     return lambda measured: (((), sum(not phases or group.phase in phases for group in measured.groups.cached_groups)),)
 
 
-def _group_lags(number: Callable[[GroupLag], int | None]) -> Read:
-    def read(measured: Measured) -> Iterable[Sample]:
-        return [
-            ((one.group, one.partition.topic, str(one.partition.partition)), value)
-            for one in measured.group_lags.read()
-            if (value := number(one)) is not None
-        ]
-
-    return read
-
-
 def _session(measured: Measured) -> Iterable[Sample]:
     now = measured.runtime.zookeeper.state
     return [((state.name,), int(state is now)) for state in SessionState]
@@ -205,7 +194,6 @@ def _session(measured: Measured) -> Iterable[Sample]:
 
 _REQUEST = ("request",)
 _PARTITION = ("topic", "partition")
-_GROUP_PARTITION = ("group", "topic", "partition")
 
 
 def _counter(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
@@ -222,6 +210,10 @@ def _summary(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric
 
 def _of_server(metric: Metric[Server]) -> Metric[Measured]:
     return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda measured: metric.read(measured.server))
+
+
+def _of_group_lags(metric: Metric[GroupLags]) -> Metric[Measured]:
+    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda all_: metric.read(all_.group_lags))
 
 
 def _traffic(name: str, field: str, doc: str) -> Metric[Measured]:
@@ -518,33 +510,7 @@ def _table() -> tuple[Metric[Measured], ...]:
             "Milliseconds of a successful commit, until ZooKeeper has it; `_count` is their number.",
             lambda measured: (((), times_of([measured.runtime.measures.group_commits])),),
         ),
-        _gauge(
-            "klog_group_lag_messages",
-            _GROUP_PARTITION,
-            "Messages behind the committed offset of a group, counted exactly by the partition's leader. `end - "
-            "committed` does not count them: offsets are byte addresses.",
-            _group_lags(lambda one: one.messages),
-        ),
-        _gauge(
-            "klog_group_lag_bytes",
-            _GROUP_PARTITION,
-            "Bytes of the log behind the committed offset of a group.",
-            _group_lags(lambda one: one.bytes),
-        ),
-        _gauge(
-            "klog_group_lag_ms",
-            _GROUP_PARTITION,
-            "For how long the first message behind the committed offset of a group has been there, by its timestamp; 0 "
-            "where there is none.",
-            _group_lags(lambda one: one.ms),
-        ),
-        _gauge(
-            "klog_group_lag_cut",
-            (),
-            f"1 where this broker leaves lags out: beyond {GROUPS_MAX:,} groups, or {LAGS_MAX:,} partitions of groups "
-            "that it leads.",
-            one(lambda measured: int(measured.group_lags.is_cut)),
-        ),
+        *map(_of_group_lags, OF_GROUP_LAGS),
         # --- logs
         _summary(
             "kafka_log_logflushstats_logflushrateandtimems",
