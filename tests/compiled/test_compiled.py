@@ -19,6 +19,8 @@ SUITES = (
 )
 ROUNDS = 400
 
+pytestmark = pytest.mark.long("a C compiler builds six modules; the source of each has its own room's tests")
+
 
 def run(folder: Path, *words: str, **environment: str) -> str:
     done = subprocess.run(
@@ -59,7 +61,6 @@ def test_what_is_compiled_does_as_its_source(compiled: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long("other rooms once more; what source and compiled answer is compared in every run")
 @pytest.mark.timeout(600)
 def test_what_is_compiled_passes_the_tests_of_its_source(compiled: Path) -> None:
     run(compiled, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *SUITES)

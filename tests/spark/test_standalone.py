@@ -25,6 +25,7 @@ from tests.spark.standalone_cluster import Standalone, connect_server, quick_set
 from tests.spark.stopped_task import open_below, stop_while_writing
 
 pytestmark = [
+    pytest.mark.long("servers of Spark's own; exports on one session are in test_export_spark.py"),
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(400),
@@ -76,7 +77,6 @@ def is_exact(topic: TopicOnBroker, root: Path, produced: list[tuple[int, int]]) 
     return {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
 
 
-@pytest.mark.long("a standalone cluster")
 def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -97,7 +97,6 @@ def test_an_executor_is_killed_while_it_writes_and_tasks_run_twice(
     assert is_exact(topic, root, produced)
 
 
-@pytest.mark.long("a standalone cluster")
 def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -171,7 +170,6 @@ def test_a_submitted_line_exports(new_topic: NewTopic, tmp_path: Path) -> None:
     assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
 
 
-@pytest.mark.long("another JVM; an export is submitted above")
 def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, target = new_topic(PARTITIONS), new_topic()
     produced = fill(topic)
@@ -195,7 +193,6 @@ def test_an_export_through_connect(new_topic: NewTopic, tmp_path: Path) -> None:
     assert is_exact(topic, root, produced)
 
 
-@pytest.mark.long("a standalone cluster")
 def test_a_worker_without_klogs_python_is_found_out_before_anything_is_written(
     cluster: Standalone, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -28,7 +28,11 @@ from tests.spark.s3_server import BUCKET
 NewTopic = Callable[..., TopicOnBroker]
 FORMATS = ("iceberg", "delta")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tables-on-s3")]
+pytestmark = [
+    pytest.mark.long("a second store of tables; exports to S3 are in test_store_export.py"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("tables-on-s3"),
+]
 
 
 class Place:
@@ -78,7 +82,7 @@ def endpoint(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return server
 
 
-@pytest.fixture(params=[pytest.param("iceberg", marks=pytest.mark.long("one kind of table there is enough")), "delta"])
+@pytest.fixture(params=["iceberg", "delta"])
 def place(request: pytest.FixtureRequest, endpoint: str, tmp_path: Path) -> Place:
     return Place(endpoint, tmp_path, request.param)
 
@@ -110,7 +114,6 @@ def test_one_of_two_runs_adds_a_batch(place: Place, new_topic: NewTopic) -> None
     assert {row.state for row in verify(topic.bootstrap, place.url)} == {"ok"}
 
 
-@pytest.mark.long("no second store for tables' kills: test_tables.py and test_store_export.py")
 @pytest.mark.parametrize("step", ["flushed", "committed"])
 def test_a_killed_run_leaves_all_of_a_batch_or_nothing(place: Place, new_topic: NewTopic, step: str) -> None:
     topic = new_topic()
