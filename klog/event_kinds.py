@@ -9,6 +9,7 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "act": "a client changed the cluster",
     "broker-down": "a broker died, or shut down",
     "broker-up": "a broker registered, or answers again",
+    "clock-skew": "a broker's clock differs from most others'",
     "commit-refused": "a group's coordinator refused a commit: the client is not a member of the group",
     "connections-full": "a listener has as many connections as it may; further ones wait",
     "controller-elected": "a broker became the controller",

@@ -27,16 +27,15 @@ from klog.admin.check_dead import (
 from klog.admin.check_facts import Facts, Locate, gather
 from klog.admin.check_group_rules import groups as _groups
 from klog.admin.check_hosts import crowded
+from klog.admin.check_odds import clocks, rare_flushes, uncompacted
 from klog.admin.check_partitions import of_topic, partitions_where
 from klog.admin.check_zookeeper import of_zookeeper
 from klog.admin.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.log_dirs import ROOM_BYTES_MIN
-from klog.config.topic import LogConfig, effective_min_isr
+from klog.config.topic import effective_min_isr
 from klog.coordination import paths
-from klog.errors import InvalidConfig
 from klog.names import TopicPartition
 from klog.render.counts import counted
-from klog.replication.isr import check_flush_rule
 from klog.security.client_security import OPEN, ClientSecurity
 
 if TYPE_CHECKING:
@@ -48,9 +47,6 @@ SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 LOOK_AGAIN_S: Final = 0.5
 DELETION_PATIENCE_MS: Final = 30_000
 """A deletion takes seconds; one that takes this long waits for a broker."""
-UNCOMPACTED_BYTES: Final = 1 << 30
-"""From here on what compaction would save is worth a finding."""
-FLUSH_SETTINGS: Final = ("log.flush.interval.messages", "log.flush.interval.ms", "replica.lag.time.max.ms")
 SIZES: Final = (
     ("socket.request.max.bytes", CRITICAL, "brokers close the connection that sends such a batch"),
     ("fetch.max.bytes", WARNING, "such a batch is fetched alone, and by consumers of 0.8 not at all"),
@@ -249,17 +245,6 @@ def _ahead(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             " Retention by time uses the file's time there, look-ups by time find it",
             "timestamps-ahead",
         )
-
-
-def _uncompacted(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for name, size in sorted(facts.uncompacted.items()):
-        if size >= UNCOMPACTED_BYTES:
-            found = (
-                f"cleanup.policy asks for compaction, and klog compacts nothing yet: its replicas keep {size:,} bytes"
-            )
-            expected = f"less than {UNCOMPACTED_BYTES:,} bytes"
-            do = f"`klog topic config {name} cleanup.policy=compact,delete retention.ms=N`, where old messages may go"
-            yield Finding(WARNING, f"topic {name}", found, expected, do, "not-compacted")
 
 
 def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
@@ -483,22 +468,6 @@ def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(WARNING, f"automatic topic creation, {brokers_named(ids)}", found, expected, do, "auto-create")
 
 
-def _rare_flushes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    wrong: dict[str, list[int]] = {}
-    for broker, settings in sorted(facts.settings.items()):
-        given = [settings.get(name) for name in FLUSH_SETTINGS]
-        messages, due_ms, lag_ms = [int(one or 1) for one in given]
-        try:
-            if None not in given:
-                check_flush_rule(LogConfig(flush_messages=messages, flush_ms=due_ms), lag_ms)
-        except InvalidConfig as error:
-            wrong.setdefault(error.message, []).append(broker)
-    for found, ids in wrong.items():
-        do = "lower log.flush.interval.ms on every broker, or leave out log.flush.interval.messages"
-        subject = f"flushes of new topics, {brokers_named(ids)}"
-        yield Finding(WARNING, subject, found, "topics with replicas can be created", do, "rare-flushes")
-
-
 def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
     for name in sorted({name for settings in facts.settings.values() for name in settings}):
         values: dict[str, list[int]] = {}
@@ -537,10 +506,11 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         dead_brokers,
         _no_controller,
         _log_dirs,
+        clocks,
         lambda facts, _: ending(facts.certificates),
         _unpreferred_leaders,
         _default_topics,
-        _rare_flushes,
+        rare_flushes,
         _differing_settings,
         _sizes,
     ),
@@ -553,7 +523,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _under_replicated,
         _uneven_factor,
         _reassignments,
-        _uncompacted,
+        uncompacted,
         _deletions,
         _made_again,
         _ahead,

@@ -15,6 +15,7 @@ from klog.admin.check_certificates import WARNING_DAYS, CertificateFact, certifi
 from klog.admin.check_local import LocalBroker, local_brokers, processes_at
 from klog.admin.check_moving import watch_reassignments
 from klog.client.servers import zookeeper_of
+from klog.clock import SYSTEM_CLOCK
 from klog.coordination.server_size import ServerSize, server_size
 from klog.coordination.zookeeper_access import access_of
 from klog.errors import KlogError, UsageError
@@ -145,6 +146,8 @@ class Facts:
     """Topics whose ``cleanup.policy`` has compact -> bytes of all their replicas."""
     sizes: dict[int, dict[str, str | None]] = field(default_factory=dict)
     """Broker -> its `SIZE_SETTINGS`."""
+    clocks: dict[int, int] = field(default_factory=dict)
+    """Broker -> how far its clock is ahead of this machine's, in ms."""
     certificates: list[CertificateFact] = field(default_factory=list)
 
     @property
@@ -423,6 +426,7 @@ async def _look_ahead(facts: Facts, cluster: Cluster, metadata: Metadata) -> Non
 
 
 async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
+    from klog.admin.brokers import describe_self
     from klog.admin.log_dirs import free_bytes
     from klog.admin.settings import describe_broker_settings
     from klog.protocol.apis import ApiKey
@@ -440,6 +444,10 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
         if await _hung([(node.host, node.port)]):
             facts.hung[broker] = node.address
         return
+    before_ms = SYSTEM_CLOCK.now_ms()
+    own = await describe_self(cluster, broker)
+    if own is not None and not isinstance(own, str):
+        facts.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
         facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))

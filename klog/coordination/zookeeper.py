@@ -31,6 +31,7 @@ from kazoo.security import ACL, Id
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import multi_read
+from klog.coordination.chroots import where_clusters_are
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead, parts_of
 from klog.coordination.paths import BROKER_IDS, ancestors
@@ -54,7 +55,7 @@ from klog.coordination.znodes import (
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
 from klog.coordination.zookeeper_errors import translated
 from klog.coordination.zookeeper_tls import TlsHandler
-from klog.errors import BadVersion, CannotConnect, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
 
 __all__ = [
     "ANY_VERSION",
@@ -81,9 +82,6 @@ RECONNECT_DELAY_MAX_S = 0.5
 """kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
 LOST_EVERY_S = 1.0
 """How often an absent ZooKeeper is asked whether it has lost its data."""
-CHROOTS_MAX = 100
-"""Of each folder so many are looked at for a cluster."""
-CHROOTS_NAMED = 3
 AWAY_WAIT_S = 0.2
 """It is also the pause between the attempts of a caller that tries again and again."""
 
@@ -186,7 +184,7 @@ class ZooKeeper:
         if not create:
             raise NoNode(
                 f"ZooKeeper at {self.address.servers_text} has no chroot {self.address.chroot}",
-                hint=f"{self._where_clusters_are()}; only `klog up` and `klog broker start` create a chroot",
+                hint=f"{where_clusters_are(self._outside())}; only `klog up` and `klog broker start` create a chroot",
             )
         # kazoo puts the chroot in front of every path, so it takes a session without one to make it.
         # Folders above it may be another cluster's too, so they stay as ZooKeeper makes them.
@@ -204,27 +202,8 @@ class ZooKeeper:
         """NoNode where there is no cluster: no broker, klog's or 0.8's, has ever registered."""
         if self.exists(BROKER_IDS) is None:
             raise NoNode(
-                f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}", hint=self._where_clusters_are()
+                f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}", hint=where_clusters_are(self._outside())
             )
-
-    def _where_clusters_are(self) -> str:
-        """The addresses, with chroots of at most two parts, that have one."""
-        found = []
-        try:
-            with self._outside() as outside:
-                outside.start(patient=False)
-                tops = [f"/{name}" for name in outside.children("/")[:CHROOTS_MAX]]
-                below = zip(tops, outside.children_many(tops), strict=True)
-                chroots = ["", *tops, *(f"{top}/{name}" for top, names in below for name in names[:CHROOTS_MAX])]
-                there = outside.exists_many([chroot + BROKER_IDS for chroot in chroots])
-                found = [chroot for chroot, stat in zip(chroots, there, strict=True) if stat is not None]
-        except KlogError:
-            pass  # a client that may not read there gets a shorter hint
-        if not found:
-            return "check the path behind the last server"
-        named = [self.address.servers_text + chroot for chroot in found[:CHROOTS_NAMED]]
-        more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
-        return f"there is a cluster at {', '.join(named)}{more}"
 
     def stop(self) -> None:
         """End the session: its ephemeral nodes are removed at once. May be called twice."""

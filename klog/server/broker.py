@@ -73,6 +73,7 @@ from klog.server.listening import Listening, server_of
 from klog.server.look_ups import LookUps
 from klog.server.metrics_table import Measured
 from klog.server.parts import Parts
+from klog.server.peer_clocks import PeerClocks
 from klog.server.peer_probe import reach
 from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
@@ -285,12 +286,12 @@ class Broker:
         self._disk_watch = DiskWatch(self.runtime, self.log_dirs, self.flusher, self.replicas)
         self._disk_watch.start()
         self.room.start()
+        self.runtime.spawn(PeerClocks(self.runtime, self.image, self.secret).run())
         self.runtime.spawn(TrashEmptier(self.runtime, self.log_dirs).run())
         self.registry_copies.start()
         self.runtime.spawn(self.doors.keep())
-        events_topic = EventsTopic(
-            self.runtime, self.image, self.secret, self.producer_ids, lambda: self.controller.active, self.routes.answer
-        )
+        leads, answer = (lambda: self.controller.active), self.routes.answer
+        events_topic = EventsTopic(self.runtime, self.image, self.secret, self.producer_ids, leads, answer)
         self.events.start(self.runtime, events_topic)
         self.runtime.spawn(events_topic.keep_replicas())
         self.runtime.spawn(self._history.run())

@@ -11,17 +11,19 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from klog.config import BrokerConfig
 from klog.coordination.brokers import Registration
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import KlogError
+from klog.errors import InvalidTimestamp, KlogError, NotLeader
 from klog.metrics import Measures
 from klog.server.executors import Executors
 from klog.server.ways import Ways
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CLIENT_ID_PREFIX = "klog-broker-"
 
@@ -39,6 +41,15 @@ class Identity:
         self.registration: Registration | None = None
         self.fenced: KlogError | None = None
         """The error of appends while the broker may not append (its session has expired); None while it may."""
+        self.clock_ahead_ms = 0
+        """How far this broker's clock is ahead of most others', where it is the odd one (`PeerClocks`); else 0."""
+
+    def by_its_clock(self, found: T) -> T | NotLeader:
+        """What was found; a refusal of messages for their times is one that clients may retry while it is this
+        broker's clock that is wrong."""
+        if self.clock_ahead_ms and isinstance(found, InvalidTimestamp):
+            return NotLeader(f"{found.message}; but it is this broker's clock that is wrong")
+        return found
 
     @property
     def incarnation(self) -> int:

@@ -531,20 +531,23 @@ class LogDirs:
         for one in self.dirs:
             one.start()
 
-    def plan_retention(self, limit_of: Callable[[Log], int], path: str | None = None) -> RetentionRun:
+    def plan_retention(
+        self, limit_of: Callable[[Log], int], path: str | None = None, *, by_time: bool = True
+    ) -> RetentionRun:
         """What retention removes now, in that log dir or in all. ``limit_of`` tells a log's high watermark (its
-        address). Owner thread."""
+        address); not ``by_time`` where the clock is known to be wrong. Owner thread."""
         now_ms = self._clock_ms()
         doubt = self._retention_clock.doubt(now_ms, self._monotonic_ms())
         if doubt is not None:
             _log.warning("%s", doubt)
+        by_time &= doubt is None
         plans = []
         for log in self.logs():
             if log.is_closed or log.log_dir.failure is not None or (path is not None and log.log_dir.path != path):
                 continue
-            if doubt is None:
+            if by_time:
                 log.forget_idle_producers(now_ms)
-            deletion = log.plan_deletion(now_ms, limit_address=limit_of(log), by_time=doubt is None)
+            deletion = log.plan_deletion(now_ms, limit_address=limit_of(log), by_time=by_time)
             if deletion is not None:
                 plans.append((log, deletion))
         return RetentionRun(plans)

@@ -240,6 +240,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     ),
     "broker-down": lambda event: "down",
     "broker-up": _up,
+    "clock-skew": lambda event: (
+        f"its clock is {abs(event['ahead_ms']) / 1000:,.0f} s {'ahead of' if event['ahead_ms'] > 0 else 'behind'} most "
+        "other brokers'"
+    ),
     "commit-refused": lambda event: (
         f"commit of {event['member'] or event['client']} at {event['host']} refused: {event['error']}"
     ),

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from klog.admin.check import UNCOMPACTED_BYTES, judge
+from klog.admin.check import judge
 from klog.admin.check_facts import Facts
+from klog.admin.check_odds import UNCOMPACTED_BYTES
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.config import BrokerConfig, LogConfig

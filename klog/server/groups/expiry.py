@@ -38,6 +38,7 @@ class Expiry:
         self, runtime: Runtime, cache: GroupCache, calls: ZkCalls, writer: GroupWriter, offsets: OffsetWriter
     ) -> None:
         config = runtime.config
+        self._identity = runtime.identity
         self._zookeeper = runtime.zookeeper
         self._cache = cache
         self._calls = calls
@@ -56,6 +57,8 @@ class Expiry:
             doubt = self._trusted.doubt(*self._now())
             if doubt is not None:
                 log.error("expired offsets of groups are not deleted: %s", doubt)
+                continue
+            if self._identity.clock_ahead_ms:  # `PeerClocks` has said so
                 continue
             try:
                 await self._look()

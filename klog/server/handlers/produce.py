@@ -152,7 +152,7 @@ class ProduceHandler:
         traffic, order = self._traffic, self._order
         batches = [batch_id(asked.records) for asked in request.partitions]  # before the buffer is used again
         for index, asked in enumerate(request.partitions):
-            looked = None if found is None else found[index]
+            looked = None if found is None else self._identity.by_its_clock(found[index])
             if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
                 order.refused(connection, asked.topic, asked.partition, batches[index], looked)
                 answers.append(self._refused(asked, looked, connection))

@@ -172,9 +172,8 @@ class ProduceAtHandler:
 
     async def _look(self, asked: Any, records: memoryview, connection: Connection | None) -> Found:
         try:
-            return await look(
-                self._executors, self._partitions.leader_of(asked.topic, asked.partition_index), records, connection
-            )
+            partition = self._partitions.leader_of(asked.topic, asked.partition_index)
+            return self._identity.by_its_clock(await look(self._executors, partition, records, connection))
         except KlogError as error:
             return error.bare()
 

@@ -132,7 +132,8 @@ class LogMaintenance:
         await self._at_each(self._retain_in)
 
     async def _retain_in(self, one: LogDir) -> None:
-        plan = functools.partial(self._log_dirs.plan_retention, self._high_watermark, one.path)
+        is_odd = bool(self._runtime.identity.clock_ahead_ms)
+        plan = functools.partial(self._log_dirs.plan_retention, self._high_watermark, one.path, by_time=not is_odd)
         await self._deletions.run(one.path, plan)
 
     async def _at_each(self, act: Callable[[LogDir], Awaitable[None]]) -> None:

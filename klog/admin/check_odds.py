@@ -1,0 +1,66 @@
+"""Rules of `klog check` about what costs or misleads without any failure: clocks, flushes, what is not compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.check_dead import brokers_named
+from klog.admin.check_facts import Facts
+from klog.admin.findings import CRITICAL, WARNING, Finding
+from klog.config.topic import LogConfig
+from klog.errors import InvalidConfig
+from klog.replication.isr import check_flush_rule
+
+if TYPE_CHECKING:
+    from klog.client.metadata import Metadata
+
+CLOCKS_APART_MS: Final = 60_000
+"""What brokers take for a wrong clock, too."""
+FLUSH_SETTINGS: Final = ("log.flush.interval.messages", "log.flush.interval.ms", "replica.lag.time.max.ms")
+UNCOMPACTED_BYTES: Final = 1 << 30
+"""From here on what compaction would save is worth a finding."""
+
+
+def clocks(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    """Of two brokers either may be right: one finding each."""
+    middle_ms = median(facts.clocks.values()) if facts.clocks else 0
+    for broker, clock_ms in sorted(facts.clocks.items()):
+        ahead_s = (clock_ms - middle_ms) / 1000
+        if abs(ahead_s) * 1000 > CLOCKS_APART_MS:
+            way = "ahead of" if ahead_s > 0 else "behind"
+            found = f"its clock is {abs(ahead_s):,.0f} s {way} the brokers' middle"
+            do = (
+                "set the clock on its host (NTP): by it the broker refuses messages of the future "
+                "(message.timestamp.after.max.ms), and deletes old ones (retention.ms)"
+            )
+            expected = f"at most {CLOCKS_APART_MS // 1000} s from the others"
+            yield Finding(CRITICAL, f"broker {broker}", found, expected, do, "clock-skew")
+
+
+def rare_flushes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    wrong: dict[str, list[int]] = {}
+    for broker, settings in sorted(facts.settings.items()):
+        given = [settings.get(name) for name in FLUSH_SETTINGS]
+        messages, due_ms, lag_ms = [int(one or 1) for one in given]
+        try:
+            if None not in given:
+                check_flush_rule(LogConfig(flush_messages=messages, flush_ms=due_ms), lag_ms)
+        except InvalidConfig as error:
+            wrong.setdefault(error.message, []).append(broker)
+    for found, ids in wrong.items():
+        do = "lower log.flush.interval.ms on every broker, or leave out log.flush.interval.messages"
+        subject = f"flushes of new topics, {brokers_named(ids)}"
+        yield Finding(WARNING, subject, found, "topics with replicas can be created", do, "rare-flushes")
+
+
+def uncompacted(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+    for name, size in sorted(facts.uncompacted.items()):
+        if size >= UNCOMPACTED_BYTES:
+            found = (
+                f"cleanup.policy asks for compaction, and klog compacts nothing yet: its replicas keep {size:,} bytes"
+            )
+            expected = f"less than {UNCOMPACTED_BYTES:,} bytes"
+            do = f"`klog topic config {name} cleanup.policy=compact,delete retention.ms=N`, where old messages may go"
+            yield Finding(WARNING, f"topic {name}", found, expected, do, "not-compacted")

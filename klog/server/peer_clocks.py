@@ -1,0 +1,106 @@
+"""Compares this broker's clock with those of the other brokers, which `Identity.clock_ahead_ms` then tells (rule L7).
+
+A broker whose clock is wrong while it leads takes right messages for ones of the future, or deletes what is young. Of
+three brokers or more, the clock is the odd one that differs from most of the others; of two, neither is: `klog check`
+shows both. The other brokers are asked when a broker comes, and now and then; some of them, where they are many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from statistics import median_low
+from typing import Final
+
+from klog.clock import SYSTEM_CLOCK
+from klog.errors import KlogError
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.secret import Secret
+from klog.server.image import BrokerImage, ClusterImage
+from klog.server.peer_probe import introduction
+from klog.server.runtime import Runtime
+from klog.storage.retention import CLOCKS_APART_MS_MAX
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S: Final = 30.0
+NEWS_S: Final = 0.5
+"""Between looks whether a broker has come."""
+ANSWER_WITHIN_S: Final = 5.0
+PEERS_MAX: Final = 8
+
+
+class PeerClocks:
+    """Event loop only."""
+
+    def __init__(self, runtime: Runtime, image: ClusterImage, secret: Secret) -> None:
+        self._runtime = runtime
+        self._image = image
+        self._secret = secret
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        known: frozenset[int] = frozenset()
+        looked_s = 0.0
+        while True:
+            now_s, brokers = self._runtime.loop.time(), frozenset(self._image.brokers)
+            if brokers - known or now_s - looked_s >= LOOK_AGAIN_S:
+                await self._look()
+                looked_s = now_s
+            known = brokers
+            await asyncio.sleep(NEWS_S)
+
+    async def _look(self) -> None:
+        identity = self._runtime.identity
+        others = [one for one in self._image.brokers.values() if one.broker_id != identity.broker_id]
+        chosen = random.sample(others, min(len(others), PEERS_MAX))
+        asked = await asyncio.gather(*map(self._ahead_of_us_ms, chosen))
+        ahead_ms = odd_by_ms([one for one in asked if one is not None])
+        if ahead_ms and not identity.clock_ahead_ms:
+            log.error(
+                "this broker's clock is %.0f s ahead of most other brokers' (below 0: behind): set it. Messages that it"
+                " takes for ones of the future are refused for now, and retention by time pauses",
+                ahead_ms / 1000,
+            )
+            self._runtime.tell("clock-skew", ahead_ms=ahead_ms)
+        elif identity.clock_ahead_ms and not ahead_ms:
+            log.info("this broker's clock agrees with the other brokers' again")
+        identity.clock_ahead_ms = ahead_ms
+
+    async def _ahead_of_us_ms(self, there: BrokerImage) -> int | None:
+        """How far another broker's clock is ahead of ours; None where it does not answer."""
+        identity = self._runtime.identity
+        way = identity.ways.to(there.endpoints, there.inter_address)
+        try:
+            channel = await Channel.connect(
+                way.host,
+                way.port,
+                timeout_s=ANSWER_WITHIN_S,
+                client_id=identity.client_id,
+                introduction=introduction(identity.broker_id, self._secret, there.broker_id),
+                security=way.security,
+            )
+            try:
+                before_ms = SYSTEM_CLOCK.now_ms()
+                answer = await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=ANSWER_WITHIN_S)
+                return int(answer.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
+            finally:
+                await channel.close()
+        except KlogError:
+            return None
+
+
+def odd_by_ms(others_ms: Sequence[int]) -> int:
+    """How far our clock is ahead of most, where it is the odd one; else 0.
+
+    ``others_ms``: how far each other one is ahead of ours. Most: more than half of all, ours included, agree with one
+    another and not with ours.
+    """
+    every_ms = [0, *others_ms]
+    middle_ms = median_low(every_ms)
+    agreeing = sum(abs(one - middle_ms) <= CLOCKS_APART_MS_MAX for one in every_ms)
+    return -middle_ms if abs(middle_ms) > CLOCKS_APART_MS_MAX and 2 * agreeing > len(every_ms) else 0

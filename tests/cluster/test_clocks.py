@@ -1,0 +1,80 @@
+"""Rule L7: a broker whose clock is ten days behind knows it, clients may retry, an event and `check` name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from klog.admin.check import judge
+from klog.admin.check_facts import Facts
+from klog.client.metadata import Metadata
+from klog.names import EVENTS_TOPIC
+from klog.server.peer_clocks import odd_by_ms
+from klog.storage.retention import CLOCKS_APART_MS_MAX as APART_MS
+from tests.cli.runner import klog
+from tests.cluster_fixture import RunningCluster
+from tests.tools.verbs import read
+
+DAY_MS = 86_400_000
+SHIFTED = f"""
+import time
+time_ns, seconds = time.time_ns, time.time
+time.time_ns = lambda: time_ns() - {10 * DAY_MS} * 1_000_000
+time.time = lambda: seconds() - {10 * DAY_MS / 1000}
+"""
+
+
+def test_messages_wait_for_a_broker_whose_clock_is_wrong(
+    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SHIFTED)
+    cluster = make_cluster(3)
+    cluster.brokers[3].wrapper = ["env", f"PYTHONPATH={tmp_path}"]
+    cluster.start()
+    cluster.create(topic, assignment=[[3, 1, 2]])
+    cluster.brokers[3].wait_for_log("clock")
+    errors: list[Any] = []
+    settings = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 3000, "enable.idempotence": True}
+    producer = Producer(settings)
+    producer.produce(topic, b"now", on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(20) == 0
+    assert [error.code() for error in errors] == [KafkaError._MSG_TIMED_OUT], "no final error: they may retry"
+    cluster.wait_until(lambda: cluster.partitions(EVENTS_TOPIC), "the topic of events is there")
+    cluster.wait_until(
+        lambda: b'"clock-skew"' in read(cluster.bootstrap, EVENTS_TOPIC, last=1000, until_end=True)[0], "the event"
+    )
+    found = klog("check", "brokers", "-B", cluster.bootstrap, "-o", "json").rows
+    assert [row["what"] for row in found if row["kind"] == "clock-skew"] == ["broker 3"]
+
+
+@pytest.mark.parametrize(
+    ("others_ms", "ahead_ms"),
+    [
+        ([], 0),
+        ([DAY_MS], 0),  # of two nobody knows which one is right
+        ([DAY_MS, DAY_MS + 5], -DAY_MS),
+        ([-DAY_MS, -DAY_MS], DAY_MS),
+        ([0, DAY_MS], 0),
+        ([3, -7], 0),
+        ([APART_MS, APART_MS], 0),
+        ([DAY_MS, -DAY_MS], 0),
+        ([DAY_MS, 2 * DAY_MS, 3 * DAY_MS], 0),
+    ],
+)
+def test_the_odd_one_differs_from_most(others_ms: list[int], ahead_ms: int) -> None:
+    assert odd_by_ms(others_ms) == ahead_ms
+
+
+@pytest.mark.parametrize(
+    ("clocks", "named"),
+    [({1: 0, 2: 5}, []), ({1: 0}, []), ({1: 0, 2: DAY_MS, 3: 9}, [2]), ({1: 0, 2: DAY_MS}, [1, 2])],
+)
+def test_check_names_the_broker(clocks: dict[int, int], named: list[int]) -> None:
+    facts = Facts(metadata=Metadata("c", 1, {}, {}, {}), clocks=clocks)
+    assert [one.what for one in judge(facts, ["brokers"]) if one.kind == "clock-skew"] == [
+        f"broker {one}" for one in named
+    ]
