@@ -71,7 +71,7 @@ class Places:
             asyncio.get_running_loop().call_soon(self._begin, turns)
 
     def _begin(self, turns: Turns) -> None:
-        """Those for whom there is a place, as far as the time of a slice goes."""
+        """Begin requests that wait, while there are places and the slice lasts."""
         self._is_coming = False
         until_s = time.perf_counter() + SLICE_S
         while (one := self._waiting.take(self._may_enter)) is not None:

@@ -65,8 +65,8 @@ class ZooKeeperRoom:
         heap_mib = (self._size.heap_bytes or 0) >> 20
         self._runtime.from_thread(self._tell, kind, share, heap_mib)
         raise PolicyViolation(
-            f"ZooKeeper keeps {share:.0%} of what its heap of {heap_mib} MiB has room for; no more {kind.value} from "
-            f"{limit:.0%} on",
+            f"ZooKeeper keeps {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.value} up to "
+            f"{limit:.0%}",
             hint="give it a larger heap (klog zookeeper start --heap SIZE), or delete groups, schemas or topics",
         )
 
@@ -76,7 +76,7 @@ class ZooKeeperRoom:
 
     def _tell(self, kind: Kind, share: float, heap_mib: int) -> None:
         if self._told[kind].may(self._runtime.loop.time()):
-            log.error("ZooKeeper keeps %.0f %% of its heap of %d MiB: no more %s", 100 * share, heap_mib, kind.value)
+            log.error("ZooKeeper keeps %.0f %% of its heap of %d MiB: refusing %s", 100 * share, heap_mib, kind.value)
             self._runtime.tell(
                 "zookeeper-full", refused=kind.value, share=round(share, 2), limit=LIMITS[kind], heap_mib=heap_mib
             )
