@@ -65,8 +65,8 @@ class ZooKeeperRoom:
         heap_mib = (self._size.heap_bytes or 0) >> 20
         self._runtime.from_thread(self._tell, kind, share, heap_mib)
         raise PolicyViolation(
-            f"ZooKeeper keeps {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.value} up to "
-            f"{limit:.0%}",
+            f"ZooKeeper keeps {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.value} "
+            f"up to {limit:.0%}",
             hint="give it a larger heap (klog zookeeper start --heap SIZE), or delete groups, schemas or topics",
         )
 

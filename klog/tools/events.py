@@ -295,7 +295,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "topic-restored": lambda event: f"back from the trash: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
     "zookeeper-full": lambda event: (
-        f"ZooKeeper keeps {event['share']:.0%} of its heap of {event['heap_mib']} MiB: brokers refuse {event['refused']}"
+        f"ZooKeeper keeps {event['share']:.0%} of its heap of {event['heap_mib']} MiB: "
+        f"brokers refuse {event['refused']}"
     ),
 }
 

@@ -26,6 +26,8 @@ ROOT_ENTRIES = """
 klog man mkdocs.yml pyproject.toml pyspark_klog scripts setup.py tests
 """
 """All that a reader sees first."""
+
+
 @each("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_is_of_one_noun(path: Path) -> None:
     assert path.stem not in ("utils", "helpers", "common", "manager", "misc")
