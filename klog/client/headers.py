@@ -37,13 +37,22 @@ def headers_of(message: Any) -> Headers:
 
 
 def headers_from(bootstrap: str, timeout_s: float) -> HeadersOf:
-    """The same; if confluent-kafka fails, the message is fetched from the cluster. Not for an event loop."""
+    """The same; if confluent-kafka fails, the message is fetched from the cluster. Not for an event loop.
+
+    A message that has failed is not asked again: its list is half built then, and ends the process.
+    """
+    failed: tuple[Any, Headers] | None = None
 
     def found(message: Any) -> Headers:
+        nonlocal failed
+        if failed is not None and failed[0] is message:
+            return failed[1]
         try:
             return message.headers() or []
         except SystemError:
-            return asyncio.run(_fetched(bootstrap, timeout_s, message.topic(), message.partition(), message.offset()))
+            place = message.topic(), message.partition(), message.offset()
+            failed = message, asyncio.run(_fetched(bootstrap, timeout_s, *place))
+            return failed[1]
 
     return found
 

@@ -126,7 +126,7 @@ def test_why_a_client_was_throttled(broker: RunningBroker) -> None:
     as_client(broker, "e $(rin)", work)
     deadline_s = time.monotonic() + PATIENCE_S
     why = run(broker, "why", "throttled", "e $(rin)")
-    while (not why.stdout or len(why.rows) < 2) and time.monotonic() < deadline_s:
+    while (not why.stdout or len(why.rows) < 3) and time.monotonic() < deadline_s:
         why = run(broker, "why", "throttled", "e $(rin)")
     assert why.code == 1
     told, set_by, now = why.rows
