@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import klog
+from klog.coordination import embedded
+from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoNode
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog as command
+from tests.zookeeper_fixture import klog_home
 
 
 def tree(session: ZooKeeper) -> set[str]:
@@ -21,12 +24,26 @@ def tree(session: ZooKeeper) -> set[str]:
     return {one for one in found if not one.startswith("/zookeeper")}
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper of its own: a hint names three clusters, and others' tests have many."""
+    alone = embedded.start(tmp_path_factory.mktemp("alone"), cache=klog_home() / "cache")
+    try:
+        alone.await_serving()
+        yield alone
+    finally:
+        alone.stop()
+
+
 @pytest.mark.parametrize("chroot", ["/kafka", "/prod/kafka"])
 def test_no_client_writes_where_no_cluster_is(
-    zk_chroot: str, make_broker: Callable[..., RunningBroker], chroot: str, topic: str
+    server: ZooKeeperServer, make_broker: Callable[..., RunningBroker], chroot: str, topic: str
 ) -> None:
-    servers, _, above = zk_chroot.partition("/")
-    broker = make_broker(chroot=f"{servers}{chroot}-{above}").start()
+    servers, above = server.address, topic
+    zk_chroot = f"{servers}/{topic}"
+    with ZooKeeper(zk_chroot) as session:
+        session.start(create_chroot=True)
+    broker = make_broker(chroot=f"{servers}{chroot}").start()
     address = zk_chroot  # it is there, and has no cluster
     with ZooKeeper(address) as session:
         session.start()
