@@ -45,7 +45,7 @@ from klog.server import unserved
 from klog.server.executors import Executors, Purpose
 from klog.server.injection import Injector
 from klog.server.long_requests import LongRequests
-from klog.server.places import Places
+from klog.server.places import Places, WaitsFor
 from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
@@ -340,7 +340,7 @@ class Dispatcher:
         self.metering: Throttling | None = None
         """Holds clients to their quotas; None while there are none."""
         self._long_requests = LongRequests()
-        self._places = Places()
+        self._places = {what: Places() for what in WaitsFor}
         for key in self._routes:
             meters[key] = RequestMeter()
 
@@ -371,11 +371,13 @@ class Dispatcher:
             if rest is not None:
                 self._follow(rest, head, reply, connection)
         elif connection.is_broker or route.waits:
-            self._hand_on(route, head, frame, reply, connection, has_place=False)
-        elif self._places.enter(connection.address):
-            self._hand_on(route, head, frame, reply, connection, has_place=True)
+            self._hand_on(route, head, frame, reply, connection, None)
         else:
-            self._wait_for_place(route, head, bytes(frame), reply, connection)
+            places = self._places[WaitsFor.of(head.key, of_controller=route.of_controller)]
+            if places.enter(connection.address):
+                self._hand_on(route, head, frame, reply, connection, places)
+            else:
+                self._wait_for_place(route, head, bytes(frame), reply, connection, places)
         if timed is not None:
             timed.handled()
         if metered is not None:
@@ -387,18 +389,24 @@ class Dispatcher:
         self._open_requests.follow(guarded(rest, head, connection))
 
     def _wait_for_place(
-        self, route: Route, head: RequestHead, frame: bytes, reply: Reply, connection: Connection
+        self,
+        route: Route,
+        head: RequestHead,
+        frame: bytes,
+        reply: Reply,
+        connection: Connection,
+        places: Places,
     ) -> None:
         connection.pause_reading(len(frame))
 
         def begin() -> None:
             is_done = True
             with ended_by_errors(head, connection):
-                is_done = self._hand_on(route, head, memoryview(frame), reply, connection, has_place=True)
+                is_done = self._hand_on(route, head, memoryview(frame), reply, connection, places)
             if is_done and not connection.closed:
                 connection.resume_reading()
 
-        self._places.wait(connection, begin)
+        places.wait(connection, begin)
 
     def _hand_on(
         self,
@@ -407,19 +415,18 @@ class Dispatcher:
         frame: memoryview,
         reply: Reply,
         connection: Connection,
-        *,
-        has_place: bool,
+        places: Places | None,
     ) -> bool:
         """Give the request to a handler of decoded requests; whether it has its answer now.
 
-        ``has_place``: its place is left with the answer.
+        ``places``: where it has one, which is left with the answer.
         """
         rest = None
         try:
-            rest = self._begin(route, head, frame, reply, connection, has_place=has_place)
+            rest = self._begin(route, head, frame, reply, connection, places)
         finally:
-            if rest is None and has_place:
-                self._places.leave(connection.address, connection.turns)
+            if rest is None and places is not None:
+                places.leave(connection.address, connection.turns)
         if rest is None:
             return True
         self._follow(rest, head, reply, connection)
@@ -432,8 +439,7 @@ class Dispatcher:
         frame: memoryview,
         reply: Reply,
         connection: Connection,
-        *,
-        has_place: bool,
+        places: Places | None,
     ) -> Coroutine[Any, Any, None] | None:
         """What is left to do; None where the request has its answer."""
         assert route.handle is not None
@@ -461,15 +467,17 @@ class Dispatcher:
             if not _is_long(values_or_awaitable):
                 reply.send(_encode(head, values_or_awaitable))
                 return None
-            if has_place and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
+            if places is not None and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
                 values_or_awaitable = self._values_later(route, request)
             else:
                 values_or_awaitable = _ready(values_or_awaitable)
         # Copiers send many ProduceAt, and the order of their appends is that of their requests.
-        is_paused = (has_place and head.key != ApiKey.PRODUCE_AT) or (route.waits and len(frame) > HELD_BYTES_MAX)
+        is_paused = (places is not None and head.key != ApiKey.PRODUCE_AT) or (
+            route.waits and len(frame) > HELD_BYTES_MAX
+        )
         if is_paused:
             connection.pause_reading(len(frame))
-        return self._finish(head, values_or_awaitable, reply, connection, is_paused=is_paused, has_place=has_place)
+        return self._finish(head, values_or_awaitable, reply, connection, places, is_paused=is_paused)
 
     async def _values_later(self, route: Route, request: Request) -> Any:
         """The long answer to a question that changes nothing, made when the client's turn has come."""
@@ -528,9 +536,9 @@ class Dispatcher:
         values: Awaitable[Answer],
         reply: Reply,
         connection: Connection,
+        places: Places | None,
         *,
         is_paused: bool,
-        has_place: bool,
     ) -> None:
         """``is_paused``: the connection's next request waits for this one's answer."""
         turns, address = connection.turns, connection.address
@@ -550,8 +558,8 @@ class Dispatcher:
                 turns.spent(time.perf_counter() - began_s)
                 reply.send(answer)
         finally:
-            if has_place:
-                self._places.leave(address, turns)
+            if places is not None:
+                places.leave(address, turns)
         if is_paused:  # not after an error, which closes the connection: its next request is not read
             connection.resume_reading()
 

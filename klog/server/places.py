@@ -4,7 +4,9 @@ A request costs memory from when it is decoded until its answer has been taken: 
 address and in all. Others wait as the bytes that have come, one of each connection, from which nothing more is read
 meanwhile. Addresses take turns, so a crowd from one delays itself; what waits ends with its connection.
 
-Requests that wait by their nature (JoinGroup, SyncGroup, a held heartbeat, Fetch) need no place, nor do brokers'.
+Requests that wait by their nature (JoinGroup, SyncGroup, a held heartbeat, Fetch) need no place, nor do brokers'. There
+are places of three kinds, by what an answer waits for: a disk that hangs, or a ZooKeeper that is away, must not keep
+Metadata from the clients whose look-ups or commits wait there.
 """
 
 from __future__ import annotations
@@ -13,15 +15,37 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, NamedTuple
 
 from klog.net.connection import Connection
 from klog.net.round_robin import RoundRobin
 from klog.net.turns import SLICE_S, Turns
+from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 
 PLACES: Final = 512
 OF_ADDRESS: Final = 64
 """Some take seconds, as a topic's deletion, and hold up nothing else meanwhile."""
+
+
+class WaitsFor(Enum):
+    """What an answer waits for."""
+
+    NOTHING = "nothing"
+    ZOOKEEPER = "zookeeper"
+    DISKS = "disks"
+
+    @classmethod
+    def of(cls, key: int, *, of_controller: bool) -> WaitsFor:
+        """By the request's API key."""
+        if key in _OF_MEMORY:
+            return cls.NOTHING
+        # Nearly all of klog's own requests look into logs.
+        is_look_up = key in (ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS) or key >= OWN_KEYS_FROM
+        return cls.DISKS if is_look_up and not of_controller else cls.ZOOKEEPER
+
+
+_OF_MEMORY: Final = frozenset({ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
 
 
 class _Waiting(NamedTuple):
