@@ -48,8 +48,9 @@ def test_the_heap_is_set_remembered_and_told(start: Start) -> None:
     server = start(heap_bytes=96 << 20)
     assert heap_mb(server) in range(85, 97)
     fact = _server("127.0.0.1", server.port)
-    assert (fact.mode, fact.heap_bytes) == ("standalone", heap_mb(server) << 20)
-    assert fact.nodes is not None and fact.nodes > 0 and fact.data_bytes is not None
+    assert (fact.mode, fact.size.heap_bytes) == ("standalone", heap_mb(server) << 20)
+    size = fact.size
+    assert size.nodes is not None and size.nodes > 0 and size.data_bytes is not None
     with pytest.raises(Refused, match="options"):
         start(heap_bytes=97 << 20)
     assert start() == server
