@@ -254,7 +254,7 @@ class Connection:
         if self.closed:
             return
         was_left = self._backlog is not None
-        self._read_on()
+        self._read_on(self._replies_max - 1)  # it had stopped for its turn, not for too many answers
         if self._reading and not was_left and not self.closed:
             self._receive()
 
@@ -553,9 +553,11 @@ class Connection:
             self._on_sent(self)
         self._read_on()
 
-    def _read_on(self) -> None:
-        """Read again, unless reading is paused or too many answer bytes wait for the peer."""
-        few_wait = len(self._replies) <= self._replies_max // 2 and self.waiting_bytes <= WAITING_BYTES_MAX // 2
+    def _read_on(self, replies_max: int | None = None) -> None:
+        """Read again, unless reading is paused, or more answers wait than ``replies_max`` (half of what may), or too
+        many bytes of them."""
+        most = self._replies_max // 2 if replies_max is None else replies_max
+        few_wait = len(self._replies) <= most and self.waiting_bytes <= WAITING_BYTES_MAX // 2
         can_read = not (self._paused or self._muting or self._waits_since_s is not None or self._waits_for_turn)
         if not self._reading and few_wait and can_read:
             if self._backlog is not None and (self._is_dear or self.turns.is_over):

@@ -234,8 +234,8 @@ class TlsConnection(Connection):
         super()._receive()
         self._look_again()
 
-    def _read_on(self) -> None:
-        super()._read_on()
+    def _read_on(self, replies_max: int | None = None) -> None:
+        super()._read_on(replies_max)
         self._look_again()
 
     def _look_again(self) -> None:

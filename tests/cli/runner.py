@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +36,20 @@ class Ran:
         return rows
 
 
+@contextmanager
+def logging_as_before() -> Iterator[None]:
+    """A command sets logging up for its process; the test's own goes on as it was."""
+    loggers = [logging.getLogger(name) for name in (None, "klog")]
+    before = [(one, one.handlers[:], one.level, one.propagate) for one in loggers]
+    try:
+        yield
+    finally:
+        for one, handlers, level, propagate in before:
+            one.handlers[:] = handlers
+            one.setLevel(level)
+            one.propagate = propagate
+
+
 def klog(*words: object, input: str | bytes = b"", env: dict[str, str | None] | None = None) -> Ran:
     """Run ``klog WORDS``; stdin is ``input`` and no terminal."""
     code, stdout, stderr = written(*words, input=input, env=env)
@@ -46,7 +63,8 @@ def written(
     with CliRunner().isolation(input=input, env=env or {}) as (stdout, stderr, _):
         import sys
 
-        code = root().execute([str(word) for word in words])
+        with logging_as_before():
+            code = root().execute([str(word) for word in words])
         sys.stdout.flush()
         sys.stderr.flush()
         return code, stdout.getvalue(), stderr.getvalue()
