@@ -150,7 +150,8 @@ class Route(NamedTuple):
     of_controller: bool
     """Only the controller can carry it out: another broker forwards it."""
     waits: bool
-    """It waits by its nature, for other members of a group or the next request: others of its connection go on."""
+    """It waits by its nature, for other members of a group or for a password's delay: the connection's next request is
+    looked at meanwhile."""
     refusal: Answer | None
     """For a request among brokers: the other fields of the answer that refuses an unproven connection (rule R10)."""
 
@@ -583,12 +584,6 @@ class Dispatcher:
             await connection.taken()
 
 
-def close_for(error: PeerError | RequestTimedOut, connection: Connection) -> None:
-    """What a peer has sent ends its connection, and nothing else."""
-    log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
-    connection.close(None)
-
-
 async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connection) -> None:
     """The rest of a request. Where it fails the connection is closed, and the log has the reason."""
     with ended_by_errors(head, connection):
@@ -603,7 +598,8 @@ def ended_by_errors(head: RequestHead, connection: Connection) -> Iterator[None]
     except ConnectionEnded:
         log.debug("%s of %s: the client does not wait for the rest", api_name(head.key), connection.peer)
     except (PeerError, RequestTimedOut) as error:
-        close_for(error, connection)
+        log.warning("closing the connection of %s: %s", connection.peer, error.message, extra={"peer": connection.peer})
+        connection.close(None)
     except Exception:
         log.exception(
             "internal error in %s of %s", api_name(head.key), connection.peer, extra={"peer": connection.peer}

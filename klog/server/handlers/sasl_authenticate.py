@@ -18,7 +18,7 @@ from klog.server.authentication import Authentication
 from klog.server.dispatch import Request, handles
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, 0, 2)
+@handles(ApiKey.SASL_AUTHENTICATE, 0, 2, waits=True)
 async def handle(request: Request) -> dict[str, Any]:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):

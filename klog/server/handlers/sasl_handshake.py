@@ -19,7 +19,7 @@ from klog.server.authentication import Authentication
 from klog.server.dispatch import Request, handles
 
 
-@handles(ApiKey.SASL_HANDSHAKE, 0, 1)
+@handles(ApiKey.SASL_HANDSHAKE, 0, 1, waits=True)
 def handle(request: Request) -> dict[str, Any]:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
