@@ -43,6 +43,8 @@ DESCRIPTORS_MAX = 32
 ASIDE = 500
 """Received descriptors are moved above this before they get their final numbers, so that none overwrites another."""
 
+NAMES = ("<stdin>", "<stdout>", "<stderr>")
+
 _PR_SET_MM, _PR_SET_MM_ARG_END = 35, 9
 
 
@@ -191,6 +193,7 @@ def _stream(descriptor: int, mode: str) -> Any:
         raw = open(descriptor, mode + "b", buffering=-1, closefd=False)  # noqa: SIM115
     except OSError:
         return None
+    raw.raw.name = NAMES[descriptor]
     return io.TextIOWrapper(
         raw,
         encoding="utf-8",

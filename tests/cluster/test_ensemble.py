@@ -76,6 +76,7 @@ def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
     made.end()
 
 
+@pytest.mark.long("an ensemble of ZooKeeper")
 def test_one_killed_and_one_cut_off_under_load(ensemble: Ensemble, tmp_path: Path) -> None:
     ensemble.start(1)
     assert not ensemble.servers[1].is_serving()  # one of three serves nobody

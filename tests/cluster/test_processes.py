@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from bench.processes import ports_in_a_row
 from klog.coordination.process import ProcessId
@@ -128,6 +129,7 @@ def test_a_broker_alone_restarts_in_its_process(make_broker: Callable[..., Runni
     assert one.stop() == 0
 
 
+@pytest.mark.long("hosts of two processes")
 def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
     """Two hosts with two brokers each: replicas are spread over them, one restarts, one is emptied, one dies."""
     spread = {"default__replication__factor": "2", "min__insync__replicas": "1"}

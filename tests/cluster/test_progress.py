@@ -71,6 +71,7 @@ def test_a_reassignment_that_is_waited_for(three: RunningCluster, topic: str, tm
         assert " left" not in screen.text
 
 
+@pytest.mark.long("restarts are in test_restart_all.py")
 def test_brokers_that_restart_one_by_one(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(2).start(1, 2)
     cluster.create("t", partitions=4, factor=2)

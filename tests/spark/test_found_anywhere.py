@@ -72,6 +72,7 @@ def _said(python: Path, program: str, folder: Path) -> str:
     return ran.stdout.strip()
 
 
+@pytest.mark.long("klog is installed twice")
 @pytest.mark.parametrize("way", WAYS)
 def test_it_is_listed_on_the_path(tmp_path: Path, way: str) -> None:
     place = install(tmp_path, way)
