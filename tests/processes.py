@@ -23,6 +23,8 @@ from typing import Any
 from tests.fork_server import END, HEAD, NUMBER
 
 ROOT = Path(__file__).resolve().parent.parent
+KLOG = [sys.executable, "-m", "klog"]
+"""The command, started cold."""
 PADDING = "-" * 1_000
 """The room for the command lines of children: they are shown where the server's own is."""
 

@@ -53,9 +53,9 @@ class Copy(NamedTuple):
     bytes: int
 
 
-async def list_trash(cluster: Cluster, zookeeper: ZooKeeper) -> list[TrashRow]:
-    """The deleted topics in the trash, the oldest first."""
-    found = await asyncio.to_thread(trash.read_all, zookeeper)
+async def list_trash(cluster: Cluster, zookeeper: ZooKeeper, damage: dict[str, str]) -> list[TrashRow]:
+    """The deleted topics in the trash, the oldest first. What cannot be read is noted in ``damage`` by its path."""
+    found = await asyncio.to_thread(trash.read_all, zookeeper, damage)
     if not found:
         return []
     partitions = await asyncio.to_thread(trash.partition_counts, zookeeper, found)
@@ -115,7 +115,7 @@ async def plan_restore(
     partition has its log.
     """
     check_topic_name(name if other is None else other)
-    trashed = await asyncio.to_thread(trash.read_all, zookeeper)
+    trashed = await asyncio.to_thread(trash.read_all, zookeeper, {})  # what is damaged holds up no other
     found = [one for one in trashed if one.name == name]
     chosen = [one for one in found if entry_id is None or entries.uuid_text(one.topic_id) == entry_id]
     chosen = [one for one in chosen if one.state in (trash.WHOLE, trash.DELETING)]

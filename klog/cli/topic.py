@@ -277,7 +277,10 @@ async def list_trash(invocation: Invocation) -> list[Any]:
     from klog.admin import trash
 
     session = await invocation.zookeeper()
-    rows = await trash.list_trash(await invocation.cluster(), session)
+    damage: dict[str, str] = {}
+    rows = await trash.list_trash(await invocation.cluster(), session, damage)
+    for what in damage.values():
+        invocation.warn(f"left out: {what}")
     remember_trash(invocation.target, dict.fromkeys(row.topic for row in rows))
     return rows
 

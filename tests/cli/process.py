@@ -8,7 +8,6 @@ import pty
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.cli.emulator import Emulator
-from tests.processes import ROOT, klog_process, take_terminal
-
-KLOG = [sys.executable, "-m", "klog"]
+from tests.processes import KLOG, ROOT, klog_process, take_terminal
 
 __all__ = ["KLOG", "ROOT", "Terminal", "on_terminal", "started", "take_terminal"]
 

@@ -3,7 +3,8 @@
 Behaviour
     Before the broker answers, records below the offset are unreadable, durably (rule L4); it removes whole segments
     below the offset. -1 means the high watermark: everything that is committed. An offset at or below the start changes
-    nothing. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE. The answer has the partition's new start.
+    nothing. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE. The answer has the partition's new start. What
+    internal topics have, events and acts among it, no client deletes: INVALID_TOPIC_EXCEPTION.
 
 Version notes
     v2 is flexible.
@@ -15,7 +16,8 @@ import asyncio
 import functools
 from typing import Any
 
-from klog.errors import KlogError, NotLeader, OffsetOutOfRange, StorageError
+from klog.errors import InvalidTopic, KlogError, NotLeader, OffsetOutOfRange, StorageError
+from klog.names import CLOSED_TOPICS
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
@@ -36,6 +38,8 @@ async def handle(request: Request, *, partitions: LedPartitions, deletions: Dele
     for topic, index, offset in asked:
         await share.breathe()
         try:
+            if topic in CLOSED_TOPICS and request.is_of_client:
+                raise InvalidTopic(f"{topic} is internal: clients do not delete what it has")
             found[topic, index, offset] = _check(partitions, topic, index, offset)
         except KlogError as error:
             found[topic, index, offset] = error.bare()
