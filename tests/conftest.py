@@ -169,14 +169,19 @@ def group_of(item: pytest.Item) -> str | None:
 
 
 def _sort(items: list[pytest.Item]) -> None:
-    """The longest first, a group as long as all of its tests: one that starts last leaves the other workers idle.
+    """The longest modules first: one that starts last leaves the other workers idle. The same order in all workers.
 
-    Tests that no run has timed yet begin early if they are marked slow. The same order in all workers.
+    The tests of a module, and of a group of xdist, stay together: what they share would else be made again for each.
+    A test that no run has timed yet counts for as much as one of its kind.
     """
     known: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     seconds: dict[str, float] = {}
     for item in items:
-        name = group_of(item) or item.nodeid
         guess = 5.0 if item.get_closest_marker("slow") else 0.0
-        seconds[name] = seconds.get(name, 0.0) + known.get(item.nodeid, guess)
-    items.sort(key=lambda item: -seconds[group_of(item) or item.nodeid])
+        seconds[_kin(item)] = seconds.get(_kin(item), 0.0) + known.get(item.nodeid, guess)
+    items.sort(key=lambda item: (-seconds[_kin(item)], _kin(item)))
+
+
+def _kin(item: pytest.Item) -> str:
+    """What a test shares its fixtures with."""
+    return group_of(item) or str(item.path)

@@ -35,9 +35,8 @@ def acknowledged(cluster: FaultCluster, topic: str, how: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "controls", [True, pytest.param(False, marks=pytest.mark.long("the same cut around one that only leads"))]
-)
+@pytest.mark.long("unsteady on a busy machine: tests/unsteady.md")
+@pytest.mark.parametrize("controls", [True, False])
 def test_what_no_follower_reaches_is_led_by_another_and_acks_of_all_go_on(tmp_path: Path, controls: bool) -> None:
     settings = {"replica.lag.time.max.ms": str(LAG_MS), "log.flush.interval.ms": "1000"}
     with FaultCluster(tmp_path, settings=settings) as cluster:

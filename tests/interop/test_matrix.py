@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -126,7 +127,7 @@ ALIKE = 4000
 
 @pytest.fixture(scope="module")
 def filled(broker: RunningBroker) -> Log:
-    topic = "filled"
+    topic = f"filled-{secrets.token_hex(6)}"
     create(broker.bootstrap, topic)
     first = [Record(n, FIRST_MS + 1000 * n, None, b"first %d" % n, ()) for n in range(10)]
     alike = [Record(n, ALIKE_MS, None, b"same", ()) for n in range(ALIKE)]
