@@ -31,7 +31,18 @@ PADDING = "-" * 1_000
 COLD = "KLOG_TEST_COLD"
 """In the environment: every process is started cold (coverage follows no fork)."""
 
-READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "COVERAGE", "MALLOC_")
+READ_AT_START = (
+    *(
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONIOENCODING",
+        "PYTHONUTF8",
+        "PYTHONOPTIMIZE",
+        "PYTHONWARNINGS",
+        "PYTHONDEVMODE",
+    ),
+    *("PYTHONUNBUFFERED", "LC_", "LANG", "LD_", "COVERAGE", "MALLOC_"),
+)
 """Variables that Python, the C library or the linker read once: where they differ, only a cold start heeds them."""
 
 
