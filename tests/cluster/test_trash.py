@@ -256,6 +256,7 @@ def whole(cluster: RunningCluster, topic: str) -> Entry:
     return entries_of(cluster.zookeeper, topic)[-1]
 
 
+@pytest.mark.long("unsteady: tests/unsteady.md; other restores are below")
 def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -> None:
     """One broker is down at the deletion, another at the restore."""
     cluster.heal()
