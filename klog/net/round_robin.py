@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +23,11 @@ class RoundRobin(Generic[T]):
     def __contains__(self, owner: str) -> bool:
         return owner in self._queues
 
+    def __iter__(self) -> Iterator[T]:
+        """What waits, owner by owner."""
+        for queue in self._queues.values():
+            yield from queue
+
     def put(self, owner: str, piece: T) -> None:
         queue = self._queues.get(owner)
         if queue is None:
@@ -41,3 +46,12 @@ class RoundRobin(Generic[T]):
         if queue:
             self._queues[owner] = queue  # behind all others
         return piece
+
+    def make_room(self, owner: str) -> T | None:
+        """Remove the last piece of the owner with the most, for one more of ``owner``; None where that would have as
+        many then, and must give way itself."""
+        longest: deque[T] = max(self._queues.values(), key=len, default=deque())
+        if len(longest) <= len(self._queues.get(owner, ())) + 1:
+            return None
+        self._count -= 1
+        return longest.pop()
