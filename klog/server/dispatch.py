@@ -407,7 +407,7 @@ class Dispatcher:
             if is_done and not connection.closed:
                 connection.resume_reading()
 
-        places.wait(connection, begin)
+        places.wait(connection, reply.measured(begin) if isinstance(reply, MeteredReply) else begin)
 
     def _hand_on(
         self,

@@ -19,6 +19,7 @@ from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Disp
 from klog.server.executors import Executors
 from klog.server.long_requests import IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
 from klog.server.places import OF_ADDRESS
+from klog.server.throttling import MeteredReply
 from tests.rows import each
 
 WITHIN_S = 30.0
@@ -348,6 +349,57 @@ def test_so_many_requests_of_an_address_are_in_hand_and_none_of_who_has_gone() -
             await stage.open_requests.drain(WITHIN_S)
         await _some_turns()
         assert len(begun) == OF_ADDRESS
+        stage.executors.close()
+
+    asyncio.run(run())
+
+
+class Counted(MeteredReply):
+    """Notes what is counted as its request's time."""
+
+    def __init__(self, inner: Any, acts: list[str]) -> None:
+        self._inner = inner
+        self._acts = acts
+
+    def measured(self, act: Callable[[], None]) -> Callable[[], None]:
+        def counted() -> None:
+            self._acts.append("begun")
+            act()
+            self._acts.append("counted")
+
+        return counted
+
+    def timed(self, rest: Any) -> Any:
+        return rest
+
+    def handled(self) -> None:
+        pass
+
+    def send(self, *parts: Any) -> None:
+        self._inner.send(*parts)
+
+
+def test_a_request_that_waits_for_a_place_is_counted_when_it_begins() -> None:
+    async def run() -> None:
+        may_end, acts = asyncio.Event(), list[str]()
+
+        async def later(request: Any) -> dict[str, Any]:
+            await may_end.wait()
+            return answer(1, 1)
+
+        stage = Stage(later)
+        stage._reply.send = lambda _: None
+        stage._dispatcher.metering = SimpleNamespace(  # type: ignore[assignment]
+            begin=lambda head, size, reply, connection: Counted(reply, acts)
+        )
+        for _ in range(OF_ADDRESS + 1):
+            stage.ask(None)
+        assert acts == []
+        may_end.set()
+        async with asyncio.timeout(WITHIN_S):
+            await stage.open_requests.drain(WITHIN_S)
+        await _some_turns()
+        assert acts == ["begun", "counted"]
         stage.executors.close()
 
     asyncio.run(run())
