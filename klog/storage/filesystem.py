@@ -367,9 +367,8 @@ class OsFileSystem:
 
     def read(self, path: str) -> bytes | None:
         try:
-            with io.FileIO(
-                os.open(path, os.O_RDONLY | _OPEN)
-            ) as file:  # not by way of a Path: a start reads a file for each partition, and more
+            # Not by way of a Path: a start reads a file for each partition, and more.
+            with io.FileIO(os.open(path, os.O_RDONLY | _OPEN)) as file:
                 return file.readall()
         except FileNotFoundError:
             return None
