@@ -243,6 +243,11 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
         yield step(time, f"broker {broker} hangs", evidence, hangs_do(facts, [str(address)], broker))
     elif broker in facts.silent:
         yield step(time, f"broker {broker} does not answer", facts.silent[broker], "`klog check brokers`")
+    elif address is None and facts.hung_addresses:
+        evidence = (
+            f"{', '.join(facts.hung_addresses)} takes connections and does not answer; events do not tell whose it is"
+        )
+        yield step(time, f"broker {broker} is dead or hangs", evidence, hangs_do(facts, facts.hung_addresses, broker))
     elif address is None:  # a process that hangs loses its entry just the same
         evidence = "metadata: not among the live brokers; events do not tell its address, so it was not asked"
         do = f"look whether its process still runs: if so, `kill -9 PID` first; then {_start(known, broker)}"
