@@ -38,7 +38,7 @@ NEVER_UNSTEADY = tuple(
 TIERS = {"fast": "fast", "default": "not timed and not long", "all": "not timed"}
 """The marks of each tier. What judges seconds (`timed`) runs by hand, on a quiet machine."""
 
-WORKERS = {"fast": 3, "default": 4, "all": 3}
+WORKERS = {"fast": 3, "default": 3, "all": 3}
 """For two cores: tests mostly wait for brokers. More were no faster, and failed by chance."""
 
 RUNS_KEPT = 20

@@ -167,6 +167,7 @@ del FIRST["acl"]  # needs a broker of its own
 
 
 @each("line", FIRST.values(), tests=2)
+@pytest.mark.long("a document that is walked")
 def test_an_example_of_each_noun_runs(line: str, broker: RunningBroker, tmp_path: Path) -> None:
     check_example(line, broker, tmp_path)
 

@@ -76,6 +76,7 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
         klog("down")
 
 
+@pytest.mark.long("what check says is carried out; test_local_cluster.py starts again what was killed")
 def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
     """`klog why` and `klog check` know the brokers of a local cluster: how one is started, its process, its log."""
     folder = tmp_path / "a cluster"

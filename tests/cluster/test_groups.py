@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from klog.protocol.apis import ApiKey
 from tests.cluster.group_watch import SESSION_MS, group_of
 from tests.cluster.load import load
@@ -30,6 +32,7 @@ def is_joining(cluster: RunningCluster, group: str, members: int) -> bool:
     return str(described.group_state) != "Stable" or len(described.members) == members
 
 
+@pytest.mark.long("a fault mix")
 def test_three_clients_in_one_group_while_everybody_dies(
     three: RunningCluster, topic: str, record_property: Record
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from klog.admin.check import check
 from klog.tools.why.steps import BROKER_KINDS
 from tests.cli.runner import klog
@@ -48,6 +50,7 @@ def test_while_its_entry_is_there(make_cluster: Callable[..., RunningCluster]) -
     assert resumes(cluster, 3) in first.do
 
 
+@pytest.mark.long("the same after its session; test_while_its_entry_is_there has it before")
 def test_when_its_entry_has_gone(make_cluster: Callable[..., RunningCluster]) -> None:
     """It leads no more, and lacks everywhere: that is said behind it."""
     cluster = make_cluster(3, default__replication__factor="3").start()

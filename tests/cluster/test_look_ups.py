@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.cluster_fixture import RunningCluster
@@ -22,6 +24,7 @@ def by_time(topic: str) -> bytes:
     return codec.encode_request(entity, correlation_id=1, client_id="stranger")
 
 
+@pytest.mark.long("a crowd and a fault; test_crowds.py has the crowd")
 def test_full_of_look_ups_a_broker_still_takes_over(
     make_cluster: Callable[..., RunningCluster], tmp_path: Path
 ) -> None:

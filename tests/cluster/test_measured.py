@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from klog.server.events import TOPIC
@@ -34,6 +35,7 @@ def names_in(expression: str) -> set[str]:
     return set(re.findall(r"\b(?:kafka|klog|process)_[a-z0-9_]+\b", expression))
 
 
+@pytest.mark.long("a bench smoke")
 def test_a_cluster_that_loses_a_broker(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(3)
     ports = {one: free_port() for one in cluster.brokers}

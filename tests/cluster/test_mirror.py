@@ -228,6 +228,7 @@ def _all_copied(bootstrap: str, topic: str, wanted: int) -> None:
     assert sum(map(len, everything(bootstrap, topic).values())) >= wanted
 
 
+@pytest.mark.long("a second mirror; test_whoever_dies_each_message_once has one")
 def test_two_at_once(
     source: RunningBroker, make_broker: Callable[..., RunningBroker], topic: str, tmp_path: Path
 ) -> None:

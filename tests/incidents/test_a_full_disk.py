@@ -29,6 +29,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
+@pytest.mark.long("a document that is walked")
 def test_a_full_disk(make_cluster: Callable[..., RunningCluster], small_disk: Path, topic: str) -> None:
     cluster = make_cluster(
         1, log__retention__check__interval__ms="500", log__segment__bytes="1048576", log__roll__hours="1"

@@ -8,9 +8,12 @@ from __future__ import annotations
 import shlex
 import subprocess
 
+import pytest
+
 from tests.incidents.operator import Operator, runbook_lines
 
 
+@pytest.mark.long("a document that is walked")
 def test_a_hung_broker(operator: Operator, topic: str) -> None:
     cluster = operator.cluster
     cluster.create(topic, assignment=[[3, 1, 2]])

@@ -35,6 +35,7 @@ KAZOO_CYCLE = 40
 """Objects of the cycle that kazoo leaves of each folder that it makes with those above it: some 33."""
 
 
+@pytest.mark.long("each request in turn, with the collector at work")
 def test_no_request_leaves_a_cycle(make_broker: MakeBroker, topic: str) -> None:
     """Cycles are freed by the collector alone, which a broker runs seldom: what is in them may be a whole request."""
     broker = counting(make_broker(auto__create__topics__enable="false"))

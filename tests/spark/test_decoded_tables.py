@@ -137,6 +137,7 @@ def test_what_no_column_can_take_is_refused_before_a_commit(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long("a kill series; test_tables.py has one")
 def test_killed_while_the_columns_change(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     sent = send(registry, topic, FIRST, first(1))

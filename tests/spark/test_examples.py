@@ -71,6 +71,7 @@ def test_an_export_that_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
     assert len(klog("export", "list", root, "-o", "json").rows) == 1
 
 
+@pytest.mark.long("a document that is walked; test_queries.py has a stream")
 def test_a_stream(new_topic: NewTopic, tmp_path: Path) -> None:
     source, target = new_topic(), new_topic()
     source.produce([Message(None, json.dumps({"country": "is"}).encode())])

@@ -144,6 +144,7 @@ class TestBesideTheConnector:
         assert kafka == klog
         assert {row[0] for row in klog} == programs.keys()
 
+    @pytest.mark.long("beside Spark's own connector; test_batch_queries_find_the_same does it for batches")
     def test_streams_find_the_same(self, connected: Any, topics: Topics, tmp_path: Path) -> None:
         programs = topics.programs(STREAM)
         assert options_of(programs) == same_in(STREAM)

@@ -64,6 +64,7 @@ def test_a_copy_in_batches_of_a_limit_goes_on_where_the_last_run_stopped(
     assert copied() == sorted(first + [f"value {i}" for i in range(200, 205)])
 
 
+@pytest.mark.long("another batch that fails; test_a_query_with_default_options_misses_nothing has one")
 def test_a_first_batch_that_fails_loses_nothing(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(5))

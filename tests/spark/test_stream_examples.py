@@ -44,6 +44,7 @@ def test_the_page_has_three_examples() -> None:
         for one in RUNS
     ],
 )
+@pytest.mark.long("a document that is walked; test_streams.py has its queries")
 def test_an_example_of_the_page(
     broker: Any, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, program: str
 ) -> None:

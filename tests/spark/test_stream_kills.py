@@ -22,6 +22,7 @@ SEED = 20261125
     [("driver",), pytest.param(("driver", "broker"), marks=pytest.mark.long("a fault mix"))],
     ids="-".join,
 )
+@pytest.mark.long("a kill series of three minutes; test_stream_parts.py cuts a batch off anywhere")
 def test_windows_are_exact_after_kills(
     make_broker: Callable[..., RunningBroker], tmp_path: Path, kinds: tuple[str, ...]
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_windowed_count_is_written_once_and_late_rows_are_counted(
     assert {one.key for one in messages_of(target)} == {b"de", b"fr"}
 
 
+@pytest.mark.long("more windows; one is counted here")
 def test_windows_that_overlap_sessions_and_ranks(
     of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ def names_of_topics(at: list[str]) -> list[str]:
     return [row["topic"] for row in klog("topic", "list", "-o", "json", *at).rows if "perf-paper" in row["topic"]]
 
 
+@pytest.mark.long("a bench smoke")
 def test_the_papers_experiment_ends_at_its_limit(broker: RunningBroker) -> None:
     ran = klog("perf", "paper", "--limit", "50ms", "-o", "json", "-B", broker.bootstrap)
     assert ran.code == 0, ran.stderr
