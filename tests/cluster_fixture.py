@@ -134,6 +134,16 @@ class RunningCluster:
         finally:
             channel.close()
 
+    def end_reassignments(self) -> None:
+        """Take back what a test that failed has left under way: everything that a broker fills shares its throttle."""
+        answer = self.ask(self.answering[0], ApiKey.DESCRIBE_REASSIGNMENTS, 0)
+        topics = [
+            {"name": one.topic, "partitions": [{"partition_index": one.partition_index, "replicas": None}]}
+            for one in answer.reassignments
+        ]
+        if topics:
+            self.ask(self.answering[0], ApiKey.ALTER_REASSIGNMENTS, 0, throttle=0, topics=topics)
+
     def ask_as_broker(self, broker_id: int, api: ApiKey, version: int, /, *, as_id: int = 9, **fields: Any) -> Any:
         """The same on a connection that has shown the cluster's secret, as broker ``as_id``."""
         with ZooKeeper(self.zookeeper) as session:
@@ -321,6 +331,7 @@ def shared_three(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def three(shared_three: RunningCluster) -> RunningCluster:
-    """Three brokers, all up; two of three must have what is acknowledged."""
+    """Three brokers, all up, no reassignment under way; two of three must have what is acknowledged."""
     shared_three.heal()
+    shared_three.end_reassignments()
     return shared_three
