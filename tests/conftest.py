@@ -29,6 +29,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # fails for being slow, and failures print the blob that repeats them.
 settings.register_profile(
     "ci",
+    max_examples=50,
     derandomize=True,
     deadline=None,
     print_blob=True,
@@ -38,6 +39,7 @@ settings.load_profile("ci")
 # Hypothesis also draws constants of whatever modules are loaded by then: other tests beside it, other examples.
 if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = providers.Constants
+settings.register_profile("all", settings.get_profile("ci"), max_examples=200)  # of scripts/test --all
 # The search for new examples, by hand, after a change of a format. What it finds becomes an explicit @example:
 # `pytest --hypothesis-profile=deep --timeout=0 tests/record`.
 settings.register_profile("deep", settings.get_profile("ci"), derandomize=False, max_examples=5_000)

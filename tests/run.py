@@ -38,6 +38,9 @@ NEVER_UNSTEADY = tuple(
 TIERS = {"fast": "fast", "default": "not timed and not long", "all": "not timed"}
 """The marks of each tier. What judges seconds (`timed`) runs by hand, on a quiet machine."""
 
+PROFILE = {"all": ("--hypothesis-profile=all",)}
+"""More examples of each property: tests/conftest.py."""
+
 WORKERS = {"fast": 3, "default": 3, "all": 3}
 """For two cores: tests mostly wait for brokers. More were no faster, and failed by chance."""
 
@@ -87,7 +90,7 @@ def run_tier(tier: str, words: list[str]) -> int:
     with checks() if tier != "fast" else contextlib.nullcontext() as check:
         rewrite_once()
         workers = os.environ.get("KLOG_TEST_WORKERS", str(WORKERS[tier]))
-        parallel = ("-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder")
+        parallel = ("-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder", *PROFILE.get(tier, ()))
         code, told = run_pytest(BUILD / "tests.json", "-m", TIERS[tier], *parallel, *words)
         if code not in (0, 1) or not told:
             reasons.append(f"pytest ended with {code}")

@@ -394,6 +394,7 @@ def test_a_deletion_that_waits_for_a_broker_names_it() -> None:
     assert "deletion-stalls" not in kinds(facts)
 
 
+@pytest.mark.long("tests/cluster/test_clocks.py")
 @pytest.mark.slow
 def test_a_message_from_ahead_of_the_clock_is_named(broker: RunningBroker, topic: str) -> None:
     """It was taken while the topic allowed it."""

@@ -126,7 +126,7 @@ def in_a_pool(names: list[str], flag: str, folder: Path, at_once: int) -> list[W
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["-B", "-z"])
+@pytest.mark.parametrize("flag", ["-B", pytest.param("-z", marks=pytest.mark.long("the other half"))])
 def test_some_commands_give_a_silent_host_up_after_one_wait(flag: str, tmp_path: Path) -> None:
     check_waits(SOME, flag, tmp_path)
 

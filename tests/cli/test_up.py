@@ -48,6 +48,7 @@ def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
         klog("down")
 
 
+@pytest.mark.long("test_up_in_the_foreground_until_ctrl_c")
 def test_down_from_elsewhere_ends_the_foreground(home: Path, port: int) -> None:
     try:
         with started("up", "--port", str(port), "-o", "json") as process:
@@ -63,6 +64,7 @@ def test_down_from_elsewhere_ends_the_foreground(home: Path, port: int) -> None:
         klog("down")
 
 
+@pytest.mark.long("tests/cluster/test_questions.py has protected clusters")
 def test_a_protected_cluster_is_not_stopped_by_the_way(home: Path, port: int) -> None:
     zookeeper = klog("zookeeper", "start", "-o", "json").rows[0]["address"]
     up = klog("up", "--port", port, "--detach", "-o", "json")

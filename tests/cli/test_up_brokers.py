@@ -38,6 +38,7 @@ def factor(topic: str) -> int:
     return made
 
 
+@pytest.mark.long("test_processes_of_one_parent")
 def test_brokers_side_by_side(home: Path, port: int) -> None:
     try:
         begun = klog("up", "--detach", "--brokers", 2, "--port", port)

@@ -190,6 +190,7 @@ def test_the_library_and_stock_clients_connect_by_kafkas_names(closed: Path) -> 
         consumer.commit_offsets()
 
 
+@pytest.mark.long("tests/security/test_between_brokers.py::test_what_is_acknowledged_survives_the_leader")
 def test_a_leader_is_killed_and_its_followers_go_on(closed: Path) -> None:
     assert klog("topic", "create", "survives", "-o", "json").code == 0
     assert klog("produce", "survives", input=b"before\n").code == 0
@@ -203,6 +204,7 @@ def test_a_leader_is_killed_and_its_followers_go_on(closed: Path) -> None:
     assert klog("verify", "replicas", "survives").code == 0
 
 
+@pytest.mark.long("tests/coordination/test_znode_acls.py")
 def test_what_commands_do_leaves_no_node_of_zookeeper_open(closed: Path, tmp_path: Path) -> None:
     """By this test and those above: the whole tree is walked, ZooKeeper's own nodes too."""
     assert klog("topic", "create", "moved", "-p", 2).code == 0

@@ -202,6 +202,7 @@ def test_consumers_that_are_killed_and_paused(
     assert late <= 2
 
 
+@pytest.mark.long("test_consumers_that_are_killed_and_paused")
 def test_sixteen_consumers_settle(
     broker: RunningBroker, topic: str, watch: Callable[..., Registry], record_property: Callable[[str, object], None]
 ) -> None:
@@ -360,6 +361,7 @@ def test_an_owner_that_does_not_let_go(broker: RunningBroker, topic: str) -> Non
             assert consumers.owners(session, [group])[group] == {TopicPartition(topic, 0): f"{consumer.consumer_id}-0"}
 
 
+@pytest.mark.long("test_brokers_that_die_under_a_consumer")
 def test_brokers_that_come_back_elsewhere(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker().start()
     make_topic(broker.bootstrap, topic)

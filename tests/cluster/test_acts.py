@@ -159,6 +159,7 @@ def test_an_event_of_a_stranger_is_no_act(wrong: dict[str, Any]) -> None:
     assert act_of({"kind": "act", **event, **wrong}) is None
 
 
+@pytest.mark.long("test_zookeeper_room.py bounds what is kept")
 def test_large_acts_that_come_a_few_at_a_time_do_not_fill_zookeeper(broker: RunningBroker) -> None:
     actor = Actor("trickle", "10.9.9.9")
     with session_of(broker.zookeeper) as session:

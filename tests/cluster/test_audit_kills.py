@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -18,6 +19,7 @@ WINDOW_MS = 10_000
 MESSAGES = 4000
 
 
+@pytest.mark.long("tests/tools/test_audit.py has the counts; killed brokers are in test_produce_and_tail.py")
 def test_counts_are_equal_whoever_died_and_a_planted_loss_is_found(three: RunningCluster, topic: str) -> None:
     three.create(topic, 2)
     audit_topic = f"{topic}.audit"

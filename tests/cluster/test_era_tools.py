@@ -210,6 +210,7 @@ def broker_knows(broker: RunningBroker, topic: str) -> int:
     return sum(one.leader is not None for one in found.partitions.values())
 
 
+@pytest.mark.long("test_a_topic_is_made_grown_configured_and_deleted")
 def test_a_flood_of_changes_is_worked_off(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker().start()
     client = KazooClient(broker.zookeeper)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.cluster.load import judge, load, produce
 from tests.cluster.replica_bytes import assert_identical
 from tests.cluster_fixture import RunningCluster
@@ -76,6 +78,7 @@ def test_the_controller_is_killed(three: RunningCluster, topic: str, record_prop
     assert_identical(three, topic, partitions=2)
 
 
+@pytest.mark.long("test_the_controller_is_killed, test_the_leader_hangs")
 def test_the_controller_hangs(three: RunningCluster, topic: str) -> None:
     """Another takes its place when its session ends, elects, and the old one obeys when it runs again."""
     controller = three.controller()

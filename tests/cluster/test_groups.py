@@ -111,6 +111,7 @@ def test_cooperative_members_keep_what_they_have_while_others_come_and_die(
         group.judge(running)
 
 
+@pytest.mark.long("tests/groups has the model; cooperative members are above")
 def test_a_static_member_has_its_partitions_again_and_an_older_one_of_its_name_is_fenced(
     three: RunningCluster, topic: str
 ) -> None:

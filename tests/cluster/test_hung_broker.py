@@ -24,6 +24,7 @@ def resumes(cluster: RunningCluster, broker_id: int) -> str:
     return f"`kill -CONT {process.pid}`"
 
 
+@pytest.mark.long("minutes of a hung broker; test_failover.py::test_the_leader_hangs")
 def test_while_its_entry_is_there(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(3, zookeeper__session__timeout__ms=KEPT_MS).start()
     cluster.create("led", assignment=[[1]], min_insync_replicas="1")
@@ -82,6 +83,7 @@ def test_when_its_entry_has_gone(make_cluster: Callable[..., RunningCluster]) ->
     assert command in rows["broker 2"]["do"] and "hangs" not in rows["broker 2"]["found"]
 
 
+@pytest.mark.long("test_failover.py::test_the_leader_hangs")
 def test_when_it_is_the_only_one(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(1, zookeeper__session__timeout__ms=KEPT_MS).start()
     cluster.pause(1)

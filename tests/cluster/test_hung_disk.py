@@ -31,7 +31,13 @@ def produced_by_whoever_leads(cluster: RunningCluster, topic: str, partition: in
     return True
 
 
-@pytest.mark.parametrize("hung_ms", [3000, 60_000], ids=["given up", "stalled"])
+@pytest.mark.parametrize(
+    "hung_ms",
+    [
+        pytest.param(3000, id="given up", marks=pytest.mark.long("a disk that recovers")),
+        pytest.param(60_000, id="stalled"),
+    ],
+)
 def test_partitions_on_the_other_disk_go_on(
     make_cluster: Callable[..., RunningCluster], tmp_path: Path, hung_ms: int
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from klog.admin import brokers, partitions, topics
 from klog.admin.check import check
 from klog.admin.quarantine import list_lost
@@ -290,6 +292,7 @@ def test_the_brokers_state_change_logs_tell_one_story(three: RunningCluster, top
     assert told().index(("leader-elected", leader)) < told().index(("leader-elected", after))
 
 
+@pytest.mark.long("test_reassignment.py has brokers that die")
 def test_a_reassignment_to_a_broker_that_dies_stalls_visibly_and_goes_on(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1]])
     at = three.controller()

@@ -96,6 +96,7 @@ def test_whoever_asks_at_once_is_told_of_the_next_leader(three: RunningCluster, 
     three.wait_in_sync(topic)
 
 
+@pytest.mark.long("test_failover.py has the next leader")
 def test_the_answer_that_names_the_next_leader_lists_the_dead_one_still(three: RunningCluster, topic: str) -> None:
     """Among the brokers only, and for who asks by name: a client that takes both news from one answer may lose both."""
     controller, victim, witness = ids(three)

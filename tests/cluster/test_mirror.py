@@ -190,6 +190,7 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
     assert judge(source.bootstrap, three.bootstrap, topic) > 0
 
 
+@pytest.mark.long("test_whoever_dies_each_message_once has the same deaths")
 def test_leaders_of_the_source_die_under_a_running_mirror(
     source: RunningBroker, three: RunningCluster, topic: str
 ) -> None:
@@ -655,6 +656,7 @@ def test_groups_go_on_in_the_target(
     assert sum("live member" in one for one in said) == 1, said
 
 
+@pytest.mark.long("test_groups_go_on_in_the_target has one source")
 def test_a_group_of_many_sources(pair: tuple[RunningBroker, RunningBroker], broker: RunningBroker, topic: str) -> None:
     """A partition has one offset for all of them: the earliest, so that nothing is passed over."""
     target = pair[1]

@@ -79,6 +79,7 @@ def test_each_is_kept_alive_until_it_is_asked_to_stop(make_broker: Callable[...,
     assert "broker 1:" in last, "from the last to the first"
 
 
+@pytest.mark.long("test_each_is_kept_alive_until_it_is_asked_to_stop")
 def test_they_stop_when_their_parent_is_killed(make_broker: Callable[..., RunningBroker]) -> None:
     parent = several(make_broker, 2).start()
     topic = "kept"
@@ -112,6 +113,7 @@ def test_one_that_cannot_start_ends_all(make_broker: Callable[..., RunningBroker
     assert parent.logged("broker 1:", "stop"), "it ended with the other one"
 
 
+@pytest.mark.long("test_each_is_kept_alive_until_it_is_asked_to_stop")
 def test_a_broker_alone_restarts_in_its_process(make_broker: Callable[..., RunningBroker]) -> None:
     one = make_broker().start()
     one.stop()

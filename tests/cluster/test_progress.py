@@ -45,6 +45,7 @@ def commands(three: RunningCluster, topic: str, tmp_path: Path) -> list[list[str
     ]
 
 
+@pytest.mark.long("command after command; test_a_reassignment_that_is_waited_for has one")
 def test_on_a_terminal_and_in_a_pipe(commands: list[list[str]]) -> None:
     for words in commands:
         with on_screen(*words, columns=100) as (process, screen):

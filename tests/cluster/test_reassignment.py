@@ -236,6 +236,7 @@ def test_the_controller_dies_in_the_middle_and_the_next_goes_on(three: RunningCl
     assert_identical(three, topic)
 
 
+@pytest.mark.long("test_controllers_die_at_any_moment_and_it_ends_where_it_should")
 def test_a_new_controller_goes_on_from_every_step(three: RunningCluster, topic: str, session: ZooKeeper) -> None:
     """What an earlier one left when it died after each of its writes: a partition for each."""
     three.create(topic, assignment=[[1, 2]] * 4)

@@ -135,6 +135,7 @@ def test_the_cluster_comes_back_from_its_log_dirs(
         assert producer_ids.claim_block(session, 1).start > block.stop + 2000, "no id is given out twice"
 
 
+@pytest.mark.long("test_the_cluster_comes_back_from_its_log_dirs is the rebuild")
 def test_brokers_that_run_say_so_and_are_stopped_first(own: OwnZooKeeper, cluster: RunningCluster, topic: str) -> None:
     cluster.create(topic)
     own.lose_everything()
@@ -153,6 +154,7 @@ def test_brokers_that_run_say_so_and_are_stopped_first(own: OwnZooKeeper, cluste
     assert klog("status", "-B", cluster.bootstrap, "-z", cluster.zookeeper).code == 0
 
 
+@pytest.mark.long("test_the_cluster_comes_back_from_its_log_dirs is the rebuild")
 def test_a_rebuild_that_was_cut_off_is_run_again(
     own: OwnZooKeeper, cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

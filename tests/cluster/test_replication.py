@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
 from confluent_kafka import KafkaError
 
 from tests.chance import noise
@@ -128,6 +129,7 @@ def test_a_partition_whose_only_in_sync_replica_lost_its_disk_waits(three: Runni
     assert three.isr_of(topic) == {last}
 
 
+@pytest.mark.long("test_a_leader_that_returns_with_an_empty_disk_is_refilled")
 def test_another_machine_takes_over_the_id_of_a_dead_one(three: RunningCluster, topic: str) -> None:
     """The same id, another address, an empty disk: it gets every replica that the dead one had."""
     three.create(topic, partitions=2)

@@ -41,6 +41,7 @@ def test_all_three(three: RunningCluster, topic: str, how: str, record_property:
     assert_identical(three, topic, PARTITIONS)
 
 
+@pytest.mark.long("test_rolling_restart.py")
 def test_one_comes_back_long_before_the_others(three: RunningCluster, topic: str) -> None:
     """Alone it leads what flushes every append (rule R1), and acknowledges nothing below min.insync.replicas."""
     three.create(topic)

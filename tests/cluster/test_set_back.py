@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import pytest
+
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.cluster.load import produce, read
 from tests.cluster.replica_bytes import assert_identical
 from tests.cluster_fixture import RunningCluster
 
 
+@pytest.mark.long("tests/rules has each rule")
 def test_nothing_is_lost_where_it_comes_back_first(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
     cluster = make_cluster(min__insync__replicas="2", unclean__restart__wait__ms="120000").start()
     cluster.create(topic, assignment=[[1, 2, 3]])

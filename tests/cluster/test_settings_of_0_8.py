@@ -69,6 +69,7 @@ CONSUMER: dict[str, Any] = {
 }
 
 
+@pytest.mark.long("a whole cluster; what does not fit is told: below")
 def test_a_cluster_with_them_all_serves(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
     cluster = make_cluster(3, **{name.replace(".", "__"): value for name, value in BROKER.items()}).start()
     cluster.wait_until(lambda: cluster.partitions(EVENTS_TOPIC), "the topic of events is there")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaException
 
 from klog.protocol.apis import ApiKey
@@ -55,6 +56,7 @@ def check(found: Story) -> None:
     assert not twice, twice
 
 
+@pytest.mark.long("a leader that dies is a story of its own: below")
 def test_a_broker_alone_and_others_that_join(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(3).start(1)
     cluster.create("alone", factor=1)
@@ -131,6 +133,7 @@ def test_the_topic_has_its_settings_and_is_followed(make_cluster: Callable[..., 
         assert following.wait(20) in (0, 130)
 
 
+@pytest.mark.long("a leader that dies is a story of its own: above")
 def test_what_is_told_while_its_own_leader_dies_is_told_once(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(3).start()
     wait_for(cluster, "topic-created", topic=TOPIC)
@@ -163,6 +166,7 @@ def test_a_cluster_that_is_to_keep_no_story(make_cluster: Callable[..., RunningC
     assert {topic.name for topic in answer.topics} == {"t"}
 
 
+@pytest.mark.long("a leader that dies is a story of its own: above")
 def test_what_is_lost_and_what_is_moved(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(3, zookeeper__session__timeout__ms="20000").start()
     wait_for(cluster, "topic-created", topic=TOPIC)

@@ -9,6 +9,8 @@ import json
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.cli.screen import on_screen
@@ -75,6 +77,7 @@ def test_signals_give_the_terminal_back(three: RunningCluster) -> None:
             assert LEFT_THE_SCREEN in screen.raw
 
 
+@pytest.mark.long("test_on_a_terminal has the rest")
 def test_a_cluster_that_goes_away_and_comes_back(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(1).start()
     with on_screen("top", "-B", cluster.bootstrap, "--every", "100ms") as (process, screen):
@@ -88,6 +91,7 @@ def test_a_cluster_that_goes_away_and_comes_back(make_cluster: Callable[..., Run
         assert screen.read_to_end(process) == 0
 
 
+@pytest.mark.long("test_on_a_terminal has the same rows")
 def test_in_a_pipe_a_line_a_tick(three: RunningCluster, topic: str) -> None:
     three.create(topic)
     with started("top", "-B", three.bootstrap, "--every", "100ms") as process:

@@ -109,6 +109,7 @@ def test_a_deleted_topic_waits_whole_though_a_broker_was_down(cluster: RunningCl
     cluster.wait_until(lambda: [one.state for one in entries_of(cluster.zookeeper, topic)] == [trash.WHOLE] * 2, "both")
 
 
+@pytest.mark.long("test_a_deletion_is_undone_and_one_that_is_purged_is_not")
 def test_a_restore_waits_for_the_end_of_the_deletion(cluster: RunningCluster, topic: str) -> None:
     """A broker that is alive is late with its part: nothing is in the way but a moment."""
     cluster.heal()
@@ -133,6 +134,7 @@ def test_a_restore_waits_for_the_end_of_the_deletion(cluster: RunningCluster, to
     assert sorted(value for listed in contents(cluster.bootstrap, topic).values() for value in listed) == sorted(sent)
 
 
+@pytest.mark.long("test_a_deleted_topic_waits_whole_though_a_broker_was_down")
 @pytest.mark.parametrize("is_restored", [False, True])
 def test_a_disk_that_was_offline_when_its_topic_was_deleted(
     make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path, is_restored: bool
@@ -359,6 +361,7 @@ def test_a_restore_goes_on_whatever_is_killed(cluster: RunningCluster, topic: st
         cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
 
 
+@pytest.mark.long("test_a_restore_goes_on_whatever_is_killed")
 def test_a_controller_that_is_killed_while_it_restores(cluster: RunningCluster, topic: str) -> None:
     cluster.heal()
     at = ["-B", cluster.bootstrap]

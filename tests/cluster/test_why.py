@@ -87,6 +87,7 @@ def test_a_topic_that_is_gone(three: RunningCluster, topic: str) -> None:
     assert ran.code == 1 and "never-there" in ran.error["message"]
 
 
+@pytest.mark.long("test_a_topic_that_is_gone has what is missing")
 def test_a_broker_that_never_was(make_cluster: Callable[..., RunningCluster], tmp_path: Path) -> None:
     """Topics are written into ZooKeeper on brokers that the cluster never had. Whatever klog advises works."""
     cluster = make_cluster(1).start()
@@ -178,6 +179,7 @@ def test_the_act_is_the_cause(make_cluster: Callable[..., RunningCluster]) -> No
     wait_for_cause(cluster, ("broker", "2"), ("broker 2 is dead",))
 
 
+@pytest.mark.long("test_hung_disk.py has the disk")
 def test_produce_requests_that_wait_for_a_disk(make_cluster: Callable[..., RunningCluster], tmp_path: Path) -> None:
     cluster = make_cluster(2, min__insync__replicas="2", replica__lag__time__max__ms="60000")
     follower = cluster.brokers[2]
@@ -198,6 +200,7 @@ def test_produce_requests_that_wait_for_a_disk(make_cluster: Callable[..., Runni
     assert producer.flush(20) == 0
 
 
+@pytest.mark.long("the sentences are tests/tools/why's; the causes are above")
 def test_messages(three: RunningCluster, topic: str) -> None:
     three.create(topic)
     for _ in range(3):

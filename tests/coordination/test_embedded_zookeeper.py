@@ -151,6 +151,7 @@ def test_no_java_and_too_old_a_java(tmp_path: Path, directory: Path, monkeypatch
     embedded.start(directory, cache=klog_home() / "cache").stop()  # the lock was let go
 
 
+@pytest.mark.long("a start without its cache")
 def test_the_class_archive_is_only_a_cache(start: Start, tmp_path: Path, directory: Path) -> None:
     """A JVM that maps a cut-off archive dies of SIGBUS; one that is zeros, or noise, it must tell."""
     cache = tmp_path / "cache"

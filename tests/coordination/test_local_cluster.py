@@ -157,6 +157,7 @@ def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port:
     assert not part_alive(cluster)
 
 
+@pytest.mark.long("test_what_was_killed_is_told_and_started_and_the_rest_is_left_alone")
 def test_notes_that_lie_harm_nobody(up: Up, home: Path) -> None:
     """Their ids belong to others by now: this very process. Nothing is signalled, all is found by its arguments."""
     cluster, _ = up()
@@ -181,6 +182,7 @@ def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
         local_cluster.down(home / "local", home)
 
 
+@pytest.mark.long("a second cluster; test_its_life has one")
 def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path) -> None:
     first, _ = up(tmp_path / "a")
     with pytest.raises(PortInUse, match=f"{first.bootstrap} .*{first.directory}"):
@@ -206,6 +208,7 @@ def test_a_broker_that_cannot_start_says_why_and_nothing_is_left(up: Up, home: P
     assert serves(cluster)
 
 
+@pytest.mark.long("test_a_broker_that_cannot_start_says_why_and_nothing_is_left")
 def test_a_broker_that_cannot_start_again_leaves_zookeeper_running(up: Up, home: Path) -> None:
     """Only what this `up` has started is stopped after an error."""
     cluster, _ = up()
@@ -223,6 +226,7 @@ def test_a_port_in_use_is_told_before_anything_starts(up: Up, home: Path, port: 
     assert not (home / "local" / "broker-1.log").exists()
 
 
+@pytest.mark.long("a cluster of its own")
 def test_zookeeper_and_a_broker_never_share_a_port(up: Up, home: Path, port: int) -> None:
     """Also where the port that ZooKeeper had last, remembered in its folder, is a broker's now."""
     with pytest.raises(PortInUse, match=f"ZooKeeper's port {port} is a broker's"):
@@ -234,6 +238,7 @@ def test_zookeeper_and_a_broker_never_share_a_port(up: Up, home: Path, port: int
     assert cluster.bootstrap == f"127.0.0.1:{port}" and cluster.zookeeper != f"127.0.0.1:{port}"
 
 
+@pytest.mark.long("a cluster of its own")
 def test_other_options_than_what_runs_are_refused(up: Up, port: int) -> None:
     cluster, _ = up(properties={"num.partitions": "3"})
     for options in ({"port": port + 1}, {"properties": {"num.partitions": "4"}}):

@@ -328,6 +328,7 @@ def test_what_is_open_is_found_by_anybody(session: Open) -> None:
     assert admin.has_users(owner) and not admin.has_users(stranger)
 
 
+@pytest.mark.long("test_a_walk_that_ends_anywhere_is_gone_on_with")
 def test_the_command_is_killed_and_repeated(session: Open, zk_chroot: str, tmp_path: Path) -> None:
     owner, stranger = session(OF_OWNER), session(None)
     fill(stranger, groups=150)

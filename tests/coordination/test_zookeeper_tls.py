@@ -76,6 +76,7 @@ def refused(address: str, access: ZooKeeperAccess | None) -> KlogError:
     return error.value
 
 
+@pytest.mark.long("a flood through TLS")
 def test_many_answers_and_large_ones_come_through(server: ZooKeeperServer, access: ZooKeeperAccess) -> None:
     """Several answers are in one record of TLS, and one answer in several."""
     with ZooKeeper(ZooKeeperServers(at(server, "/many"), access), 30_000) as session:  # a busy machine takes long
@@ -101,6 +102,7 @@ def test_many_answers_and_large_ones_come_through(server: ZooKeeperServer, acces
         assert sorted(len(found or ()) for found in session.acls_many(every[:100])) == [2] * 100
 
 
+@pytest.mark.long("without TLS it is in test_session_states.py")
 def test_a_session_goes_on_when_the_server_has_been_away(folder: Path, access: ZooKeeperAccess, tmp_path: Path) -> None:
     directory = tmp_path / "zk"
     try:

@@ -50,6 +50,7 @@ def test_a_loop_that_works_is_left_alone() -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.long("tests/cluster has brokers that are paused")
 @pytest.mark.slow
 def test_a_process_that_was_paused_goes_on() -> None:
     with run("for _ in range(20): await asyncio.sleep(0.1)") as process:

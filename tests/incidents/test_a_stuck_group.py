@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Consumer
 
 from tests.incidents.operator import Operator
 
 
+@pytest.mark.long("a document that is walked")
 def test_a_stuck_group(operator: Operator, topic: str) -> None:
     operator.cluster.create(topic)
     operator.text("produce", topic, input="good 1\ngood 2\npoison\ngood 3\n")

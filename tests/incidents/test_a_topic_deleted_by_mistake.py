@@ -5,6 +5,7 @@ The restoration is what takes the act back; `klog topic delete` would take that 
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from klog.coordination import committed
@@ -14,6 +15,7 @@ from tests.admin.group_registry import commit
 from tests.incidents.operator import Operator
 
 
+@pytest.mark.long("a document that is walked")
 def test_a_topic_deleted_by_mistake(operator: Operator, topic: str) -> None:
     cluster = operator.cluster
     cluster.create(topic, partitions=2)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.incidents.operator import Operator
 
 
+@pytest.mark.long("a document that is walked")
 def test_a_wrong_reassignment(operator: Operator, topic: str, tmp_path: Path) -> None:
     cluster = operator.cluster
     cluster.create(topic, assignment=[[1, 2], [2, 3]], min_insync_replicas="1")

@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.incidents.operator import Operator
 
 
+@pytest.mark.long("a document that is walked")
 def test_garbage_in_a_time_range(operator: Operator, topic: str) -> None:
     clean = f"{topic}-clean"
     operator.cluster.create(topic)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.incidents.operator import Operator
 
 
+@pytest.mark.long("a document that is walked")
 def test_settings_changed_at_night(operator: Operator, topic: str) -> None:
     operator.cluster.create(topic)
     assert operator.run("topic", "config", topic, "retention.ms=604800000").code == 0

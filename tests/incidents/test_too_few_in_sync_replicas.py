@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.incidents.operator import Operator
 
 
+@pytest.mark.long("a document that is walked")
 def test_too_few_in_sync_replicas(operator: Operator, topic: str) -> None:
     cluster = operator.cluster
     cluster.create(topic, assignment=[[1, 2]], min_insync_replicas="2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -65,6 +66,7 @@ def test_librdkafkas_admin(broker: RunningBroker, topic: str) -> None:
     assert described.controller.id == 1
 
 
+@pytest.mark.long("a thousand topics")
 def test_librdkafka_lists_many_topics_of_short_names(broker: RunningBroker) -> None:
     """It has memory for four times an answer's bytes, which is too little where nothing is done about it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

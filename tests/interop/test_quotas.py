@@ -81,6 +81,7 @@ def test_a_producer_is_held_to_its_rate_and_another_is_not(broker: RunningBroker
     assert sorted(latencies)[len(latencies) // 2] < 0.1
 
 
+@pytest.mark.long("a producer is held: below")
 def test_a_consumer_is_held_to_its_rate_and_gets_everything(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 2})

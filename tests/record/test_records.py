@@ -174,6 +174,7 @@ def test_headers_that_lie(at: int, value: int, error: type[Exception]) -> None:
         decode_batch(batch)
 
 
+@pytest.mark.long("a bound; tests/server/test_bad_batches.py")
 def test_a_record_of_very_many_headers_is_not_read() -> None:
     """The bound itself: where the module is compiled, no other can be put in its place."""
     rows = [Record(0, 5, None, b"v", [("", None)] * count) for count in (3, HEADERS_MAX)]

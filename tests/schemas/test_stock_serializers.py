@@ -120,6 +120,7 @@ def test_the_stock_client_finds_all_that_it_asks_for(serving: tuple[RunningBroke
     assert SchemaRegistryClient({"url": serving[1]}).get_schema(schema_id).schema_str
 
 
+@pytest.mark.long("tests/server has what is there after a restart")
 @pytest.mark.slow
 def test_nothing_is_forgotten_when_broker_and_zookeeper_start_again(tmp_path: Path) -> None:
     zookeeper = embedded.start(tmp_path / "zookeeper", cache=klog_home() / "cache")

@@ -69,6 +69,7 @@ def until(condition: object) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long("test_permissions.py has the outage")
 def test_users_are_known_without_a_session_and_changes_seen_with_the_next(
     zookeeper: ZooKeeperServer, proxy: ZooKeeperProxy, broker: RunningBroker
 ) -> None:

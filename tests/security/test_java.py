@@ -103,14 +103,12 @@ def properties(doors: Doors, folder: Path, listener: str, mechanism: str | None 
     return path
 
 
-WITHOUT_TLS = pytest.mark.long("each way to log in without TLS, too")
-
-
+@pytest.mark.long("Java at each door; other clients are in test_clients.py")
 @pytest.mark.parametrize(
     ("listener", "mechanism"),
     [
         *(("SSL", None), ("MUTUAL", None), *(("SASL_SSL", each) for each in LOGIN)),
-        *(pytest.param("SASL_PLAINTEXT", each, marks=WITHOUT_TLS) for each in LOGIN),
+        *(("SASL_PLAINTEXT", each) for each in LOGIN),
     ],
 )
 def test_a_topic_is_made_filled_and_read(
@@ -124,6 +122,7 @@ def test_a_topic_is_made_filled_and_read(
     java.delete_topic(where, topic)
 
 
+@pytest.mark.long("Java's tools in a JVM each; tests/interop/test_java_tools.py has one")
 @pytest.mark.parametrize("line", ["kafka-4.1", pytest.param("kafka-3.9", marks=OLDER)])
 def test_kafka_configs_and_kafka_acls(doors: Doors, tmp_path: Path, line: str) -> None:
     """Make a user and permit it something: by requests, and as before 4.0 in ZooKeeper itself. It can do that then."""

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from crc32c import crc32c
 
 from klog.protocol import codec
@@ -198,6 +199,7 @@ def test_without_acks_a_failure_ends_the_connection(
     assert offsets(broker.bootstrap, topic) == (0, 10)
 
 
+@pytest.mark.long("test_bombs.py")
 @each("which", list(Codec))
 def test_more_records_than_bytes_under_a_codec(broker: RunningBroker, topic: str, which: Codec) -> None:
     """Legal, and the next batch begins behind the last record all the same (the hole rule)."""

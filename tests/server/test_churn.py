@@ -40,6 +40,7 @@ def test_a_long_poll_ends_when_its_topic_goes(broker: RunningBroker, topic: str)
         assert waiting.answer()[:4] == b"\0\0\0\2"
 
 
+@pytest.mark.long("each of it is a test of its own")
 def test_everything_at_once(make_broker: Any) -> None:
     """Actors make, fill, read, cut, widen, change and delete the same few topics; the broker blames itself for nothing,
     and is afterwards, and after a kill, what its metadata says."""

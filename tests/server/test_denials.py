@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from klog.coordination.acts import Actor
 from klog.metrics import Measures
 from klog.security.permissions import Operation, Resource, ResourceType
@@ -62,6 +64,7 @@ def test_of_all_together_there_are_so_many_a_minute() -> None:
     assert "others_before" not in world.told[-1]
 
 
+@pytest.mark.long("a flood of denials; tests/admin/test_acls.py has their events")
 def test_what_is_remembered_of_denials_is_bounded() -> None:
     world = World()
     for number in range(3 * repeats.REMEMBERED_MAX // repeats.EVENTS_A_MINUTE):

@@ -92,6 +92,7 @@ def test_what_is_named_often_is_answered_once(broker: RunningBroker, topic: str,
         assert len(connection.answer()) < 10 * len(topic) + 1_000
 
 
+@pytest.mark.long("test_a_client_that_asks_and_does_not_read")
 def test_a_producer_that_does_not_read_its_acknowledgements(make_broker: MakeBroker, topic: str) -> None:
     broker = make_broker().start()
     create(broker.bootstrap, topic)
@@ -109,6 +110,7 @@ def test_a_producer_that_does_not_read_its_acknowledgements(make_broker: MakeBro
     assert other.slowest_s < UNNOTICED_S
 
 
+@pytest.mark.long("test_a_client_that_asks_and_does_not_read")
 def test_a_client_that_does_not_read_large_answers(make_broker: MakeBroker) -> None:
     """Answers that are bytes, not ranges of files: what waits of them is bounded in bytes."""
     broker = make_broker(auto__create__topics__enable="false").start()
@@ -134,6 +136,7 @@ def test_a_client_that_does_not_read_large_answers(make_broker: MakeBroker) -> N
             assert resident_bytes(broker.pid) - before < 60 * MEGABYTE
 
 
+@pytest.mark.long("tests/net/test_memory_pool.py has twenty")
 def test_eighty_half_requests(make_broker: MakeBroker, topic: str) -> None:
     """Each claims 90 MB and sends 4: what is held is bounded, others are served, and the halves are given up."""
     broker = make_broker(queued__max__request__bytes=str(32 * MEGABYTE)).start()

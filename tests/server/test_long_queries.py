@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from klog.errors import NotLeader
 from klog.net.turns import Turns
 from klog.server.executors import Executors
@@ -30,6 +32,7 @@ class Peer:
         self.address = "192.0.2.1"
 
 
+@pytest.mark.long("test_crowds.py has questions without end")
 def test_others_are_served_while_very_many_partitions_are_asked_about() -> None:
     async def run() -> None:
         executors = Executors()

@@ -140,6 +140,7 @@ def test_members_of_all_groups_say_no_more_than_is_kept(make_broker: MakeBroker,
         ask_many(connection, Kind(lambda t, n: join(t), lambda answer: answer.error_code), f"{topic}-small", 1)
 
 
+@pytest.mark.long("tests/host/test_collector.py")
 def test_a_broker_looks_for_cycles_by_the_clock(make_broker: MakeBroker) -> None:
     broker = counting(make_broker())
     before = rounds_of(broker)

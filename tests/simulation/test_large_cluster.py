@@ -51,6 +51,7 @@ def simulated(seed: int, brokers: int = BROKERS, partitions: int = PARTITIONS) -
     return {one.key: one for one in found}
 
 
+@pytest.mark.long("a bench")
 def test_whatever_dies_is_led_again_and_written_in_few_transactions() -> None:
     outcomes = simulated(seed=1)
     assert {key: one.wrong or one.failed for key, one in outcomes.items() if one.wrong or one.failed} == {}
@@ -67,6 +68,7 @@ def test_whatever_dies_is_led_again_and_written_in_few_transactions() -> None:
     assert rolled["nodes_written"] - rolled["of_leaders"] < 2 * PARTITIONS, "each state once, and its preferred leader"
 
 
+@pytest.mark.long("a bench")
 @pytest.mark.slow
 def test_a_seed_gives_the_same_run_again() -> None:
     first, again, other = (
@@ -76,6 +78,7 @@ def test_a_seed_gives_the_same_run_again() -> None:
     assert first != other
 
 
+@pytest.mark.long("a bench")
 def test_leaders_do_not_wait_until_all_brokers_have_all_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """One broker at a time is sent everything; what is urgent is sent to those that wait for their turn."""
     monkeypatch.setattr(metadata_updates, "UNDER_WAY_MAX", 1)
@@ -85,6 +88,7 @@ def test_leaders_do_not_wait_until_all_brokers_have_all_metadata(monkeypatch: py
     assert figures["led_again_s"] < figures["told_s"] / 2
 
 
+@pytest.mark.long("a bench")
 def test_the_page_is_made_from_the_record_alone(tmp_path: Path) -> None:
     record = SimulationRecord()
     assert section(record, tmp_path) == ""

@@ -106,6 +106,7 @@ def test_only_these_columns(run: bytes, columns: list[str]) -> None:
     assert at_once(run, ALL, columns) == one_by_one(run, ALL, columns)
 
 
+@pytest.mark.long("test_a_run_is_its_records has runs of any kind")
 @given(runs(), st.data())
 def test_only_these_offsets(run: bytes, data: st.DataObject) -> None:
     offsets = sorted(record.offset for position, _ in walk(run) for record in decode_batch(run, position))
@@ -115,11 +116,13 @@ def test_only_these_offsets(run: bytes, data: st.DataObject) -> None:
     assert at_once(run, wanted) == one_by_one(run, wanted)
 
 
+@pytest.mark.long("test_a_run_is_its_records has runs of any kind")
 @given(runs(), st.integers(1, 2_000))
 def test_in_pieces_of_any_size(run: bytes, batch_bytes: int) -> None:
     assert at_once(run, ALL, batch_bytes=batch_bytes) == one_by_one(run, ALL)
 
 
+@pytest.mark.long("test_a_run_is_its_records has runs of any kind")
 @given(lengths_alike() | runs())
 def test_a_batch_of_very_many_records_is_read_in_pieces(run: bytes) -> None:
     with patch.object(columns_module, "ROWS_AT_ONCE", 7):

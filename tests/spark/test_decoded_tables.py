@@ -25,7 +25,7 @@ from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.test_decoded_export import datum, record, register
-from tests.spark.test_tables import FORMATS, KILLED_AT, iceberg, rows, states
+from tests.spark.test_tables import FORMATS, KILLED_AT, ONE, iceberg, rows, states
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -72,7 +72,7 @@ def second(number: int) -> dict[str, Any]:
     return {"page": f"/{number}", "who": {"name": "b", "age": number}, "tags": ["x"], "at": number}
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_fields_are_columns_and_later_schemas_add_some(
     registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str
 ) -> None:
@@ -122,7 +122,7 @@ def test_types_become_wider_in_iceberg_alone(registry: SchemaRegistry, new_topic
     assert ExportRoot(str(tmp_path / "delta")).uncommitted() == []
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_what_no_column_can_take_is_refused_before_a_commit(
     registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str
 ) -> None:

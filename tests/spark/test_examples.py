@@ -93,6 +93,7 @@ def test_a_stream(new_topic: NewTopic, tmp_path: Path) -> None:
     assert klog(*example("klog stream remove totals", totals=target.name), *state, "-y").code == 0
 
 
+@pytest.mark.long("a document that is walked")
 def test_queries(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic()
     topic.produce(make_messages(3))

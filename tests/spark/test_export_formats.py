@@ -399,6 +399,7 @@ def test_spark_reads_what_tasks_wrote_and_klog_what_spark_wrote(
     assert len({json.dumps(sorted(manifest.windows.items())) for manifest in manifests.values()}) == 1
 
 
+@pytest.mark.long("a corner of the calendar")
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_writes_times_beyond_the_calendar_as_tasks_do(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_plots_have_the_page_s_colours_and_a_title_for_each_mark(tmp_path: Path)
     assert "0" in [text.text for text in svg.iter("text")]
 
 
+@pytest.mark.long("the same page without its pictures")
 def test_without_matplotlib_the_page_has_its_tables_and_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +101,7 @@ def test_an_export_without_a_batch_has_a_page(tmp_path: Path) -> None:
     assert "nothing" in made(tmp_path)
 
 
+@pytest.mark.long("test_a_page_says_what_is_exported_and_needs_nothing is the page")
 def test_what_is_wrong_stands_on_it(tmp_path: Path) -> None:
     export = HandmadeExport(tmp_path)
     export.commits(3)

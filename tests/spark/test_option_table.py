@@ -129,6 +129,7 @@ def contents(rows: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, rows), key=repr)
 
 
+@pytest.mark.long("beside another's connector, query by query; test_secured_source.py has it once")
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 class TestBesideTheConnector:

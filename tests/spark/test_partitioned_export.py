@@ -24,7 +24,7 @@ from klog.spark.export import Decode, run_export
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
 from tests.spark.refusals import not_refused
 from tests.spark.test_decoded_tables import FIRST, export, first, registry, send
-from tests.spark.test_tables import FORMATS, iceberg, rows, states
+from tests.spark.test_tables import ONE, iceberg, rows, states
 
 __all__ = ["registry"]
 
@@ -65,7 +65,7 @@ def test_names_of_folders_differ_as_values_do(values: list[str]) -> None:
     assert all("/" not in text and len(text) < 200 for text in texts)
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_a_table_by_a_field(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
     pages = ["/", "/", "a" * 300, "a b", "/"]

@@ -23,7 +23,13 @@ SEED = 20261121
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("cell", ["worker", pytest.param("broker", marks=pytest.mark.long("a fault mix"))])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(one, marks=pytest.mark.long("a fault mix; test_export_run.py is killed anywhere"))
+        for one in ("worker", "broker")
+    ],
+)
 def test_after_a_fault_the_next_run_makes_it_whole(
     spark: Any, make_broker: Callable[..., RunningBroker], tmp_path: Path, cell: str
 ) -> None:

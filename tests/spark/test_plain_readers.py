@@ -84,6 +84,7 @@ def test_they_read_the_plain_folder(data: tuple[Path, list[int]]) -> None:
     assert undecodable == [(2 + 2 + 1 + 1,)]  # those of the merged batches are there twice, until gc
 
 
+@pytest.mark.long("other readers of it are below; Spark reads in test_decoded_export.py")
 @pytest.mark.spark
 def test_spark_reads_the_plain_folder(spark: Any, data: tuple[Path, list[int]]) -> None:
     folder, offsets = data

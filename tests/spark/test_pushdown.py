@@ -69,6 +69,7 @@ class NumbersReader(DataSourceReader):  # type: ignore[misc]
         return iter([(number, str(number)) for number in self.numbers])
 
 
+@pytest.mark.long("the rows are right all the same: below")
 def test_spark_reads_the_plan_of_another_filter(handing_over: Any) -> None:
     handing_over.dataSource.register(Numbers)
     frame = handing_over.read.format("numbers").load()

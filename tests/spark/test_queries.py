@@ -36,6 +36,7 @@ def run(frame: Any, folder: Path, on_batch: Callable[[Any, int], None]) -> Any:
     return query
 
 
+@pytest.mark.long("an export that goes on is in test_export_run.py")
 def test_a_copy_in_batches_of_a_limit_goes_on_where_the_last_run_stopped(
     spark: Any, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -186,6 +186,7 @@ def test_the_second_start_maps_what_the_first_has_written(tmp_path: Path) -> Non
     assert started("session") == "True"
 
 
+@pytest.mark.long("another program on a JVM of its own")
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_stdout_is_the_commands_alone() -> None:

@@ -55,7 +55,7 @@ def connecting(doors: Doors, listener: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
+@pytest.mark.parametrize("listener", [pytest.param("SSL", marks=pytest.mark.long("the other half")), "SASL_SSL"])
 def test_the_options_of_the_connector_are_those_of_the_source(
     connected: Any, doors: Doors, tmp_path: Path, listener: str
 ) -> None:

@@ -78,6 +78,7 @@ def test_progress_says_how_far_a_source_is_behind() -> None:
     assert [(one.reads, one.lag_messages, one.lag_bytes) for one in found] == [("clicks", 3, None)]
 
 
+@pytest.mark.long("another program on a JVM of its own; test_sql.py has the errors")
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_users_program_sees_one_block_and_the_lag(

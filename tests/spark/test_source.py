@@ -90,6 +90,7 @@ def test_offsets_in_the_middle_of_batches(spark: Any, new_topic: NewTopic) -> No
     assert read_offsets(spark, topic, ranges=[[topic.name, 0, first[3], first[5]]]) == first[3:5]
 
 
+@pytest.mark.long("a corner of the calendar")
 def test_times(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     start_ms = NOW_MS

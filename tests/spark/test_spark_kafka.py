@@ -64,6 +64,7 @@ def contents(frame: Any) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.long("test_source.py cuts ranges into tasks")
 def test_ranges_cut_into_tasks_anywhere_lose_and_double_nothing(connected: Any, new_topic: NewTopic) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(500), batch=23)
@@ -78,6 +79,7 @@ def test_ranges_cut_into_tasks_anywhere_lose_and_double_nothing(connected: Any, 
     assert offsets(reading(connected.read, topic, startingOffsets={topic.name: {"0": hole}}))[0] == (0, produced[23])
 
 
+@pytest.mark.long("streams that go on are in test_streams.py")
 def test_a_stream_of_small_steps_goes_on_where_it_stopped(connected: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     first = topic.produce(make_messages(300), batch=29)

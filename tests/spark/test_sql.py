@@ -105,6 +105,7 @@ def test_a_stream_s_options_that_are_wrong_are_named(plain: Any, new_topic: NewT
     assert "UnboundLocalError" not in str(refused.value)
 
 
+@pytest.mark.long("another program on a JVM of its own; test_a_view reads")
 def test_who_has_seen_enough_sees_no_traceback(plain: Any, new_topic: NewTopic) -> None:
     """The JVM hangs up on a worker that has more rows; its last words would stand on the screen."""
     topic = new_topic()

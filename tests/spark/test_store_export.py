@@ -38,6 +38,7 @@ class Bucket(LocalStore):
         return Bucket, (self.path,)
 
 
+@pytest.mark.long("test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole does, too")
 def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
     topic, url = new_topic(2), f"s3://{BUCKET}/{tmp_path.name}"
     first = topic.produce(make_messages(300), 0) + topic.produce(make_messages(50), 1)
@@ -124,7 +125,7 @@ def test_only_what_is_committed_is_read(spark: Any, new_topic: NewTopic, tmp_pat
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["viewfs", "hdfs"])
+@pytest.mark.parametrize("kind", [pytest.param("viewfs", marks=pytest.mark.long("hdfs is another such store")), "hdfs"])
 def test_where_tasks_cannot_write_spark_does(
     spark: Any, new_topic: NewTopic, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:

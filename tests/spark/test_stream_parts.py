@@ -81,7 +81,7 @@ def values(topic: TopicOnBroker) -> list[bytes | None]:
 
 
 @pytest.mark.usefixtures("small_appends")
-@pytest.mark.parametrize("arrives", [False, True])
+@pytest.mark.parametrize("arrives", [pytest.param(False, marks=pytest.mark.long("the other half")), True])
 def test_a_batch_that_was_cut_off_anywhere_is_in_the_log_once(
     new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:

@@ -45,6 +45,7 @@ def rows(streams: Streams, text: str, *inputs: Input, **exports: str) -> list[tu
     return sorted((tuple(getattr(one, name) for name in names) for one in found), key=repr)
 
 
+@pytest.mark.long("test_forms_exports_and_what_is_wrong asks, too")
 def test_conditions_narrow_what_is_read_and_never_what_is_found(asked: tuple[Streams, TopicOnBroker]) -> None:
     streams, topic = asked
     name = topic.name.replace("-", "_")

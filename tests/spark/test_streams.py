@@ -185,6 +185,7 @@ def test_a_task_that_dies_behind_an_append_is_repeated(
     assert sorted(one.value for one in messages_of(target)) == sorted(str(n).encode() * 200 for n in range(3000))
 
 
+@pytest.mark.long("a windowed count, in this file, reads a stream too")
 def test_only_new_rows_and_only_what_can_be_read(
     of_broker: streams.Streams, new_topic: NewTopic, tmp_path: Path
 ) -> None:

@@ -30,6 +30,11 @@ from tests.spark.killed_export import Kill, kill_each
 
 NewTopic = Callable[..., TopicOnBroker]
 FORMATS = ("iceberg", "delta")
+ONE = (
+    "iceberg",
+    pytest.param("delta", marks=pytest.mark.long("test_each_run_is_one_commit has both")),
+)
+"""For what klog does alike with either."""
 DAY_MS = 86_400_000
 
 
@@ -79,7 +84,7 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
         assert [one.summary["klog.batch"] for one in snapshots if one.summary] == ["0", "1"]
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
     days = [Message(b"k", b"%d" % day, timestamp_ms=NOW_MS - day * DAY_MS) for day in range(3) for _ in range(4)]
@@ -115,7 +120,7 @@ def test_a_killed_run_leaves_all_of_a_batch_or_nothing(new_topic: NewTopic, tmp_
         assert states(topic, root) == ["ok"], (table, step)
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_killed_between_the_tables_commit_and_the_roots(
     new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
@@ -144,7 +149,7 @@ def test_killed_between_the_tables_commit_and_the_roots(
     assert place.store.names(commits.MANIFESTS) == []
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_of_two_runs_one_commits_a_batch(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
     sent = topic.produce(make_messages(10))
@@ -163,7 +168,7 @@ def test_of_two_runs_one_commits_a_batch(new_topic: NewTopic, tmp_path: Path, ta
     assert [row.what for row in find_garbage(str(root), older_than_s=0)] == []
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_verify_stays_true_after_the_tables_own_upkeep(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
     for _ in range(3):
@@ -189,7 +194,7 @@ def test_verify_stays_true_after_the_tables_own_upkeep(new_topic: NewTopic, tmp_
     assert states(topic, root) == ["ok"]
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_what_others_change_is_found(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
     sent = topic.produce(make_messages(10))
@@ -211,7 +216,7 @@ def _schema(root: Path, table: str) -> pa.Schema:
     return DeltaTable(root).to_pyarrow_table().schema if table == "delta" else iceberg(root).scan().to_arrow().schema
 
 
-@pytest.mark.parametrize("table", FORMATS)
+@pytest.mark.parametrize("table", ONE)
 def test_a_table_that_went_back_is_refused(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
     topic.produce(make_messages(10))

@@ -54,7 +54,9 @@ def read(topic: TopicOnBroker, partitions: int = 1) -> list[tuple[int, bytes | N
     return found
 
 
-@pytest.mark.parametrize("format", ["parquet", "avro", "json"])
+@pytest.mark.parametrize(
+    "format", ["parquet", *(pytest.param(one, marks=pytest.mark.long("another format")) for one in ("avro", "json"))]
+)
 def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path, format: str) -> None:
     topic, target = new_topic(3), new_topic(2)
     for partition in range(3):

@@ -17,6 +17,7 @@ def numbers(text: str) -> set[int]:
     return {int(one.replace(",", "")) for one in re.findall(r"\d[\d,]{4,}", text)}
 
 
+@pytest.mark.long("100 MiB; the limit is named: below")
 @pytest.mark.slow
 def test_what_a_request_can_carry_is_sent(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, max_message_bytes=str(100 * MIB))
@@ -28,7 +29,7 @@ def test_what_a_request_can_carry_is_sent(broker: RunningBroker, topic: str) -> 
     assert read(broker.bootstrap, topic, offset=None, last=1, until_end=True)[1].bytes == 70 * MIB + 1
 
 
-@pytest.mark.parametrize("size", [2 * MIB, 70 * MIB])
+@pytest.mark.parametrize("size", [2 * MIB, pytest.param(70 * MIB, marks=pytest.mark.long("70 MiB"))])
 def test_the_topics_limit_is_named(broker: RunningBroker, topic: str, size: int) -> None:
     make_topic(broker.bootstrap, topic, max_message_bytes="1500000")
     receipt = send(broker.bootstrap, topic, b"x" * size)

@@ -180,6 +180,7 @@ def test_what_is_refused_is_counted_and_fails(broker: RunningBroker, topic: str)
     assert ran.code == 1 and "acknowledged" in ran.stderr
 
 
+@pytest.mark.long("a bench")
 def test_the_papers_experiment(broker: RunningBroker) -> None:
     at = ["-B", broker.bootstrap]
     before = names_of_topics(at)

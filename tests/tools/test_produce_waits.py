@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from klog.client.positions import parse_range
 from klog.tools.produce import Receipt, produce
 from klog.tools.produce_options import ProduceOptions
@@ -52,6 +54,7 @@ def fill(pipe: Any) -> int:
         os.set_blocking(pipe.fileno(), True)
 
 
+@pytest.mark.long("test_what_is_given_up_is_kept_or_named")
 def test_it_waits_as_long_as_it_lives(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     one = make_broker().start()
     make_topic(one.bootstrap, topic)

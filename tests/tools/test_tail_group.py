@@ -106,7 +106,9 @@ def test_what_is_left_out_by_a_search_is_done_with_too(broker: RunningBroker, to
     assert rest.split() == [b"%d" % number for number in range(16, 40)]
 
 
-@pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("range,roundrobin", marks=pytest.mark.long("the older way")), "cooperative-sticky"]
+)
 def test_two_members_share_the_partitions(broker: RunningBroker, topic: str, strategy: str) -> None:
     make_topic(broker.bootstrap, topic, 2)
     before = fill(broker, topic, 2, 20)

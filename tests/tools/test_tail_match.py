@@ -60,7 +60,9 @@ def test_what_makes_no_sense(broker: RunningBroker, options: dict[str, object]) 
         read(broker.bootstrap, [], **options)
 
 
-@pytest.mark.parametrize("in_group", [False, True])
+@pytest.mark.parametrize(
+    "in_group", [pytest.param(False, marks=pytest.mark.long("in a group, it does the same and more")), True]
+)
 def test_topics_come_and_go(broker: RunningBroker, topic: str, in_group: bool) -> None:
     first, second = f"{topic}.1", f"{topic}.2"
     options = TailOptions(match=rf"{topic}\..*", group=topic if in_group else None)
