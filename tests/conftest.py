@@ -148,6 +148,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if long is not None and not (long.args and long.args[0]):
             raise pytest.UsageError(f"{item.nodeid}: pytest.mark.long needs the reason")
         is_slow = long or any(item.get_closest_marker(name) for name in ("slow", "spark", "timed"))
+        if "shared_three" in getattr(item, "fixturenames", ()) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("three"))  # three brokers for the whole run
         own = OWN_PROCESSES.intersection(getattr(item, "fixturenames", ()))
         if room_of(item.path) in FAST_ROOMS and not is_slow and not own:
             item.add_marker("fast")

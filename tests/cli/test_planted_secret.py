@@ -147,7 +147,6 @@ LOOKING = (
 )
 
 
-@pytest.mark.long("command after command")
 def test_no_command_shows_a_secret(broker: RunningBroker, files: dict[str, Path], folder: Path) -> None:
     admin = ("--client-config", files["admin"])
     (folder / "password").write_text(PLANTED["user"] + "\n")

@@ -10,6 +10,7 @@ import shutil
 import pytest
 from confluent_kafka import KafkaError
 
+from klog.protocol.apis import ApiKey
 from tests.chance import noise
 from tests.cluster.load import judge, load, produce, read, try_produce
 from tests.cluster.replica_bytes import assert_identical, extent, folder_of, segments
@@ -127,6 +128,9 @@ def test_a_partition_whose_only_in_sync_replica_lost_its_disk_waits(three: Runni
     three.create(topic + "-later")  # by then the controller has heard of all that came back
     assert three.leader_of(topic) == -1
     assert three.isr_of(topic) == {last}
+    three.ask(
+        three.controller(), ApiKey.DELETE_TOPICS, 1, topic_names=[topic], timeout=5000
+    )  # others share the brokers
 
 
 @pytest.mark.long("test_a_leader_that_returns_with_an_empty_disk_is_refilled")

@@ -55,7 +55,8 @@ def connecting(doors: Doors, listener: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("listener", [pytest.param("SSL", marks=pytest.mark.long("the other half")), "SASL_SSL"])
+@pytest.mark.long("another's connector; test_option_table.py has the options, tests/security/test_clients.py the doors")
+@pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
 def test_the_options_of_the_connector_are_those_of_the_source(
     connected: Any, doors: Doors, tmp_path: Path, listener: str
 ) -> None:
