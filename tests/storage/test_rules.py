@@ -431,7 +431,7 @@ def test_l7_a_jump_of_the_wall_clock_deletes_nothing(disk: FaultyFileSystem, cap
     monotonic[0] += 300_000
     with caplog.at_level(logging.WARNING):
         assert run() == 0
-    assert any(record.levelno == logging.WARNING and "retention" in record.message for record in caplog.records)
+    assert any(record.levelno == logging.WARNING and "retention" in record.getMessage() for record in caplog.records)
     assert run() == 0  # nor in the next run, when nothing has jumped since
     assert read_all(log) == stored
     for _ in range(4):
