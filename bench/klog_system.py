@@ -15,20 +15,37 @@ from confluent_kafka import Producer
 
 import klog
 from bench.broker_settings import arguments
+from bench.maven import PeerMissing
 from bench.peers import START_TIMEOUT_S, first_ack
 from bench.processes import Process, StartFailed, children, free_port, ports_in_a_row
 
 REPOSITORY = Path(klog.__file__).parents[1]
 
+FIRST, LAST = "klog-0.1.0", "klog-0.2.0"
+RELEASES = {FIRST: "3ceb4bf", LAST: "020a43d3"}
+"""Earlier klogs that a run may measure beside this one, by the commit of each."""
 
-def environment(folder: Path) -> dict[str, str]:
+
+def release(name: str, folder: Path) -> Path:
+    """The sources of an earlier klog, taken from the repository's history into ``folder``; PeerMissing without it."""
+    folder.mkdir(parents=True)
+    archive = ["git", "-C", str(REPOSITORY), "archive", RELEASES[name], "klog"]
+    done = subprocess.run(archive, capture_output=True, check=False)
+    if done.returncode:
+        raise PeerMissing(f"{name} is commit {RELEASES[name]}: {done.stderr.decode(errors='replace').strip()}")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True)
+    return folder
+
+
+def environment(folder: Path, sources: Path = REPOSITORY) -> dict[str, str]:
     """klog from these sources, its home beside the systems' folders: what a first start leaves there serves the next.
 
     (ZooKeeper's archive of loaded classes is such a thing; a person's second `klog up` finds it too.) So does Python's
     bytecode, which an installation has from the beginning: without it half a second of every command is compiling.
     """
     return {
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": str(sources),
+        "PYTHONSAFEPATH": "1",  # klog is not what the working directory has
         "KLOG_HOME": str(folder.parent / "klog-home"),
         "PYTHONDONTWRITEBYTECODE": "",
     }
@@ -44,16 +61,24 @@ def klog_version() -> str:
 class Klog:
     """A broker and the embedded ZooKeeper, started by `klog zookeeper start` and `klog broker start [--processes]`."""
 
-    def __init__(self, name: str, folder: Path, settings: Mapping[str, str], *, processes: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        processes: int = 1,
+        sources: Path = REPOSITORY,
+    ) -> None:
         self.name = name
-        self.version = klog_version()
+        self.version = RELEASES.get(name) or klog_version()
         self.folder = folder
         self.port = ports_in_a_row(processes)
         self.options = dict(settings)
         self._processes = processes
         self._zookeeper_port = free_port()
         self._zookeeper_folder = folder / "zookeeper"
-        self._environment = environment(folder)
+        self._environment = environment(folder, sources)
         self._broker: Process | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
