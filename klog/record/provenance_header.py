@@ -18,7 +18,7 @@ where a batch would become larger than its new log allows: then it is cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
@@ -57,7 +57,6 @@ _OFFSET_BYTES_MAX: Final = 8
 _NAME: Final = varint(len(HEADER_NAME)) + HEADER_NAME.encode()
 _OLD_NAME: Final = varint(len(OLD_HEADER_NAME)) + OLD_HEADER_NAME.encode()
 _LARGEST: Final = 2**63 - 1
-_EVERYTHING: Final = (-_LARGEST, _LARGEST)
 _VARINT_GROWTH: Final = 2
 """What a length may grow by when it becomes larger by a header's bytes."""
 
@@ -396,9 +395,17 @@ def parse_old(content: bytes) -> tuple[bytes, int] | None:
 _PARSERS: Final = {HEADER_NAME: parse, OLD_HEADER_NAME: parse_old}
 
 
-def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[tuple[int, int]]:
-    """The messages of a run of whole batches, from an offset on, that were copied from a source: (the offset here, the
-    one there), in their order here. CorruptBatch for a wrong CRC.
+class Copy(NamedTuple):
+    """A message that says that it is the copy of one at the offset ``there`` of the source."""
+
+    there: int
+    record: Record
+
+
+def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[Copy]:
+    """The messages of a run of whole batches, from an offset on, that are marked as copies from a source, as they come.
+
+    Raises CorruptBatch for a wrong CRC.
     """
     key, old = source.key, f"{source}/".encode()
     for position, header in walk(run):
@@ -411,39 +418,4 @@ def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[tup
         for record in each_record(run, position):
             found = mark_of(record)
             if found is not None and found[0] == key and record.offset >= from_offset:
-                yield record.offset, found[1]
-
-
-class SourceMarks:
-    """What was found in a stretch of a copied-to partition: for each source its last message there."""
-
-    def __init__(self, limits: Mapping[Source, tuple[int, int]] | None = None) -> None:
-        """``limits``: of these sources only copies of offsets in [from, to) count."""
-        self.last: dict[bytes, tuple[int, int]] = {}
-        """By the source's key: (the largest offset there that was copied, the offset here of that copy)."""
-        self._limits = {source.key: limit for source, limit in (limits or {}).items()}
-
-    def read(self, run: memoryview, from_offset: int) -> int:
-        """Take in a run of whole batches from an offset on; the offset behind the last message, -1 for none."""
-        after = -1
-        for position, header in walk(run):
-            check_crc(run, position, header)
-            if header.last_offset < from_offset or header.count < 1:
-                continue
-            after = header.last_offset + 1
-            if header.attributes & CONTROL:
-                continue
-            data = bytes(records_bytes(run, position, header))
-            if _NAME not in data and _OLD_NAME not in data:
-                continue
-            for record in each_record(run, position):
-                found = mark_of(record)
-                if found is not None and record.offset >= from_offset:
-                    key, offset = found
-                    begin, end = self._limits.get(key, _EVERYTHING)
-                    if not begin <= offset < end:
-                        continue
-                    known = self.last.get(key)
-                    if known is None or known[0] < offset:
-                        self.last[key] = offset, record.offset
-        return after
+                yield Copy(found[1], record)

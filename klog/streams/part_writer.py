@@ -110,7 +110,7 @@ class PartWriter:
     async def there(self, partition: TopicPartition) -> Stamp | None:
         """The stamp of the query's last message in a partition, if that is of this batch or a later one."""
         target, endpoint = self._opened()
-        mark = target.log(partition).marks.get(source_of(self.plan.query, partition.partition).key)
+        mark = target.log(partition).marks.get(source_of(self.plan.query, partition.partition))
         if mark is None or batch_of(mark.source) < self.plan.batch:
             return None
         record = await endpoint.patiently(lambda cluster: record_at(cluster, partition, mark.here))

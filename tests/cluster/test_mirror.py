@@ -28,7 +28,6 @@ from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
     GroupIsHeld,
-    InconsistentTopicId,
     InvalidPartitions,
     KlogError,
     NonEmptyGroup,
@@ -39,6 +38,7 @@ from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.codec import Codec
+from klog.record.provenance_header import Marker, Source
 from klog.record.records import Record
 from klog.tools.copying import mirror as mirroring
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
@@ -104,7 +104,7 @@ def mirrored(
     """A mirror in this process: with `once`, or until ``work`` is done."""
 
     async def run() -> list[MirrorRow]:
-        into = await ClusterEndpoint(target, "target").open()
+        into = await ClusterEndpoint(target, "target", note=note).open()
         whence = [
             await ClusterEndpoint(one, "source").open() for one in ([source] if isinstance(source, str) else source)
         ]
@@ -501,18 +501,45 @@ def test_a_group_that_is_in_use(pair: tuple[RunningBroker, RunningBroker], topic
 
 
 def test_a_source_topic_that_was_made_again(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
-    """Its offsets begin anew: what the target has says nothing about them."""
+    """Its offsets begin anew, its commits went with it, and what the target has of the old one does not count."""
     source, target = pair
     create(source.bootstrap, topic)
     produce(source.bootstrap, topic, numbered(20))
     mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
     ask(source.bootstrap, ApiKey.DELETE_TOPICS, 4, topic_names=[topic], timeout=5000)
     _eventually(lambda: create(source.bootstrap, topic))
-    with pytest.raises(InconsistentTopicId, match=topic):  # whether or not its commits went with it
-        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
     produce(source.bootstrap, topic, numbered(50, first=50))
-    with pytest.raises(InconsistentTopicId, match=topic):
-        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    wanted = [b"%06d" % number for number in (*range(20), *range(50, 100))]
+    assert values(everything(target.bootstrap, topic)[0]) == wanted
+
+
+def test_marks_that_others_wrote_hide_nothing(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
+    """Whoever may write to the target can write the header of a copy: before the mirror, beside it, beyond its end."""
+    source, target = pair
+    create(source.bootstrap, topic)
+    create(target.bootstrap, topic)
+    produce(source.bootstrap, topic, numbered(10))
+    whose = ask(source.bootstrap, ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False).cluster_id
+    marker = Marker(Source(whose, topic, 0))
+    notes: list[str] = []
+
+    def forge(*offsets: int) -> None:
+        produce(
+            target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"forged", (marker.header(one),))] for one in offsets]
+        )
+
+    def copied() -> list[bytes | None]:
+        mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic], note=notes.append)
+        return [one for one in values(everything(target.bootstrap, topic)[0]) if one != b"forged"]
+
+    forge(4, 1_000)
+    assert copied() == [b"%06d" % number for number in range(10)]
+    assert any(f"copy of 4 of {marker.source}" in one for one in notes)
+    produce(source.bootstrap, topic, numbered(10, first=10))
+    forge(14, 10_000)  # behind what is committed
+    for _ in range(2):
+        assert copied() == [b"%06d" % number for number in range(20)]
 
 
 # --- groups of the source ---

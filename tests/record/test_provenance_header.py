@@ -16,7 +16,6 @@ from klog.record.provenance_header import (
     OLD_HEADER_NAME,
     Marker,
     Source,
-    SourceMarks,
     copies_of,
     mark_of,
     parse,
@@ -167,8 +166,6 @@ def test_what_lies_in_front_of_damage_is_given_first(place: int) -> None:
     with pytest.raises(CorruptBatch):
         Marker(SOURCE).mark(both, 3)
     with pytest.raises(CorruptBatch):
-        SourceMarks().read(both, 3)
-    with pytest.raises(CorruptBatch):
         list(copies_of(SOURCE, both, 3))
 
 
@@ -178,22 +175,19 @@ def test_a_log_of_copies_says_how_far_each_source_is_copied(
 ) -> None:
     sources = [SOURCE, Source("other", "orders.eu", 3)]
     log = bytearray()
-    last: dict[bytes, tuple[int, int]] = {}
+    copied: dict[Source, list[tuple[int, int]]] = {one: [] for one in sources}
     for number, batch in enumerate(batches):
         source = sources[number % 2]
         run, rows = the_run([batch], 100 * number, codec)
         base = 20 * number
-        copied = bytearray(Marker(source).mark(memoryview(run), 0).records)
-        write_header(copied, 0, read_header(copied)._replace(base_offset=base))
-        log += copied
-        if base + len(batch) - 1 >= from_offset:
-            last[source.key] = (rows[-1].offset, base + len(batch) - 1)
+        marked = bytearray(Marker(source).mark(memoryview(run), 0).records)
+        write_header(marked, 0, read_header(marked)._replace(base_offset=base))
+        log += marked
+        copied[source] += [(row.offset, base + at) for at, row in enumerate(rows) if base + at >= from_offset]
     log += encode_batch(plain(3), base_offset=20 * len(batches))  # and somebody's own
-    marks = SourceMarks()
-    after = marks.read(memoryview(bytes(log)), from_offset)
-    assert marks.last == last
-    end = 20 * len(batches) + 3
-    assert after == (end if end > from_offset else -1)
+    for source, wanted in copied.items():
+        found = copies_of(source, memoryview(bytes(log)), from_offset)
+        assert [(one.there, one.record.offset) for one in found] == wanted
 
 
 def test_the_last_copy_is_the_one_that_counts() -> None:
@@ -230,15 +224,10 @@ def test_older_copies_count_as_well() -> None:
     headers = [((OLD_HEADER_NAME, f"{SOURCE}/{offset}".encode()),) for offset in (5, 9)]
     rows = [Record(number, 1, None, b"x", one) for number, one in enumerate(headers)]
     old = bytes(encode_batch(rows, base_offset=40))
-    marks = SourceMarks()
-    marks.read(memoryview(old), 0)
-    assert marks.last == {SOURCE.key: (9, 41)}
-    assert list(copies_of(SOURCE, memoryview(old), 0)) == [(40, 5), (41, 9)]
     newer = bytearray(Marker(SOURCE).mark(memoryview(bytes(encode_batch(plain(1), base_offset=12))), 0).records)
     write_header(newer, 0, read_header(newer)._replace(base_offset=1000))
-    marks.read(memoryview(old + bytes(newer)), 0)
-    assert marks.last == {SOURCE.key: (12, 1000)}
-    assert list(copies_of(SOURCE, memoryview(bytes(newer)), 0)) == [(1000, 12)]
+    found = copies_of(SOURCE, memoryview(old + bytes(newer)), 0)
+    assert [(one.there, one.record.offset) for one in found] == [(5, 40), (9, 41), (12, 1000)]
 
 
 @each("begin", [0, 1], ids=["whole", "a part"])

@@ -416,7 +416,7 @@ def test_a_target_without_the_conditional_append(broker: RunningBroker, topic: s
             assert running.failure is None
         finally:
             await target.close()
-        return target.log(where).next_of(source, 0)
+        return target.log(where).next_of(source)
 
     assert with_sides(work, broker.bootstrap) == end
     assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(200)]
@@ -425,7 +425,7 @@ def test_a_target_without_the_conditional_append(broker: RunningBroker, topic: s
         source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
         target = ExactTarget(other)
         await target.find(where, source)
-        return target.log(where).next_of(source, 0)
+        return target.log(where).next_of(source)
 
     assert with_sides(look, broker.bootstrap) == end
     assert without_offsets(unmarked(everything(broker.bootstrap, into)[0])) == without_offsets(

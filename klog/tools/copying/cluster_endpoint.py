@@ -10,10 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata, TopicNode
 from klog.client.servers import more_servers
+from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, TimedOut
+from klog.names import TopicPartition
 
 A = TypeVar("A")
 
@@ -139,6 +142,15 @@ class ClusterEndpoint:
     async def look_at(self, topic: str) -> TopicNode | None:
         """One topic as it is now; None where it is not there."""
         return (await self.look([topic])).topics.get(topic)
+
+    async def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The offset of the first message, and the end that consumers are shown."""
+
+        async def ask(cluster: Cluster, which: int) -> int:
+            return (await cluster.to_leader(partition, which, leader_requests.list_offsets)).offset or 0
+
+        start = await self.patiently(lambda cluster: ask(cluster, EARLIEST))
+        return start, max(start, await self.patiently(lambda cluster: ask(cluster, LATEST)))
 
     @staticmethod
     def _now() -> float:

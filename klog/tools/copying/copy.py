@@ -86,6 +86,7 @@ class PartitionCopy:
         self._reader = reader
         self._target = target
         self._log = target.log(into)
+        self._log.floors[source] = begin
         self._marker = Marker(source, batch_bytes_max=batch_bytes_max, codec=codec)
         self._pace = pace or AtOnce()
         self._budget = budget or Budget(None)
@@ -163,7 +164,7 @@ class PartitionCopy:
             self.bytes += len(sent.records)
             self.position = sent.next_offset
             return expected
-        found = self._log.next_of(self.source, self.begin)
+        found = self._log.next_of(self.source)
         # Of what was sent, what stands there now is ours, or is another's copy of it: in either case it is copied.
         self._budget.give_back(sent.messages)
         self.position = found

@@ -29,9 +29,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from klog.client import leader_requests
-from klog.client.cluster import Cluster
-from klog.client.special_offsets import EARLIEST
 from klog.errors import KlogError, NonEmptyGroup, OffsetOutOfRange, UsageError
 from klog.names import TopicPartition
 from klog.record.provenance_header import Source
@@ -357,11 +354,8 @@ class GroupCarrier:
                 )
             )
 
-        async def ask_start(cluster: Cluster) -> int:
-            return (await cluster.to_leader(one, EARLIEST, leader_requests.list_offsets)).offset or 0
-
         for attempt in range(SEARCHES_MAX):
-            start = await self._side.patiently(ask_start)
+            start, _ = await self._side.bounds(one)
             try:
                 return await find_first(read, source, offset, max(start, begin), end)
             except OffsetOutOfRange:  # retention was here meanwhile

@@ -16,22 +16,16 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from klog.client import leader_requests
-from klog.client.cluster import Cluster
 from klog.client.servers import librdkafka_servers
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import KlogError, TimedOut, UsageError
 from klog.names import TopicPartition
 from klog.record.batch import walk
-from klog.record.provenance_header import Marked, Source, SourceMarks
+from klog.record.provenance_header import Marked, Source
 from klog.record.records import each_record
-from klog.tools.copying.cluster_endpoint import PAUSE_S, ClusterEndpoint
-from klog.tools.copying.fetch import Fetched, fetch
-from klog.tools.copying.target import AT_END, Mark, TargetLog
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+from klog.tools.copying.target import Mark, TargetLog
 from klog.tools.sender import silent_logger
 
-SCAN_MESSAGES = 20_000
-"""Offsets are counters there: so many messages at once are searched from the end backwards."""
 QUEUE_MESSAGES_MAX = 500_000
 POLL_S = 0.05
 
@@ -75,50 +69,11 @@ class KafkaTarget:
         self._stop.set()
 
     def log(self, partition: TopicPartition) -> TargetLog:
-        return self._logs.setdefault(partition, TargetLog(partition))
+        return self._logs.setdefault(partition, TargetLog(self.side, partition))
 
     async def find(self, partition: TopicPartition, source: Source, *, below: int | None = None) -> None:
-        """As `ExactTarget.find`."""
-        log = self.log(partition)
-        start = await self._offset(partition, EARLIEST)
-        end = await self._offset(partition, LATEST)
-        if below == AT_END:
-            pass
-        elif below is not None and below <= end:
-            log.take(await self._scan(log, max(start, below), end))
-        else:
-            high = end
-            while high > start and source.key not in log.marks:
-                low = max(start, high - SCAN_MESSAGES)
-                log.take(await self._scan(log, low, high))
-                high = low
-        log.ends[source] = end
-
-    async def _offset(self, partition: TopicPartition, which: int) -> int:
-        async def ask(cluster: Cluster) -> int:
-            return (await cluster.to_leader(partition, which, leader_requests.list_offsets)).offset or 0
-
-        return await self.side.patiently(ask)
-
-    async def _scan(self, log: TargetLog, begin: int, end: int) -> SourceMarks:
-        found = SourceMarks(log.limits)
-        at = begin
-        while at < end:
-            fetched = await self._fetch(log.partition, at)
-            if fetched.after >= 0:
-                found.read(fetched.run, at)
-                at = fetched.after
-            elif fetched.high_watermark <= at:
-                break
-            else:
-                await asyncio.sleep(PAUSE_S)
-        return found
-
-    async def _fetch(self, partition: TopicPartition, at: int) -> Fetched:
-        async def ask(cluster: Cluster) -> Fetched:
-            return await cluster.to_leader(partition, at, fetch)
-
-        return await self.side.patiently(ask)
+        """See `TargetLog.find`."""
+        await self.log(partition).find(source, below)
 
     async def append(self, partition: TopicPartition, marked: Marked, source: Source) -> bool:
         """Hand the messages to librdkafka and wait until each is acknowledged; always as thought."""
@@ -133,7 +88,7 @@ class KafkaTarget:
         if receipt.error is not None:
             raise KlogError(f"{partition} of the target: {receipt.error.str()}")
         log.ends[source] = receipt.last_offset + 1
-        log.marks[source.key] = Mark(marked.last_offset, receipt.first_offset)
+        log.marks[source] = Mark(marked.last_offset, receipt.first_offset)
         return True
 
     async def _send(self, partition: TopicPartition, record: Any, receipt: _Receipt) -> None:

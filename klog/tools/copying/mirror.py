@@ -31,11 +31,11 @@ from klog.tools.copying.copy import Copier, PartitionCopy, Target
 from klog.tools.copying.group_carrier import GroupCarrier, GroupNames, is_a_mirrors
 from klog.tools.copying.group_endpoints import open_groups
 from klog.tools.copying.mirror_commits import Commits, Position, open_commits
+from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import Feed, SourceReader
 from klog.tools.copying.topics import (
     batch_bytes_max,
-    check_same_log,
     made_again,
     matching_topic,
     open_target,
@@ -335,6 +335,8 @@ class _Leg:
             self._mirror.note(f"{self._name} has no matching topic{waits}")
         for topic in new:
             await self._begin(topic, first=first)
+        if new:
+            await self._try_to_commit()  # what begins at its end is to go on there, if this process ends in a moment
 
     async def _begin(self, topic: TopicNode, *, first: bool) -> None:
         name, target = topic.name, self._mirror.target_endpoint
@@ -390,31 +392,31 @@ class _Leg:
         )
         if committed is not None and is_ours and committed.of not in ("", self._topic_ids[one.topic]):
             raise made_again(self._side, one.topic)
-        floor = committed.offset if committed is not None and is_ours else -1
+        log.originals[source] = Originals(self._asking, one, keeps_times=self._target.is_exact)
+        log.floors[source] = committed.offset if committed is not None and is_ours else within[0]
         await self._target.find(one, source, below=committed.end if committed is not None and is_ours else None)
-        mark = log.marks.get(source.key)
-        if mark is not None and not is_ours:
-            await check_same_log(self._asking, self._mirror.target_endpoint, one, one, mark)
-        begin = log.next_of(source, floor)
-        if begin < 0:
-            begin = within[1] if first and self._mirror.options.from_end else within[0]
-        return begin
+        if first and self._mirror.options.from_end and not is_ours and source not in log.marks:
+            return within[1]
+        return log.next_of(source)
 
     # --- commits ---
 
     async def _commit_on(self) -> None:
         while True:
             await asyncio.sleep(COMMIT_EVERY_S)
-            try:
-                await self._commit()
-            except KlogError as error:
-                if not error.retriable:
-                    raise
-                if not self._has_trouble:
-                    self._mirror.note(f"{self._name}: cannot commit positions ({error.message}); still trying")
-                self._has_trouble = True
-            else:
-                self._has_trouble = False
+            await self._try_to_commit()
+
+    async def _try_to_commit(self) -> None:
+        try:
+            await self._commit()
+        except KlogError as error:
+            if not error.retriable:
+                raise
+            if not self._has_trouble:
+                self._mirror.note(f"{self._name}: cannot commit positions ({error.message}); still trying")
+            self._has_trouble = True
+        else:
+            self._has_trouble = False
 
     async def _commit(self) -> None:
         """What has moved since the last commit; after the target's acknowledgement, for that is what moves it."""

@@ -44,7 +44,8 @@ async def find_first(read: Read, source: Source, wanted: int, begin: int, end: i
                     break
                 await asyncio.sleep(PAUSE_S)
                 continue
-            for here, there in copies_of(source, fetched.run, at):
+            for there, record in copies_of(source, fetched.run, at):
+                here = record.offset
                 if here >= high:
                     break
                 if there < wanted:

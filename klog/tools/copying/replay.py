@@ -114,7 +114,7 @@ async def replay(
     try:
         places = await asyncio.gather(
             *(
-                _place(opened, source, target, topic, into, one, begin, end, options, note)
+                _place(opened, source, topic, into, one, begin, end, options, note)
                 for one, (begin, end) in ranges.items()
             )
         )
@@ -224,7 +224,6 @@ def _or_end(position: Position | None) -> Position:
 async def _place(
     begun: Target,
     source: ClusterEndpoint,
-    target: ClusterEndpoint,
     topic: str,
     into: str,
     partition: int,
@@ -235,18 +234,16 @@ async def _place(
 ) -> tuple[int, int]:
     """The partition, and where to go on in it."""
     from klog.record.provenance_header import Source
+    from klog.tools.copying.originals import Originals
     from klog.tools.copying.target import AT_END
-    from klog.tools.copying.topics import check_same_log
 
     where = TopicPartition(into, partition)
     origin = Source(source.cluster_id, topic, partition)
     log = begun.log(where)
-    log.limits[origin] = begin, end
+    log.originals[origin] = Originals(source, TopicPartition(topic, partition), keeps_times=begun.is_exact)
+    log.floors[origin] = begin
     await begun.find(where, origin, below=AT_END if options.again else None)
-    mark = log.marks.get(origin.key)
-    if mark is not None:
-        await check_same_log(source, target, TopicPartition(topic, partition), where, mark)
-    at = log.next_of(origin, begin)
+    at = min(log.next_of(origin), max(begin, end))
     if at > begin:
         known = f"{where} has {topic}-{partition} up to {at - 1}"
         note(f"{known}: nothing left to copy of {begin} to {end}" if at >= end else f"{known}: continuing from there")

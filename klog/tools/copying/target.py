@@ -7,11 +7,13 @@ Theory
     another's copy of the same messages nor its own, sent earlier and not answered.
 
     `TargetLog` is what is known of one target partition: for each source its last message there, and how far the log
-    was searched for them. An append moves both. When the answer says END_MOVED, what stands behind is read, and with
-    it how far the source is copied now. That settles, too, what became of an append whose answer was lost: it is simply
-    made again. An answer under another leader epoch than the one before is a reason to look whether what was
-    acknowledged is still there (it is, unless an unclean election took it: then the place is searched again, and it is
-    copied again).
+    was searched for them. An append moves both. What is found by reading counts as far as the source confirms it
+    (`originals`): others may write to the target as well, and marks like ours.
+
+    When the answer says END_MOVED, what stands behind is read, and with it how far the source is copied now. That
+    settles, too, what became of an append whose answer was lost: it is simply made again. An answer under another
+    leader epoch than the one before is a reason to look whether what was acknowledged is still there (it is, unless an
+    unclean election took it: then the place is searched again, and it is copied again).
 
 Two copiers of one source
     cannot double anything, but they would take turns for ever. A writer's name begins with the time at which it
@@ -31,10 +33,8 @@ import time
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from klog.client import leader_requests
 from klog.client.blocking import error_of
 from klog.client.cluster import Cluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import (
     EndMoved,
     InconsistentTopicId,
@@ -48,9 +48,10 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.record.provenance_header import Marked, Source, SourceMarks
+from klog.record.provenance_header import Copy, Marked, Source, copies_of
 from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
 from klog.tools.copying.fetch import Fetched, fetch
+from klog.tools.copying.originals import Originals
 
 COMMIT_TIMEOUT_S = 5.0
 """How long a leader may wait for its followers before it says that it does not know."""
@@ -58,7 +59,7 @@ ANSWER_GRACE_S = 2.0
 """How much longer it is waited for; then another broker may lead."""
 
 SCAN_BYTES = 4 * 1024 * 1024
-"""Of the target's log, at once, while the last message of a source is looked for from the end backwards."""
+"""Of the target's log, at once, while copies are looked for."""
 
 AT_END = -1
 
@@ -92,30 +93,83 @@ class Place(NamedTuple):
 class TargetLog:
     """What is known of one target partition; shared by all that copy into it, each with a source of its own."""
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, side: ClusterEndpoint, partition: TopicPartition) -> None:
+        self.side = side
         self.partition = partition
+        self.originals: dict[Source, Originals] = {}
+        """What copies of a source are held against; of a source that is not here every mark is believed."""
+        self.floors: dict[Source, int] = {}
+        """Of a source, what lies below is not to be copied: it is known to be here, or is not wanted."""
         self.ends: dict[Source, int] = {}
         """Below which offset nothing of a source is there but what is known."""
-        self.marks: dict[bytes, Mark] = {}
-        """By the source's key."""
+        self.marks: dict[Source, Mark] = {}
         self.place: Place | None = None
         self.conflicts: dict[str, int] = {}
-        self.limits: dict[Source, tuple[int, int]] = {}
-        """Of which offsets of a source the copies are looked for; all, by default."""
         self.losses = 0
         """How often it had lost what it had acknowledged."""
+        self._doubted: set[Source] = set()
 
-    def take(self, found: SourceMarks) -> None:
-        """Messages that were read in it."""
-        for key, (offset, here) in found.last.items():
-            known = self.marks.get(key)
-            if known is None or known.source < offset:
-                self.marks[key] = Mark(offset, here)
-
-    def next_of(self, source: Source, floor: int) -> int:
+    def next_of(self, source: Source) -> int:
         """Where to go on in the source."""
-        mark = self.marks.get(source.key)
+        mark, floor = self.marks.get(source), self.floors.get(source, 0)
         return floor if mark is None else max(floor, mark.source + 1)
+
+    async def find(self, source: Source, below: int | None) -> None:
+        """Look for the last copy of a source, and for the log's end.
+
+        ``below``: what is behind this offset of the target is all that is to be read (what is below is known
+        otherwise); AT_END: nothing is.
+        """
+        start, end = await self.side.bounds(self.partition)
+        if below == AT_END:
+            self.ends[source] = end
+            return
+        is_cut_off = start > 0 and (below is None or below < start)  # the first copies may have been removed
+        begin = start if below is None or below > end else max(start, below)
+        self.ends[source] = await self.scan(source, begin, end, may_begin_anywhere=is_cut_off)
+
+    async def scan(self, source: Source, begin: int, end: int, *, may_begin_anywhere: bool = False) -> int:
+        """Take in the copies of a source from ``begin`` up to ``end``, and behind as far as the last run has them, as
+        far as each goes on where the one before it ended; the offset reached.
+        """
+        originals = self.originals.get(source)
+        at = begin
+        while at < end:
+            fetched = await self.fetch(at)
+            if fetched.after < 0:
+                if fetched.high_watermark <= at:
+                    break  # the end has become another one: the caller finds out
+                await asyncio.sleep(PAUSE_S)
+                continue
+            for copy in copies_of(source, fetched.run, at):
+                position = self.next_of(source)
+                if copy.there < position:
+                    continue
+                if may_begin_anywhere and source not in self.marks:
+                    position = copy.there
+                if originals is None or await originals.confirm(position, copy):
+                    self.marks[source] = Mark(copy.there, copy.record.offset)
+                else:
+                    self._doubt(source, copy)
+            at = fetched.after
+        return at
+
+    def _doubt(self, source: Source, copy: Copy) -> None:
+        if source not in self._doubted:
+            self._doubted.add(source)
+            self.side.note(
+                f"{self.partition} of the target has a message at {copy.record.offset} that says it is the copy of"
+                f" {copy.there} of {source}, and is not the one to be copied next: it does not count, nor do others"
+                " like it. Another client wrote it, or a copy of another range"
+            )
+
+    async def fetch(self, at: int) -> Fetched:
+        """What lies at an offset and behind."""
+        return await self.side.patiently(
+            lambda cluster: cluster.to_leader(
+                self.partition, at, lambda channel, share: fetch(channel, share, partition_bytes=SCAN_BYTES)
+            )
+        )
 
 
 def writer_name(now_ms: int | None = None) -> str:
@@ -148,7 +202,7 @@ class ExactTarget:
         """What is known of a partition."""
         known = self._logs.get(partition)
         if known is None:
-            known = self._logs[partition] = TargetLog(partition)
+            known = self._logs[partition] = TargetLog(self.side, partition)
         return known
 
     async def close(self) -> None:
@@ -157,61 +211,12 @@ class ExactTarget:
     # --- where to go on ---
 
     async def find(self, partition: TopicPartition, source: Source, *, below: int | None = None) -> None:
-        """Look for the last message of a source, and for the log's end. ``below``: what is behind this offset of the
-        target is all that is to be read (what is below is known otherwise); AT_END: nothing is.
-        """
+        """See `TargetLog.find`."""
         await self._find(self.log(partition), source, below)
 
     async def _find(self, log: TargetLog, source: Source, below: int | None = None) -> None:
         log.place = await self._look(log.partition)
-        start, end = await self._bounds(log.partition)
-        if below == AT_END:
-            pass
-        elif below is not None and below <= end:
-            found, end = await self._scan(log, max(start, below), end)
-            log.take(found)
-        else:
-            high = end
-            while high > start and source.key not in log.marks:
-                low = max(start, high - SCAN_BYTES)
-                found, reached = await self._scan(log, low, high)
-                log.take(found)
-                end = max(end, reached)
-                high = low
-        log.ends[source] = end
-
-    async def _scan(self, log: TargetLog, begin: int, end: int) -> tuple[SourceMarks, int]:
-        """What lies from ``begin`` up to ``end``, and behind as far as the last run has it; and the offset reached."""
-        found = SourceMarks(log.limits)
-        at = begin
-        while at < end:
-            fetched = await self._fetch(log.partition, at)
-            if fetched.after < 0:
-                if fetched.high_watermark <= at:
-                    break  # the end has become another one: the caller finds out
-                await asyncio.sleep(PAUSE_S)
-                continue
-            found.read(fetched.run, at)
-            at = fetched.after
-        return found, at
-
-    async def _fetch(self, partition: TopicPartition, at: int) -> Fetched:
-        async def ask(cluster: Cluster) -> Fetched:
-            return await cluster.to_leader(
-                partition, at, lambda channel, share: fetch(channel, share, partition_bytes=SCAN_BYTES)
-            )
-
-        return await self.side.patiently(ask)
-
-    async def _bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """The start, and the end that consumers are shown."""
-
-        async def ask(cluster: Cluster, which: int) -> int:
-            return (await cluster.to_leader(partition, which, leader_requests.list_offsets)).offset or 0
-
-        start = await self.side.patiently(lambda cluster: ask(cluster, EARLIEST))
-        end = await self.side.patiently(lambda cluster: ask(cluster, LATEST))
-        return start, max(start, end)
+        await log.find(source, below)
 
     async def _look(self, partition: TopicPartition) -> Place:
         """Who leads it, by metadata that is fresh; many partitions that ask at once are answered by one question."""
@@ -248,7 +253,7 @@ class ExactTarget:
         log = self.log(partition)
         in_doubt = False
         while True:
-            before = log.marks.get(source.key)
+            before = log.marks.get(source)
             place = log.place = log.place or await self._look(log.partition)
             used = self.side.cluster
             try:
@@ -263,18 +268,18 @@ class ExactTarget:
                 in_doubt = True
                 await self.side.trouble(lost, used)
                 await self._look_again(log, source)
-                if log.marks.get(source.key) != before:
+                if log.marks.get(source) != before:
                     return False
                 continue
             if error is None:
                 self.side.fine()
                 log.ends[source] = int(one.end_offset)
-                log.marks[source.key] = Mark(marked.last_offset, int(one.base_offset))
+                log.marks[source] = Mark(marked.last_offset, int(one.base_offset))
                 return True
             if error.wire == EndMoved.wire:
                 before_end = log.ends[source]
                 await self._read_on(log, source)
-                now = log.marks.get(source.key)
+                now = log.marks.get(source)
                 if now != before:
                     is_ours = in_doubt and now is not None and now.source <= marked.last_offset
                     if now is not None and not is_ours:
@@ -300,7 +305,7 @@ class ExactTarget:
             in_doubt = True
             await self.side.trouble(error, used)
             await self._look_again(log, source)
-            if log.marks.get(source.key) != before:
+            if log.marks.get(source) != before:
                 return False
 
     def _request(self, log: TargetLog, marked: Marked, place: Place, source: Source) -> Any:
@@ -332,21 +337,25 @@ class ExactTarget:
             await self._verify(log, source)
 
     async def _verify(self, log: TargetLog, source: Source) -> None:
-        start, end = await self._bounds(log.partition)
-        mark = log.marks.get(source.key)
-        if end >= log.ends[source]:
-            if mark is None or mark.here < start:
-                found, reached = await self._scan(log, max(start, log.ends[source]), end)
-                log.take(found)
-                log.ends[source] = max(end, reached)
-                return
-            found, reached = await self._scan(log, mark.here, end)
-            there = found.last.get(source.key)
-            if there is not None and there[0] >= mark.source:
-                log.take(found)
-                log.ends[source] = max(end, reached)
-                return
-        await self._lost(log, source)
+        start, end = await self.side.bounds(log.partition)
+        known, mark = log.ends[source], log.marks.get(source)
+        if end >= known and (mark is None or mark.here < start or await self._stands(log, source, mark)):
+            log.ends[source] = max(end, await log.scan(source, max(start, known), end))
+        else:
+            await self._lost(log, source)
+
+    async def _stands(self, log: TargetLog, source: Source, mark: Mark) -> bool:
+        """Whether what was acknowledged last is still there, below the known end."""
+        at, originals = mark.here, log.originals.get(source)
+        while at < log.ends[source]:
+            fetched = await log.fetch(at)
+            if fetched.after < 0:
+                break
+            for copy in copies_of(source, fetched.run, at):
+                if copy.there == mark.source:
+                    return originals is None or await originals.confirm(mark.source, copy)
+            at = fetched.after
+        return False
 
     async def _lost(self, log: TargetLog, source: Source) -> None:
         """The target has lost what it had acknowledged: what is there is found out from nothing."""
@@ -354,22 +363,21 @@ class ExactTarget:
         self.side.note(
             f"{log.partition} of the target has lost messages that it had acknowledged; they are copied again"
         )
-        log.marks.pop(source.key, None)
+        log.marks.pop(source, None)
         await self._find(log, source)
 
     async def _read_on(self, log: TargetLog, source: Source) -> None:
         """Take in what others have put behind the known end, as far as it is committed."""
-        start, end = await self._bounds(log.partition)
+        start, end = await self.side.bounds(log.partition)
         if end < log.ends[source]:
             # Committed messages do not go away; a leader that is behind says so (rule R8). This one has lost some.
             await self._lost(log, source)
             return
         try:
-            found, reached = await self._scan(log, max(start, log.ends[source]), end)
+            reached = await log.scan(source, max(start, log.ends[source]), end)
         except OffsetOutOfRange:
             await self._lost(log, source)
             return
-        log.take(found)
         log.ends[source] = max(end, reached)
 
     def _count_conflict(self, log: TargetLog, source: Source, writer: str) -> None:

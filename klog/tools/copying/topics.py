@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from klog.client.resolve import bounds
 from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
-from klog.names import TopicPartition
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
     from klog.tools.copying.copy import Target
-    from klog.tools.copying.target import Mark
 
 BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
@@ -100,25 +97,6 @@ async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
         if one.name == "max.message.bytes" and one.value is not None:
             return int(one.value)
     return BATCH_BYTES_MAX
-
-
-async def check_same_log(
-    source: ClusterEndpoint, target: ClusterEndpoint, of: TopicPartition, into: TopicPartition, mark: Mark
-) -> None:
-    """InconsistentTopicId where the last copied message is not the one at its offset in the source: that topic was
-    deleted and made again, and its offsets say nothing about what was copied of the old one.
-    """
-    from klog.tools.copying.fetch import record_at
-
-    original = await source.patiently(lambda cluster: record_at(cluster, of, mark.source))
-    copied = await target.patiently(lambda cluster: record_at(cluster, into, mark.here))
-    if original is None:
-        (within,) = (await source.patiently(lambda cluster: bounds(cluster, of.topic, [of.partition]))).values()
-        if mark.source < within.end:
-            return  # retention took it
-    elif copied is None or (original.key, original.value) == (copied.key, copied.value):
-        return
-    raise made_again(source, of.topic)
 
 
 def made_again(source: ClusterEndpoint, topic: str) -> InconsistentTopicId:
