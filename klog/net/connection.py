@@ -57,6 +57,8 @@ WAITING_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of answers, not counting ranges of files, that may wait for one peer before nothing more is read from it. One
 answer may be larger."""
 
+MANY_BYTES = 64 * 1024
+"""Received at once where many small requests come, and the last of them were done within a slice of time."""
 LARGE_BYTES = 4 * 1024
 """Requests from this size on are received as much at a time as has come."""
 
@@ -202,7 +204,7 @@ class Connection:
         """For `PACE` and `HURRY`: when how much of the unfinished frame was there."""
         self._waits_since_s: float | None = None
         """For room for more of the unfinished frame; nothing is read meanwhile."""
-        self._sends_much = False
+        self._sends_much = self._sends_many = False
         """Its requests are large, and are handed on as they come: as much is received at a time as has come. Of others
         little is, so that little waits here where they come faster than they are answered."""
         self._backlog: memoryview | None = None
@@ -264,8 +266,10 @@ class Connection:
             target = partial[self._partial_bytes :]
         else:
             target = self._shared.scratch
-            if not self._sends_much or self._memory_pool.is_low:
+            if self._memory_pool.is_low:
                 target = target[:TINY_BYTES]
+            elif not self._sends_much:
+                target = target[: MANY_BYTES if self._sends_many else TINY_BYTES]
         try:
             received = self._sock.recv_into(target)
         except (BlockingIOError, InterruptedError):
@@ -278,14 +282,15 @@ class Connection:
             return
         self.last_active_s = self.received_s = self._loop.time()
         if partial is None:
-            self._guarded(self._take, target[:received])
+            took_s = self._guarded(self._take, target[:received])
+            self._sends_many = received >= TINY_BYTES and took_s < SLICE_S
         else:
             self._partial_bytes += received
             if self._partial_bytes == len(partial):
                 self._guarded(self._continue, partial)
 
-    def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> None:
-        """Whatever goes wrong with a peer's bytes ends that peer's connection, and nothing else."""
+    def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> float:
+        """The seconds it took. What goes wrong with a peer's bytes ends that peer's connection, and nothing else."""
         self._handling = True
         began_s = self._loop.time()
         try:
@@ -306,6 +311,7 @@ class Connection:
         self.turns.spent(took_s)
         if not self._writing and self._replies and self._replies[0].parts is not None:
             self._pump()
+        return took_s
 
     def _take(self, data: memoryview) -> None:
         """Hand on every whole frame in ``data``; keep the unfinished one, and what comes after too many of them."""

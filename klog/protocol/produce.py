@@ -40,6 +40,11 @@ _ANSWER_5 = struct.Struct(">ihqqq")
 
 FLEXIBLE_FROM = 9
 
+_AROUND_ONE = {False: (b"\0\0\0\1", b"\0\0\0\0"), True: (b"\0\2", b"\0\0\0\0\0\0")}
+"""What stands around the answer to one topic: tags of the head, an array's length; tags, the throttle time, tags."""
+_NOTHING_REFUSED = {False: b"\0\0\0\0\xff\xff", True: b"\1\0\0"}
+"""No record is refused alone, and there is no message."""
+
 Records: TypeAlias = memoryview
 """A record set where it was received."""
 
@@ -148,12 +153,15 @@ def _records(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
     """The whole answer with its length in front. Partitions of a topic must stand together."""
     flexible = head.version >= FLEXIBLE_FROM
+    if len(answers) == 1:  # nearly all
+        (answer,) = answers
+        before, after = _AROUND_ONE[flexible]
+        one = _partition_answer(answer, head.version, flexible)
+        joined = before + topic_head(answer.topic, 1, flexible) + one + after
+        return _SIZE_AND_CORRELATION.pack(len(joined) + 4, head.correlation_id) + joined
     topics: dict[str, list[PartitionAnswer]] = {}
-    if len(answers) == 1:
-        topics[answers[0].topic] = answers
-    else:
-        for answer in answers:
-            topics.setdefault(answer.topic, []).append(answer)
+    for answer in answers:
+        topics.setdefault(answer.topic, []).append(answer)
     body = [b"\0" if flexible else b"", array_length(len(topics), flexible)]
     for topic, parts in topics.items():
         body.append(topic_head(topic, len(parts), flexible))
@@ -178,8 +186,8 @@ def _partition_answer(part: PartitionAnswer, version: int, flexible: bool) -> by
     answer = _ANSWER_5.pack(part.partition, part.error_code, part.base_offset, -1, part.log_start_offset)
     if version < 8:
         return answer
-    if flexible and part.message is None:
-        return answer + b"\1\0\0"  # no record is refused alone, no message, no tags
+    if part.message is None:
+        return answer + _NOTHING_REFUSED[flexible]
     end = b"\0" if flexible else b""
     named = [_I32.pack(number) + _nullable(why, flexible) + end for number, why in part.record_errors]
     return answer + array_length(len(named), flexible) + b"".join(named) + _nullable(part.message, flexible) + end

@@ -15,6 +15,7 @@ looked into at all.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -24,7 +25,6 @@ from klog.record.batch import (
     CRC_AT,
     CRC_FROM,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     RECORD_BYTES_MIN,
     BatchHeader,
     check_produced,
@@ -41,8 +41,8 @@ FACTOR_OF_AT_LEAST: Final = 1 << 20
 RECORD_ERRORS_MAX: Final = 100
 """So many records of a refused batch are named; the others are refused with them all the same."""
 
-_LOOK: Final = struct.Struct(">8xi9xhiqq")
-"""Batch length, attributes, last offset delta, base and max timestamp."""
+_CODEC_AT: Final = 22
+"""The second byte of the attributes."""
 _LENGTH: Final = struct.Struct(">i")
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
@@ -65,29 +65,34 @@ def unpacked_bytes_max(max_message_bytes: int) -> int:
     return min(UNPACKED_FACTOR * max(max_message_bytes, FACTOR_OF_AT_LEAST), DECOMPRESSED_BYTES_MAX)
 
 
-def is_plain(records: memoryview, latest_ms: int) -> bool:
-    """Whether nothing in a record set needs looking into: it can be appended as `check_produced` finds it.
+def is_compressed(records: memoryview) -> bool:
+    """Whether the first batch of a record set says so; what bytes that are no batch say does not matter."""
+    return len(records) >= HEADER_BYTES and bool(records[_CODEC_AT] & CODEC_MASK)
 
-    Where any age is taken; a bound on that is for `check_contents` alone. It is also True for bytes that are
-    not a batch: the check of their first bytes refuses those.
+
+def is_plain(headers: Sequence[BatchHeader], latest_ms: int) -> bool:
+    """Whether the headers of a record set say enough of it: nothing in it needs looking into.
+
+    Where any age is taken; a bound on that is for `look_inside` alone.
     """
-    if len(records) < HEADER_BYTES:
-        return True
-    length, attributes, _, base_ms, max_ms = _LOOK.unpack_from(records)
-    return (
-        not attributes & CODEC_MASK
-        and base_ms <= max_ms <= latest_ms
-        and length + LENGTH_PREFIX_BYTES >= len(records)  # of several batches each would need a look
-    )
+    for header in headers:
+        if header.attributes & CODEC_MASK or not header.base_timestamp_ms <= header.max_timestamp_ms <= latest_ms:
+            return False
+    return True
 
 
 def check_contents(buffer: memoryview, limits: Limits) -> list[BatchHeader]:
-    """`check_produced`, and what is inside. The headers; a largest timestamp that was left out is filled in, in place.
+    """`check_produced`, and what is inside: see `look_inside`."""
+    return look_inside(buffer, check_produced(buffer, limits.batch_bytes_max), limits)
 
-    Raises what that raises, MessageTooLarge where a batch unpacks to more than it may, InvalidRecord where its records
-    are not those that its header says, and InvalidTimestamp with ``record_errors``.
+
+def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: Limits) -> list[BatchHeader]:
+    """What is behind the headers that `check_produced` has found: they, as they are then. A largest timestamp that was
+    left out is filled in, in place.
+
+    Raises MessageTooLarge where a batch unpacks to more than it may, InvalidRecord where its records are not those that
+    its header says, and InvalidTimestamp with ``record_errors``.
     """
-    headers = check_produced(buffer, limits.batch_bytes_max)
     position = 0
     for number, header in enumerate(headers):
         headers[number] = _check_one(buffer, position, header, limits)

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.net.connection import Connection
-from klog.record.batch import HEADER_BYTES
+from klog.record.batch import HEADER_BYTES, BatchHeader
 from klog.replication.led_partition import REFUSED_S
 from klog.storage.producers import NO_PRODUCER, SEQUENCE_END
 
@@ -67,6 +67,14 @@ def batch_id(records: memoryview) -> BatchId | None:
         return None
     found = _PRODUCER.unpack_from(records, _PRODUCER_AT)
     return None if found[0] == NO_PRODUCER else BatchId(*found)
+
+
+def batch_of(headers: list[BatchHeader]) -> BatchId | None:
+    """The same of a record set whose headers are known."""
+    header = headers[0]
+    if header.producer_id == NO_PRODUCER:
+        return None
+    return BatchId(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
 class BatchOrder:

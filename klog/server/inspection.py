@@ -1,9 +1,10 @@
-"""Inspects the records of a produced batch where its header is not enough to accept it.
+"""Inspects produced batches: their headers, and their records where a header is not enough to accept a batch.
 
-A small record set is inspected on the event loop: a change of threads would take longer. Others wait for a thread, one
-record set per connection at a time, so that a large request does not delay the small ones of other connections.
-Addresses take turns, so that a busy one waits only behind its own work. Meanwhile the broker reads nothing more from
-that connection (`Connection.pause_reading`): this keeps its appends in order and limits the waiting work.
+A small record set is inspected on the event loop, where a change of threads would take longer, and so is any whose
+headers are enough. Others wait for a thread, one record set per connection at a time, so that a large request does not
+delay the small ones of other connections. Addresses take turns, so that a busy one waits only behind its own work.
+Meanwhile the broker reads nothing more from that connection (`Connection.pause_reading`): this keeps its appends in
+order and limits the waiting work.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from klog.errors import KlogError, MessageTooLarge
 from klog.net.connection import Connection
 from klog.record.batch import BatchHeader
+from klog.record.contents import is_compressed
 from klog.replication.led_partition import LedPartition
 from klog.server.executors import Executors, Purpose
 from klog.storage.log import Log
@@ -25,12 +27,21 @@ Found = list[BatchHeader] | KlogError | None
 
 
 def at_once(log: Log, records: memoryview) -> Found:
-    """The result for a small record set; None where the inspection may take too long for an event loop."""
-    if len(records) > AT_ONCE_BYTES:
+    """The result for a record set; None where the inspection may take too long for an event loop."""
+    is_large = len(records) > AT_ONCE_BYTES
+    if is_large and is_compressed(records):
         return None
     try:
-        return log.check(records, unpacked_bytes_max=AT_ONCE_UNPACKED_BYTES)
-    except MessageTooLarge:  # compressed or decompressed: only the thread can tell
+        headers = log.check_headers(records)
+        if log.is_plain(headers):
+            return headers
+        if is_large:
+            return None
+    except KlogError as error:
+        return error.bare()
+    try:
+        return log.look_inside(records, headers, unpacked_bytes_max=AT_ONCE_UNPACKED_BYTES)
+    except MessageTooLarge:  # only the thread can tell
         return None
     except KlogError as error:
         return error.bare()
@@ -39,13 +50,11 @@ def at_once(log: Log, records: memoryview) -> Found:
 async def look(
     executors: Executors, partition: LedPartition, records: memoryview, connection: Connection | None
 ) -> Found:
-    """The result for a record set, from a thread where that takes long; None where no inspection is needed.
+    """The result for a record set, from a thread where that takes long.
 
     ``connection``: the one that sent it; None for the broker's own request.
     """
     log = partition.log
-    if log.is_plain(records):
-        return None
     found = at_once(log, records)
     if found is not None:
         return found
@@ -58,6 +67,6 @@ async def look(
 
 def _look(log: Log, records: memoryview) -> Found:
     try:
-        return log.check(records)
+        return log.look_inside(records, log.check_headers(records))
     except KlogError as error:
         return error.bare()

@@ -31,7 +31,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
-from klog.record.contents import Limits, check_contents, is_plain, unpacked_bytes_max
+from klog.record.contents import Limits, is_plain, look_inside, unpacked_bytes_max
 from klog.storage import checksums, repair, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
@@ -230,19 +230,25 @@ class Log:
 
     # --- Appending (owner thread) ---
 
-    def is_plain(self, records: memoryview) -> bool:
-        """Whether the records need no `check` before they are appended: their headers say enough."""
-        # On the path of every batch: no limits are made for it.
-        return self._takes_any_age and is_plain(records, self._state.log_dir.clock_ms() + self._after_max_ms)
+    def check_headers(self, records: memoryview) -> list[BatchHeader]:
+        """The headers of a record set, which are parsed here only. Raises what `check_produced` raises."""
+        return check_produced(records, self._max_message_bytes)
 
-    def check(self, records: memoryview, *, unpacked_bytes_max: int | None = None) -> list[BatchHeader]:
-        """Everything a leader asks of a record set, its contents included: the headers that `append` takes.
+    def is_plain(self, headers: list[BatchHeader]) -> bool:
+        """Whether the headers say enough to append what they are of."""
+        # On the path of every batch: no limits are made for it.
+        return self._takes_any_age and is_plain(headers, self._state.log_dir.clock_ms() + self._after_max_ms)
+
+    def look_inside(
+        self, records: memoryview, headers: list[BatchHeader], *, unpacked_bytes_max: int | None = None
+    ) -> list[BatchHeader]:
+        """The headers that `append` takes, when the contents have been looked at, too.
 
         Any thread. Takes as long as unpacking takes; ``unpacked_bytes_max`` may bound it further. Raises what
-        `contents.check_contents` raises.
+        `contents.look_inside` raises.
         """
-        most = self._state.unpacked_bytes_max
-        return check_contents(records, self._limits(most if unpacked_bytes_max is None else unpacked_bytes_max))
+        most = self._state.unpacked_bytes_max if unpacked_bytes_max is None else unpacked_bytes_max
+        return look_inside(records, headers, self._limits(most))
 
     def _limits(self, unpacked_bytes_max: int) -> Limits:
         now_ms = self._state.log_dir.clock_ms()
@@ -259,7 +265,8 @@ class Log:
     ) -> AppendResult:
         """Append a record set the leader's way: check, stamp addresses and epoch in place, write once.
 
-        ``checked`` is what `check` has found; without it the headers are checked and the contents believed.
+        ``checked`` is what `check_headers` or `look_inside` has found; without it the headers are checked and the
+        contents believed.
         ``repeats_expected``: what producers sent before may have been refused a moment ago; one that is not known must
         not begin in the middle then, though it may at other times (rule L6).
 

@@ -72,7 +72,7 @@ def of_batch(chance: random.Random) -> list[str]:
     limits = Limits(BATCH_BYTES_MAX, 1 << 20, 1_699_999_999_500 if chance.random() < 0.5 else None)
     found = [
         outcome(lambda: batch.check_produced(view, BATCH_BYTES_MAX)),
-        outcome(lambda: contents.is_plain(view, 1 << 50)),
+        outcome(lambda: contents.is_plain(batch.check_produced(view, BATCH_BYTES_MAX), 1 << 50)),
         outcome(lambda: contents.check_contents(view, limits)),
         outcome(lambda: records.decode_batch(data, 0, 1 << 20)),
         outcome(lambda: list(records.record_times(data, 0, 1 << 20))),

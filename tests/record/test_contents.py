@@ -9,10 +9,10 @@ import cramjam
 import pytest
 
 from klog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
-from klog.record.batch import BatchHeader, read_header, write_header
+from klog.record.batch import BatchHeader, check_produced, read_header, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
-from klog.record.contents import Limits, check_contents, is_plain, unpacked_bytes_max
+from klog.record.contents import Limits, check_contents, is_compressed, is_plain, unpacked_bytes_max
 from klog.record.records import Record, encode_batch, encode_record
 from tests.record.batches import plain
 from tests.rows import each
@@ -208,11 +208,14 @@ def test_as_many_records_as_there_may_be_are_named() -> None:
 def test_what_is_plain() -> None:
     one, packed = encode_batch(plain(3)), encode_batch(plain(3), codec=Codec.LZ4)
     newest_ms = read_header(one).max_timestamp_ms
-    assert is_plain(memoryview(one), 2**62)
-    assert is_plain(memoryview(one), newest_ms)
-    assert not is_plain(memoryview(one), newest_ms - 1)
-    assert not is_plain(memoryview(packed), 2**62)
-    assert not is_plain(memoryview(one + packed), 2**62)
-    assert not is_plain(memoryview(sealed(body_of(2), Codec.NONE, 2, max_ms=-1)), 2**62)
-    assert is_plain(memoryview(one)[:40], 2**62)
-    assert is_plain(memoryview(b""), 2**62)
+
+    def judged(records: bytearray, latest_ms: int = 2**62) -> bool:
+        return is_plain(check_produced(memoryview(records), 1 << 20), latest_ms)
+
+    assert judged(one) and judged(one, newest_ms) and judged(one + one)
+    assert not judged(one, newest_ms - 1)
+    assert not judged(packed)
+    assert not judged(one + packed)
+    assert not judged(sealed(body_of(2), Codec.NONE, 2, max_ms=-1))
+    assert is_compressed(memoryview(packed)) and not is_compressed(memoryview(one))
+    assert not is_compressed(memoryview(b"")) and not is_compressed(memoryview(packed)[:40])

@@ -41,7 +41,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.batch import BatchHeader
-from klog.replication.batch_order import BatchOrder, batch_id
+from klog.replication.batch_order import BatchId, BatchOrder, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.security.permissions import Operation
 from klog.server.access import Access
@@ -90,16 +90,15 @@ class ProduceHandler:
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
     ) -> Coroutine[Any, Any, None] | None:
         request = produce.read_request(frame, head)
-        found: list[Found] | None = None
         partitions = self._partitions
+        found: list[Found] = [None] * len(request.partitions)
         if self._access is not None:
             found = self._denied(self._access, request, connection)
         for index, asked in enumerate(request.partitions):
-            if found is not None and found[index] is not None:
+            if found[index] is not None:
                 continue
             partition = partitions.get(TopicPartition(asked.topic, asked.partition))
-            if partition is not None and not partition.log.is_plain(asked.records):
-                found = found or [None] * len(request.partitions)
+            if partition is not None:
                 found[index] = at_once(partition.log, asked.records)
                 if found[index] is None:
                     connection.pause_reading(len(frame))
@@ -107,12 +106,10 @@ class ProduceHandler:
         self._append_all(head, request, reply, connection, found)
         return None
 
-    def _denied(self, access: Access, request: ProduceRequest, connection: Connection) -> list[Found] | None:
-        """The error of each partition that the principal may not write to; None where it may write to all."""
-        found: list[Found] = [
-            access.refusal(connection, Operation.WRITE, asked.topic, ApiKey.PRODUCE) for asked in request.partitions
-        ]
-        return found if any(found) else None
+    def _denied(self, access: Access, request: ProduceRequest, connection: Connection) -> list[Found]:
+        """The error of each partition that the principal may not write to; None for those that it may."""
+        topics = (asked.topic for asked in request.partitions)
+        return [access.refusal(connection, Operation.WRITE, topic, ApiKey.PRODUCE) for topic in topics]
 
     async def _inspect(
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection, found: list[Found]
@@ -144,15 +141,16 @@ class ProduceHandler:
         request: ProduceRequest,
         reply: Reply,
         connection: Connection,
-        found: list[Found] | None,
+        found: list[Found],
     ) -> None:
         """Append to every partition, or answer with its error; the answer goes out at once or after the commit."""
         answers: list[PartitionAnswer] = []
         appended: list[tuple[LedPartition, int, int]] = []
         traffic, order = self._traffic, self._order
-        batches = [batch_id(asked.records) for asked in request.partitions]  # before the buffer is used again
+        batches: list[BatchId | None] = []  # before the buffer is used again
         for index, asked in enumerate(request.partitions):
-            looked = None if found is None else self._identity.by_its_clock(found[index])
+            looked = self._identity.by_its_clock(found[index])
+            batches.append(batch_of(looked) if isinstance(looked, list) else batch_id(asked.records))
             if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
                 order.refused(connection, asked.topic, asked.partition, batches[index], looked)
                 answers.append(self._refused(asked, looked, connection))

@@ -1,9 +1,9 @@
 """The messages of a source, to hold their copies against.
 
 A mark (`klog.record.provenance_header`) is a header: any client that may write to the target can write one, with any
-offset of the source. So a mark is believed only of a message that *is* the one at that offset of the source, and only where it is
-the next one to be copied: then nothing is missing in front of it, whichever client has put it there. What a copier has committed
-itself, and what was acknowledged to it, need not be looked at again.
+offset of the source. So a mark is believed only of a message that *is* the one at that offset of the source, and only
+where it is the next one to be copied: then nothing is missing in front of it, whichever client has put it there. What a
+copier has committed itself, and what was acknowledged to it, need not be looked at again.
 
 Event loop only.
 """
