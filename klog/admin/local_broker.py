@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from klog.admin.local_state import Part, log_dir, log_file, pid_file
@@ -36,6 +37,8 @@ class StartingBroker:
     identity: ProcessId
     ready: int
     log_file: Path
+    log_begin: int
+    """How much of its log is of earlier runs."""
     child: Any
 
     @classmethod
@@ -63,6 +66,7 @@ class StartingBroker:
             command += ["-X", f"{name}={value}"]
         try:
             with log.open("ab") as output:
+                begin = output.tell()
                 child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -80,7 +84,7 @@ class StartingBroker:
             os.close(send)
         identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
         process.record(pid_file(directory, number), identity)
-        return cls(number, identity, receive, log, child)
+        return cls(number, identity, receive, log, begin, child)
 
     def await_ready(self, zookeeper: ProcessId, zookeeper_log: Path, deadline: float) -> None:
         """Return at its line; HostError when it, or ZooKeeper under it, ends without; TimedOut."""
@@ -96,29 +100,36 @@ class StartingBroker:
                     return
                 if not part or len(line) > READY_LINE_BYTES_MAX:
                     self.child.wait()
-                    raise _ended(f"broker {self.number}", self.log_file)
+                    raise _ended(f"broker {self.number}", self.log_file, self.log_begin)
             elif not zookeeper.is_alive():
                 raise _ended("ZooKeeper", zookeeper_log)
 
 
-def _ended(what: str, log_file: Path) -> HostError:
-    end = embedded.tail(log_file)
+def _ended(what: str, log_file: Path, since: int = 0) -> HostError:
+    end = embedded.tail(log_file, since)
     return HostError(
         f"{what} ended while it was starting; the end of its log:\n{end or '(nothing)'}", hint=f"its log: {log_file}"
     )
 
 
-def await_serving(parts: Sequence[Part], deadline: float, security: ClientSecurity = OPEN) -> None:
+def await_serving(
+    parts: Sequence[Part],
+    deadline: float,
+    security: ClientSecurity = OPEN,
+    log_begins: Mapping[int | None, int] = MappingProxyType({}),
+) -> None:
     """Return when each of these brokers answers, and knows a controller and all the others.
 
     A broker listens before it registers (rule R6), and hears of the others from the controller only after that.
-    HostError with the end of its log when one ends; TimedOut.
+    ``log_begins``: where this run begins in the log of a broker. HostError with the end of its log when any of them
+    ends, for then the others wait in vain; TimedOut.
     """
     wanted = {part.id for part in parts}
     for part in parts:
         while not wanted <= _known_to(part.address, security):
-            if part.identity is None or not part.identity.is_alive():
-                raise _ended(part.name, part.log_file)
+            for one in parts:
+                if one.identity is None or not one.identity.is_alive():
+                    raise _ended(one.name, one.log_file, log_begins.get(one.id, 0))
             if time.monotonic() >= deadline:
                 raise TimedOut(f"{part.name} runs at {part.address} but does not serve; its log: {part.log_file}")
             time.sleep(SERVING_PAUSE_S)

@@ -250,7 +250,11 @@ def _start(
         cluster = look(directory)
         assert cluster is not None
         if brokers_run or plan.brokers > 1:
-            await_serving([part for part in cluster.live if part.kind == "broker"], deadline, security)
+            begins: dict[int | None, int] = {broker.number: broker.log_begin for broker in starting}
+            parts = [part for part in cluster.parts if part.kind == "broker"]
+            # One that was ready, and has ended since, is among them.
+            wanted = [part for part in parts if part.identity is not None or part.id in begins]
+            await_serving(wanted, deadline, security, begins)
     except BaseException:
         for broker in starting:
             broker.identity.send(signal.SIGTERM)

@@ -351,11 +351,11 @@ def log_file(directory: Path) -> Path:
     return directory / "zookeeper.log"
 
 
-def tail(path: Path) -> str:
-    """The end of a log file, for an error message; "" when there is none."""
+def tail(path: Path, since: int = 0) -> str:
+    """The end of a log file, for an error message, and nothing of what stands below byte ``since``; "" for none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            file.seek(max(since, path.stat().st_size - LOG_TAIL_BYTES))
             return file.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""

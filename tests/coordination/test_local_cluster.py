@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,9 @@ import pytest
 from bench.processes import free_port
 from klog.admin import local_cluster, local_state, status
 from klog.admin import zookeeper as zookeeper_verbs
+from klog.admin.local_broker import await_serving
 from klog.admin.local_cluster import LocalCluster, Started
+from klog.admin.local_state import Part
 from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
@@ -198,14 +201,30 @@ def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path)
 
 
 def test_a_broker_that_cannot_start_says_why_and_nothing_is_left(up: Up, home: Path) -> None:
+    (home / "local").mkdir(parents=True)
+    (home / "local" / "broker-1.log").write_text("an earlier run has ended\n")
     with pytest.raises(HostError, match="broker 1") as caught:
         up(properties={"log.segment.bytes": "many"})
-    assert "log.segment.bytes" in caught.value.message
+    assert "log.segment.bytes" in caught.value.message and "earlier" not in caught.value.message
     assert str(home / "local" / "broker-1.log") in str(caught.value.hint)
     assert local_cluster.running_clusters(home) == []
     assert embedded.find(home / "local" / "zookeeper") is None
     cluster, _ = up(properties={"log.segment.bytes": "1048576"})
     assert serves(cluster)
+
+
+def test_one_that_ends_keeps_the_others_from_being_waited_for(tmp_path: Path, port: int) -> None:
+    """Broker 1 lives and will never know broker 2: that is said at once, with what broker 2 logged in this run."""
+    log = tmp_path / "broker-2.log"
+    log.write_text("earlier\nREASON\n")
+    alive = ProcessId.of(os.getpid())
+    parts = [
+        Part("broker", 1, f"127.0.0.1:{port}", tmp_path / "broker-1.log", alive),
+        Part("broker", 2, f"127.0.0.1:{port}", log, None),
+    ]
+    with pytest.raises(HostError, match="broker 2 ended") as caught:
+        await_serving(parts, time.monotonic() + 60, log_begins={2: len("earlier\n")})
+    assert "REASON" in caught.value.message and "earlier" not in caught.value.message
 
 
 @pytest.mark.long("test_a_broker_that_cannot_start_says_why_and_nothing_is_left")

@@ -1,0 +1,114 @@
+"""A cluster of an earlier klog on this one's brokers, and back: one at a time under load, or all at once.
+
+The earlier klog is taken from the repository's history; it runs with the packages that are installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from bench.klog_system import FIRST, LAST, release
+from bench.maven import PeerMissing
+from tests.cluster.load import judge, load, produce, read
+from tests.cluster_fixture import RunningCluster
+
+PARTITIONS = 3
+GROUP_WAIT_S = 30.0
+
+
+def earlier(name: str, folder: Path) -> list[str]:
+    """What a command of that klog is run by."""
+    try:
+        sources = release(name, folder)
+    except PeerMissing as error:
+        pytest.skip(str(error))
+    return ["env", f"PYTHONPATH={sources}", "PYTHONSAFEPATH=1"]
+
+
+def run_by(cluster: RunningCluster, broker_id: int, wrapper: list[str]) -> None:
+    """Stop that broker in order, and start it again as that klog's."""
+    assert cluster.stop(broker_id) == 0
+    cluster.brokers[broker_id].wrapper = wrapper
+    cluster.start(broker_id)
+
+
+class Member:
+    """A stock consumer of a group, which commits what it has been given."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.seen: list[tuple[int, int]] = []
+        settings = {"group.id": f"g-{topic}", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **settings})
+        self._consumer.subscribe([topic])
+
+    def read_up_to(self, count: int) -> None:
+        """Until it has been given so many messages in all, and committed them."""
+        while len(self.seen) < count:
+            message = self._consumer.poll(GROUP_WAIT_S)
+            assert message is not None, f"{len(self.seen)} of {count} messages"
+            if message.error() is None:
+                self.seen.append((message.partition(), message.offset()))
+        self._consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.mark.long("sources of the release before; test_earlier_tree.py has a tree of the first version")
+@pytest.mark.timeout(300)
+def test_from_the_last_release_and_back_under_load(
+    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
+) -> None:
+    wrapper = earlier(LAST, tmp_path / "sources")
+    cluster = make_cluster(default__replication__factor="3", min__insync__replicas="2")
+    for broker in cluster.brokers.values():
+        broker.wrapper = wrapper
+    cluster.start()
+    cluster.create(topic, PARTITIONS)
+    seen: list[tuple[int, int]] = []
+    with load(cluster.bootstrap, topic, PARTITIONS) as running:
+        for version in ([], wrapper):
+            for broker_id in cluster.brokers:
+                run_by(cluster, broker_id, version)
+                running.wait_for_more(50 * PARTITIONS)
+                cluster.wait_in_sync(topic)
+            member = Member(cluster.bootstrap, topic)  # another one each time: the group's offsets are kept
+            member.read_up_to(100)
+            member.close()
+            seen += member.seen
+    assert running.failed == [] and len(set(seen)) == len(seen)
+    judge(running, cluster.bootstrap)
+
+
+@pytest.mark.long("sources of the first version; test_earlier_tree.py has a tree of it")
+@pytest.mark.timeout(300)
+def test_from_the_first_version_on_the_same_folders(
+    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
+) -> None:
+    """All of them at once: its brokers did not yet show one another a secret."""
+    wrapper = earlier(FIRST, tmp_path / "sources")
+    cluster = make_cluster(default__replication__factor="3")
+    for broker in cluster.brokers.values():
+        broker.wrapper = wrapper
+    cluster.start()
+    cluster.create(topic, 1)
+    values = [b"%03d" % number for number in range(100)]
+    offsets = produce(cluster.bootstrap, topic, values)
+    first = Member(cluster.bootstrap, topic)
+    first.read_up_to(40)
+    first.close()
+    for broker_id in cluster.brokers:
+        assert cluster.stop(broker_id) == 0
+        cluster.brokers[broker_id].wrapper = []
+    cluster.start()
+    cluster.wait_in_sync(topic)
+    assert read(cluster.bootstrap, topic)[0] == list(zip(offsets, values, strict=True))
+    second = Member(cluster.bootstrap, topic)
+    second.read_up_to(60)
+    second.close()
+    assert sorted(first.seen + second.seen) == [(0, offset) for offset in offsets]
+    assert produce(cluster.bootstrap, topic, [b"more"])
