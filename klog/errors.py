@@ -488,6 +488,12 @@ class Refused(RequestError):
     code = "REFUSED"
 
 
+class TooManyUndecodable(KlogError):
+    """More messages of an export's run could not be decoded than it may have; they are exported all the same."""
+
+    code = "TOO_MANY_UNDECODABLE"
+
+
 # --- The host ---------------------------------------------------------------------------------------------------------
 
 

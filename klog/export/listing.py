@@ -26,6 +26,7 @@ class ExportedBatch:
     batches: int
     committed_at: datetime
     messages: int
+    undecodable: int
     bytes: int
     files: int
     gaps: tuple[str, ...]
@@ -72,6 +73,7 @@ def row_of(manifest: Manifest) -> ExportedBatch:
         manifest.batch - manifest.first_batch + 1,
         moment(manifest.committed_at),
         sum(one.messages for one in (manifest.partitions.values() or manifest.files)),
+        sum(one.undecodable for one in manifest.partitions.values()),
         sum(file.bytes for file in manifest.files),
         len(manifest.files),
         tuple(f"{gap.topic}-{gap.partition}:{gap.from_offset}-{gap.to_offset}" for gap in manifest.gaps),

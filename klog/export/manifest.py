@@ -79,6 +79,8 @@ class ExportIdentity:
     """Of an export that is a table: its ``name`` and, None for its own, the address of its ``catalog``."""
     stream: str | None = None
     """The id of the query whose results are here, in place of messages of topics (`klog.streams.export_sink`)."""
+    max_undecodable: str | None = None
+    """How many messages of a run may be undecodable: `undecodable.UndecodableLimit`. None: any number."""
 
     def to_json(self) -> bytes:
         layout = _layout(self.format, self.partition_by, self.decode, self.commit)
@@ -95,6 +97,7 @@ class ExportIdentity:
                 "created_at": self.created_at,
                 "klog": self.klog,
                 **({} if self.stream is None else {"stream": self.stream}),
+                **({} if self.max_undecodable is None else {"max_undecodable": self.max_undecodable}),
                 "topics": _nest(self.topic_ids, {one: {"from": at} for one, at in self.initial.items()}),
             }
         )
@@ -117,6 +120,7 @@ class ExportIdentity:
                 value.get("plain") is True,
                 value.get("table"),
                 value.get("stream"),
+                value.get("max_undecodable"),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Refused(f"{path} does not describe an export: {_reason(error)}") from None

@@ -23,6 +23,8 @@ class ExportedRange:
     messages: int | None
     files: int | None
     bytes: int | None
+    undecodable: int | None = None
+    """Of the messages, those that could not be decoded; None in a dry run."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class ExportStatus:
     lag: int | None
     lag_ms: int | None
     log_start_offset: int | None = field(default=None, metadata={"wide": True})
+    undecodable: int = 0
+    """Of the exported messages, those that could not be decoded."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class ExportCheck:
 
     ``state`` is ``ok`` or what was found: ``gap``, ``overlap``, ``wrong-count``, ``wrong-checksum``, ``missing-file``,
     ``changed-file``, ``broken-chain``, ``missing-batch``, ``unknown-file``; then ``error`` is its machine name and
-    ``message`` says what and where. ``broker_messages`` is None where the broker no longer has the range, or cannot
-    count.
+    ``message`` says what and where. ``undecodable`` of the ``messages`` could not be decoded. ``broker_messages`` is
+    None where the broker no longer has the range, or cannot count.
     """
 
     topic: str | None
@@ -80,6 +84,7 @@ class ExportCheck:
     to: int | None
     batches: int
     messages: int
+    undecodable: int
     broker_messages: int | None
     state: str
     error: str | None = field(default=None)

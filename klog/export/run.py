@@ -27,6 +27,7 @@ from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
 from klog.export.tables.growth import added_columns, grown
 from klog.export.topics import check_same, describe, exported_to, partitions_of
+from klog.export.undecodable import UndecodableLimit, first_reason
 from klog.names import TopicPartition
 from klog.render.counts import counted
 
@@ -67,6 +68,7 @@ def run(
     max_file_bytes: int | None = None,
     checksum: bool = False,
     max_messages: int | None = None,
+    max_undecodable: UndecodableLimit = UndecodableLimit("0"),
     dry_run: bool = False,
     fail_on_data_loss: bool = True,
     staging_ttl_s: float = STAGING_TTL_S,
@@ -79,7 +81,8 @@ def run(
 
     ``from_range`` (a position or a range) applies to the first run of a root only. The first run also fixes ``format``,
     ``partition_by`` and ``decode`` (None: Parquet, no folders by time, bytes); later runs need not repeat them.
-    ``max_messages`` limits each partition. ``fail_on_data_loss=False``: offsets that retention removed before they were
+    ``max_messages`` limits each partition. ``max_undecodable`` is kept in the root for later runs; it is for the caller
+    to hold the rows against it. ``fail_on_data_loss=False``: offsets that retention removed before they were
     exported become gaps in the manifest, and the run does not fail. ``checksum``: the manifest gets checksums of the
     messages. ``on_step`` is called with each of STEPS. ``on_note`` is called with a sentence for each deviation
     from the request.
@@ -113,6 +116,8 @@ def run(
             _check_partitioning(by, None if table is None else table.format, decoding)
             if table is not None:
                 known = replace(known, commit=table.format, table=table.described(place))
+            if decoding is not None:
+                known = replace(known, max_undecodable=max_undecodable.text)
             if not dry_run:
                 if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
                     writer.ready(
@@ -342,8 +347,10 @@ def _export(
         return None
     undecodable = sum(part.undecodable for part in found.partitions.values())
     if undecodable:
+        reason = first_reason(place, plan.batch)
         on_note(
-            f"{counted(undecodable, 'message')} of batch {plan.batch} cannot be decoded; "
+            f"{counted(undecodable, 'message')} of batch {plan.batch} cannot be decoded"
+            f"{'' if reason is None else f', the first because {reason}'}; "
             f"{place}/batches/*/{UNDECODABLE} has the bytes and the reasons"
         )
     for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
@@ -442,6 +449,7 @@ def _rows(plan: _Plan, found: FileStatistics | None) -> list[ExportedRange]:
                 messages=plan.counts[wanted] if found is None else part.messages if part else 0,
                 files=None if found is None else part.files if part else 0,
                 bytes=None if found is None else total_bytes * part.messages // total_messages if part else 0,
+                undecodable=None if found is None else part.undecodable if part else 0,
             )
         )
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from klog.client.raw_fetch import Range, RawCluster
@@ -10,6 +11,7 @@ from klog.client.special_offsets import EARLIEST, LATEST
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
 from klog.export.topics import check_same, describe, exported_to, partitions_of
+from klog.names import TopicPartition
 from klog.record.batch import walk
 from klog.record.records import each_record
 
@@ -35,6 +37,7 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
             if exported[one] < latest[one].offset
         }
         counts = cluster.counts(behind.values())
+        undecodable = {} if known.decode is None else _undecodable(place)
         return [
             ExportStatus(
                 one.topic,
@@ -44,9 +47,19 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
                 lag=counts[behind[one]] if one in behind else 0,
                 lag_ms=_age_ms(cluster, behind[one]) if one in behind else 0,
                 log_start_offset=earliest[one].offset,
+                undecodable=undecodable.get(one, 0),
             )
             for one in partitions
         ]
+
+
+def _undecodable(place: ExportRoot) -> Counter[TopicPartition]:
+    """By partition, over all batches."""
+    found: Counter[TopicPartition] = Counter()
+    for batch in place.batch_numbers():
+        manifest, _ = place.manifest(batch)
+        found.update({one: part.undecodable for one, part in manifest.partitions.items()})
+    return found
 
 
 def losses(rows: Sequence[ExportStatus]) -> list[str]:

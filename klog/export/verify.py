@@ -33,6 +33,7 @@ class _Seen:
     to_offset: int
     batches: int = 0
     messages: int = 0
+    undecodable: int = 0
     claims: list[tuple[Range, int]] = field(default_factory=list)
     """Per batch (range, messages in the files), for the comparison with the broker."""
     findings: list[tuple[str, str]] = field(default_factory=list)
@@ -119,9 +120,9 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
         counts = dict.fromkeys(seen)
     rows = [_row(one, about, counts[one]) for one, about in sorted(seen.items())]
     if known.stream is not None and not findings:
-        rows = [ExportCheck(None, None, None, None, len(numbers), results, None, "ok", None, None)]
+        rows = [ExportCheck(None, None, None, None, len(numbers), results, 0, None, "ok")]
     return rows + [
-        ExportCheck(None, None, None, None, 0, 0, None, state, state.upper().replace("-", "_"), message)
+        ExportCheck(None, None, None, None, 0, 0, 0, None, state, state.upper().replace("-", "_"), message)
         for state, message in findings
     ]
 
@@ -135,6 +136,7 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
         about.to_offset,
         about.batches,
         about.messages,
+        about.undecodable,
         counted,
         state,
         None if state == "ok" else state.upper().replace("-", "_"),
@@ -229,6 +231,7 @@ def _check_offsets(
         counted = found.partitions.get(one)
         messages = counted.messages if counted else 0
         about.messages += messages
+        about.undecodable += counted.undecodable if counted else 0
         about.claims.append((Range(*one, part.from_offset, part.to_offset), messages))
         if found.unreadable:
             about.findings.append(("wrong-count", f"{name} cannot be read"))

@@ -66,12 +66,12 @@ def unpacked_bytes_max(max_message_bytes: int) -> int:
 
 
 def is_compressed(records: memoryview) -> bool:
-    """Whether the first batch of a record set says so; what bytes that are no batch say does not matter."""
+    """Whether the first batch of a record set says so. Of bytes that no check has passed yet."""
     return len(records) >= HEADER_BYTES and bool(records[_CODEC_AT] & CODEC_MASK)
 
 
 def is_plain(headers: Sequence[BatchHeader], latest_ms: int) -> bool:
-    """Whether the headers of a record set say enough of it: nothing in it needs looking into.
+    """Whether the headers of a record set say enough of it, so that it is not looked into.
 
     Where any age is taken; a bound on that is for `look_inside` alone.
     """

@@ -16,6 +16,7 @@ from klog.export.root import STAGING_TTL_S
 from klog.export.rows import ExportedRange
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store
+from klog.export.undecodable import UndecodableLimit
 from klog.spark.running import hadoop, jvm
 from klog.spark.running.target import SparkTarget
 from klog.spark.short_errors import klog_errors, translated
@@ -54,6 +55,7 @@ def run_export(
     max_file_bytes: int | None = None,
     checksum: bool = False,
     max_messages: int | None = None,
+    max_undecodable: UndecodableLimit = UndecodableLimit("0"),
     dry_run: bool = False,
     allow_gaps: bool = False,
     where: SparkTarget | None = None,
@@ -95,6 +97,7 @@ def run_export(
         max_file_bytes=max_file_bytes,
         checksum=checksum,
         max_messages=max_messages,
+        max_undecodable=max_undecodable,
         dry_run=dry_run,
         fail_on_data_loss=not allow_gaps,
         staging_ttl_s=staging_ttl_s,

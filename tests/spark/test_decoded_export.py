@@ -16,16 +16,21 @@ import pytest
 from klog.client.raw_fetch import RawCluster
 from klog.coordination.schemas import AVRO, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import Refused
+from klog.errors import Refused, UsageError
 from klog.export import run as export_run
 from klog.export.compact import compact
 from klog.export.files import FORMATS, format_named
+from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
+from klog.export.status import status
+from klog.export.undecodable import UndecodableLimit, first_reason, limit_of
+from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark import read_export
 from klog.spark.decoding import plan_decoding
 from klog.spark.export import Decode, run_export
 from tests.broker_fixture import RunningBroker
+from tests.rows import each
 from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
 
 
@@ -130,7 +135,11 @@ def test_two_versions_and_garbage(
     rows = export_run.run(
         topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
     )
-    assert sum(row.messages or 0 for row in rows) == len(values)
+    assert [(row.messages, row.undecodable) for row in rows] == [(len(values), len(garbage))]
+    for found in (list_batches(str(root)), status(topic.bootstrap, str(root)), verify(topic.bootstrap, str(root))):
+        assert [row.undecodable for row in found] == [len(garbage)]
+    assert first_reason(ExportRoot(str(root)), 0)
+    assert limit_of(ExportRoot(str(root))) == UndecodableLimit("0")
 
     typed = files_of(root, format_, undecodable=False)
     assert [row["schema_id"] for row in typed] == [second if n % 3 else first for n in range(200)] + [None]
@@ -150,6 +159,39 @@ def test_two_versions_and_garbage(
     manifest, _ = ExportRoot(str(root)).manifest(0)
     (part,) = manifest.partitions.values()
     assert (part.messages, part.undecodable, manifest.schema_ids) == (len(values), len(garbage), (first, second))
+
+
+def test_a_field_that_is_not_written_is_null(
+    registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
+) -> None:
+    """Removed later, or not there yet when the newest schema has decided about the columns: no row is lost for it."""
+    topic = new_topic()
+    root = tmp_path / "root"
+    earlier = register(registry, topic.name, record("Visit", {"name": "id", "type": "long"}))
+    newest = register(registry, topic.name, FIRST)
+    topic.produce([Message(None, frame(earlier, datum({"type": "long"}, 0)))])
+    topic.produce([Message(None, frame(newest, datum(FIRST, {"id": 1, "page": "a"})))])
+    assert export(topic, root) == 2
+    later = register(registry, topic.name, record("Visit", {"name": "page", "type": "string"}))
+    topic.produce([Message(None, frame(later, datum({"type": "string"}, "b")))])
+    assert export(topic, root) == 1
+    found = [row["record"] for row in files_of(root, "parquet", undecodable=False)]
+    assert found == [{"id": 0, "page": None}, {"id": 1, "page": "a"}, {"id": None, "page": "b"}]
+
+
+@each(
+    ("text", "allowed", "too_many"),
+    [("0", (0, 9), (1, 9)), ("3", (3, 3), (4, 400)), ("1%", (1, 100), (1, 99)), ("100%", (7, 7), (8, 7))],
+)
+def test_how_many_may_be_undecodable(text: str, allowed: tuple[int, int], too_many: tuple[int, int]) -> None:
+    limit = UndecodableLimit.parse(text)
+    assert limit.allows(*allowed) and not limit.allows(*too_many)
+
+
+@each("text", ["", "-1", "1.5", "101%", "%", "many", "\u0663"])
+def test_what_is_no_such_limit(text: str) -> None:
+    with pytest.raises(UsageError, match="--max-undecodable"):
+        UndecodableLimit.parse(text)
 
 
 def test_later_schemas_add_columns(

@@ -56,6 +56,14 @@ UndecodableTo = Annotated[
         autocompletion=topic_names,
     ),
 ]
+MaxUndecodable = Annotated[
+    str | None,
+    typer.Option(
+        "--max-undecodable",
+        metavar="N|P%",
+        help="Exit code 1 if more messages of a run cannot be decoded; if not given, what the first run had, else 0.",
+    ),
+]
 Checksum = Annotated[
     bool,
     typer.Option("--checksum", help="Write checksums of the messages into the manifest, for `klog export verify`."),

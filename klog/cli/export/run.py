@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from klog.cli.export.file_flags import (
     GroupFlag,
     KeepBytes,
     MaxFileBytes,
+    MaxUndecodable,
     PartitionBy,
     ReadAs,
     SparkJson,
@@ -32,12 +34,13 @@ from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import Conf, Master
 from klog.cli.target import klog_home
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError, TooManyUndecodable, UsageError
 from klog.export.rows import ExportedRange, SparkOption, spark_options
 from klog.render import Report
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
+    from klog.export.undecodable import UndecodableLimit
     from klog.streams.undecodable import UndecodableTopic
 
 
@@ -66,6 +69,7 @@ async def run(
     read_as: ReadAs = None,
     keep_bytes: KeepBytes = False,
     undecodable_to: UndecodableTo = None,
+    max_undecodable: MaxUndecodable = None,
     table: TableFormat = None,
     table_name: TableName = None,
     catalog: Catalog = None,
@@ -102,6 +106,7 @@ async def run(
     from klog.export.progress import timed
     from klog.export.run import TableChoice
     from klog.export.stores.opening import open_store
+    from klog.export.undecodable import UndecodableLimit
     from klog.spark import export as exporting
     from klog.spark.running.target import SparkTarget
 
@@ -112,6 +117,8 @@ async def run(
     if decode is None and (read_as is not None or keep_bytes):
         raise UsageError(f"{'--keep-bytes' if keep_bytes else '--read-as'} needs --decode")
     wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
+    limit = None if max_undecodable is None else UndecodableLimit.parse(max_undecodable)
+    open_root = partial(open_store, root, unsafe_single_writer=unsafe_single_writer)
     check_following(invocation, follow=follow, every=every, once=dry_run or spark_json)
     if table is None and (table_name is not None or catalog is not None):
         raise UsageError(f"{'--table-name' if table_name is not None else '--catalog'} needs --table iceberg")
@@ -130,6 +137,7 @@ async def run(
         writer=writer,
         checksum=checksum,
         max_messages=max_messages,
+        max_undecodable=limit or UndecodableLimit("0"),
         dry_run=dry_run,
         allow_gaps=allow_gaps,
         where=where,
@@ -140,13 +148,17 @@ async def run(
     )
     if undecodable_to is not None and not dry_run:
         invocation.check_may_change()
-        open_root = partial(open_store, root, unsafe_single_writer=unsafe_single_writer)
         decodes = decode is not None
         target = partial(_undecodable, servers, undecodable_to, open_root, topics or (), decodes)
         one_run = _telling(one_run, target, invocation)
     if follow:
         invocation.has_shown = True
-        tell = None if group is None else partial(_commit, invocation, group)
+
+        async def tell(rows: Sequence[ExportedRange]) -> None:
+            if group is not None:
+                await _commit(invocation, group, rows)
+            await asyncio.to_thread(_check_undecodable, rows, limit, open_root)
+
         rounds = _first_from(from_range, one_run)
         warm_up = partial(exporting.warm_up, root, where, writer, unsafe_single_writer=unsafe_single_writer)
         await run_on(invocation, root, rounds, warm_up, DEFAULT_EVERY_S if every is None else every, tell)
@@ -163,7 +175,31 @@ async def run(
         return invocation.report(rows, footer=f"{counted(messages, 'message')} would be exported to {root}")
     files = sum(row.files or 0 for row in rows)
     footer = f"{counted(messages, 'message')} exported to {root}, in {counted(files, 'file')}"
-    return invocation.report(rows, footer=footer)
+    report = invocation.report(rows, footer=footer)
+    try:
+        await asyncio.to_thread(_check_undecodable, rows, limit, open_root)
+    except TooManyUndecodable as error:
+        invocation.say(f"{error.message}: exit code 1; {error.hint}")
+        return replace(report, failed=True)
+    return report
+
+
+def _check_undecodable(
+    rows: Sequence[ExportedRange], limit: UndecodableLimit | None, open_root: Callable[[], Any]
+) -> None:
+    """TooManyUndecodable where more messages of a run, which is committed, cannot be decoded than may be."""
+    from klog.export.root import ExportRoot
+    from klog.export.undecodable import limit_of
+
+    undecodable, messages = (sum(getattr(row, name) or 0 for row in rows) for name in ("undecodable", "messages"))
+    if not undecodable:
+        return
+    limit = limit or limit_of(ExportRoot(open_root()))
+    if limit is not None and not limit.allows(undecodable, messages):
+        raise TooManyUndecodable(
+            f"{undecodable} of {counted(messages, 'message')} cannot be decoded, and at most {limit.text} may be",
+            hint="all are exported; --max-undecodable accepts more",
+        )
 
 
 def _undecodable(
