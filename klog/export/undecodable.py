@@ -52,5 +52,5 @@ def first_reason(place: ExportRoot, batch: int) -> str | None:
                     if rows.num_rows:
                         return str(rows.column("error")[0].as_py())
         except CorruptLog:
-            continue  # `verify` says what is wrong with it
+            continue  # `verify` finds it
     return None
