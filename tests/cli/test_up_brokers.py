@@ -157,6 +157,7 @@ def test_a_neighbours_port_in_use(home: Path, port: int) -> None:
     assert klog("status").code == 1
 
 
+@pytest.mark.long("tests/cluster/test_processes.py")
 def test_processes_of_one_parent(home: Path, port: int) -> None:
     try:
         assert klog("up", "--brokers", 2, "--processes", 2).code == 2

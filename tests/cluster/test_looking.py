@@ -272,6 +272,7 @@ def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: Ru
             assert {row.state for row in verified(three, topic)} == {"ok"}
 
 
+@pytest.mark.long("tests/tools/test_merge_state.py")
 def test_the_brokers_state_change_logs_tell_one_story(three: RunningCluster, topic: str) -> None:
     three.create(topic)
     leader = three.leader_of(topic)

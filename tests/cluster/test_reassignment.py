@@ -218,6 +218,7 @@ def test_a_dead_target_stalls_it_visibly_and_it_goes_on_when_it_is_back(three: R
     assert_identical(three, topic)
 
 
+@pytest.mark.long("test_controllers_die_at_any_moment_and_it_ends_where_it_should")
 def test_the_controller_dies_in_the_middle_and_the_next_goes_on(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1, 2]])
     load = Load(three.bootstrap, topic)

@@ -353,6 +353,7 @@ def test_the_command_says_what_would_be_exported_in_sparks_words(new_topic: NewT
 # --- With Spark ---
 
 
+@pytest.mark.long("Spark reads each format in test_decoded_export.py")
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_spark_reads_what_tasks_wrote_and_klog_what_spark_wrote(

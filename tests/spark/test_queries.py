@@ -104,6 +104,7 @@ def test_what_cannot_be_written_is_refused(spark: Any, new_topic: NewTopic) -> N
         write(spark.range(3).selectExpr("CAST(id AS STRING) AS value"), "overwrite")
 
 
+@pytest.mark.long("unsteady: tests/unsteady.md; test_streams.py has queries")
 def test_a_query_with_default_options_misses_nothing(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     """It begins at the end; a run that finds nothing, and a batch that fails, are followed by what has come since."""
     topic = new_topic()

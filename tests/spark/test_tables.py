@@ -84,6 +84,7 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
         assert [one.summary["klog.batch"] for one in snapshots if one.summary] == ["0", "1"]
 
 
+@pytest.mark.long("test_partitioned_export.py has partitions of tables")
 @pytest.mark.parametrize("table", ONE)
 def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
     topic, root = new_topic(), tmp_path / "t"
