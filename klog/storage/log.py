@@ -81,6 +81,8 @@ class Log:
         """Whether it is known that no crash has taken anything from it that was not flushed yet (rule R1)."""
         self.flush_is_queued = False
         self.flush_is_scheduled = False
+        self._is_counted_only = False
+        """Whether `rebuild` has counted messages whose epochs and producers `adopt` has not taken over yet."""
         self.reconfigure(config)
 
     @classmethod
@@ -517,8 +519,9 @@ class Log:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether there are segments that the checkpoint did not know: their messages are not counted."""
-        return any(segment.count is None for segment in self._state.segments)
+        """Whether there are segments that the checkpoint did not know, until they are counted and adopted: till then a
+        producer that is not known may be in them."""
+        return self._is_counted_only or any(segment.count is None for segment in self._state.segments)
 
     def rebuild(self, pause: Callable[[], object] = lambda: None) -> list[Rebuilt]:
         """Walk the segments that the checkpoint did not know; counts are known as it goes. Blocks; any thread.
@@ -527,6 +530,7 @@ class Log:
         CorruptLog at damage: the counts below it stay unknown until the next start has checked the log.
         """
         state = self._state
+        self._is_counted_only = True  # first: in the owner thread the last count may be seen before `adopt` is called
         found = []
         for segment in reversed(state.segments):
             if segment.count is None and not segment.is_removed:
@@ -546,16 +550,20 @@ class Log:
         for one in rebuilt:
             self._state.epochs.prepend(one.epochs)
             self._state.producers.merge(one.producers)
+        self._is_counted_only = False
 
     def forget_idle_producers(self, now_ms: int) -> None:
         """Forget producer ids that have been silent for ``producer.id.expiration.ms``."""
         self._state.producers.forget_idle(now_ms - self._config.producer_expiry_ms)
 
     def summary(self) -> LogSummary | None:
-        """The state at the end, for the checkpoint: to be kept when that is durable. None while counts are unknown.
+        """The state at the end, for the checkpoint: to be kept when that is durable. None while `needs_rebuild`: what
+        is not known yet would be forgotten for good.
 
         Owner thread.
         """
+        if self.needs_rebuild:
+            return None
         state = self._state
         rows = [summarize(segment) for segment in state.segments]
         if any(row is None for row in rows):

@@ -261,7 +261,10 @@ def test_a_summary_that_disagrees_with_the_files_is_rejected_and_rebuilt() -> No
     assert log.reader.count(0, log.end.offset) is None
     assert log.reader.nth(30, 0) is None
     assert read_all(log) == stored
-    log.adopt(log.rebuild())
+    rebuilt = log.rebuild()
+    assert log.needs_rebuild and log.summary() is None  # its producers and epochs are not known before they are adopted
+    log.adopt(rebuilt)
+    assert not log.needs_rebuild and log.summary() is not None
     assert log.reader.count(0, log.end.offset) == 42
     assert log.reader.nth(2, 0) == stored[1].address
     assert log.epoch_end(1) == (1, LogEnd(stored[-1].address, stored[-2].address + 1))
