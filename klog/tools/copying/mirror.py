@@ -278,6 +278,7 @@ class _Leg:
         self._lags: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._has_trouble = False
+        self._committing = asyncio.Lock()
         self._name = side.bootstrap
         self.works = (self._look_on, self._commit_on, self._count_on)
 
@@ -420,20 +421,21 @@ class _Leg:
 
     async def _commit(self) -> None:
         """What has moved since the last commit; after the target's acknowledgement, for that is what moves it."""
-        positions = {
-            one: Position(
-                copy.position,
-                self._mirror.target_endpoint.cluster_id,
-                self._target_ids[one.topic],
-                self._topic_ids[one.topic],
-                copy.target_end,
-            )
-            for one, copy in self._copies.items()
-            if copy.position != self._committed.get(one)
-        }
-        if positions:
-            await self._commits.write(positions)
-            self._committed.update((one, position.offset) for one, position in positions.items())
+        async with self._committing:  # a look commits, too
+            positions = {
+                one: Position(
+                    copy.position,
+                    self._mirror.target_endpoint.cluster_id,
+                    self._target_ids[one.topic],
+                    self._topic_ids[one.topic],
+                    copy.target_end,
+                )
+                for one, copy in self._copies.items()
+                if copy.position != self._committed.get(one)
+            }
+            if positions:
+                await self._commits.write(positions)
+                self._committed.update((one, position.offset) for one, position in positions.items())
 
     # --- what is shown ---
 

@@ -30,6 +30,8 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -133,14 +135,8 @@ class TargetLog:
         far as each goes on where the one before it ended; the offset reached.
         """
         originals = self.originals.get(source)
-        at = begin
-        while at < end:
-            fetched = await self.fetch(at)
-            if fetched.after < 0:
-                if fetched.high_watermark <= at:
-                    break  # the end has become another one: the caller finds out
-                await asyncio.sleep(PAUSE_S)
-                continue
+        reached = begin
+        async for at, fetched in self._runs(begin, end):
             for copy in copies_of(source, fetched.run, at):
                 position = self.next_of(source)
                 if copy.there < position:
@@ -151,8 +147,17 @@ class TargetLog:
                     self.marks[source] = Mark(copy.there, copy.record.offset)
                 else:
                     self._doubt(source, copy)
-            at = fetched.after
-        return at
+            reached = fetched.after
+        return reached
+
+    async def stands(self, source: Source, mark: Mark) -> bool:
+        """Whether what was acknowledged last is still there, below the known end."""
+        originals = self.originals.get(source)
+        async for at, fetched in self._runs(mark.here, self.ends[source]):
+            for copy in copies_of(source, fetched.run, at):
+                if copy.there == mark.source:
+                    return originals is None or await originals.confirm(mark.source, copy)
+        return False
 
     def _doubt(self, source: Source, copy: Copy) -> None:
         if source not in self._doubted:
@@ -163,12 +168,22 @@ class TargetLog:
                 " like it. Another client wrote it, or a copy of another range"
             )
 
-    async def fetch(self, at: int) -> Fetched:
-        """What lies at an offset and behind."""
-        return await self.side.patiently(
-            lambda cluster: cluster.to_leader(
-                self.partition, at, lambda channel, share: fetch(channel, share, partition_bytes=SCAN_BYTES)
-            )
+    async def _runs(self, begin: int, end: int) -> AsyncIterator[tuple[int, Fetched]]:
+        """What lies from ``begin`` up to ``end``, and behind as far as the last run has it: (where asked, a run)."""
+        at = begin
+        while at < end:
+            fetched = await self.side.patiently(partial(self._fetch, at))
+            if fetched.after >= 0:
+                yield at, fetched
+                at = fetched.after
+            elif fetched.high_watermark <= at:
+                return  # the end has become another one: the caller finds out
+            else:
+                await asyncio.sleep(PAUSE_S)
+
+    async def _fetch(self, at: int, cluster: Cluster) -> Fetched:
+        return await cluster.to_leader(
+            self.partition, at, lambda channel, share: fetch(channel, share, partition_bytes=SCAN_BYTES)
         )
 
 
@@ -339,23 +354,10 @@ class ExactTarget:
     async def _verify(self, log: TargetLog, source: Source) -> None:
         start, end = await self.side.bounds(log.partition)
         known, mark = log.ends[source], log.marks.get(source)
-        if end >= known and (mark is None or mark.here < start or await self._stands(log, source, mark)):
+        if end >= known and (mark is None or mark.here < start or await log.stands(source, mark)):
             log.ends[source] = max(end, await log.scan(source, max(start, known), end))
         else:
             await self._lost(log, source)
-
-    async def _stands(self, log: TargetLog, source: Source, mark: Mark) -> bool:
-        """Whether what was acknowledged last is still there, below the known end."""
-        at, originals = mark.here, log.originals.get(source)
-        while at < log.ends[source]:
-            fetched = await log.fetch(at)
-            if fetched.after < 0:
-                break
-            for copy in copies_of(source, fetched.run, at):
-                if copy.there == mark.source:
-                    return originals is None or await originals.confirm(mark.source, copy)
-            at = fetched.after
-        return False
 
     async def _lost(self, log: TargetLog, source: Source) -> None:
         """The target has lost what it had acknowledged: what is there is found out from nothing."""
