@@ -324,9 +324,10 @@ def _export(
     """Write, count, flush, commit. None if another run committed this batch first."""
     started_at = now()
     written, found = WriteResult(), FileStatistics()
+    reason: str | None = None
 
     def fill(staged: Staged) -> Manifest:
-        nonlocal plan, written, found
+        nonlocal plan, written, found, reason
         written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
         wider = grown(plan.decode, written.met, cluster.schema, str(place))
         if wider != plan.decode:
@@ -340,6 +341,7 @@ def _export(
         found = collect_statistics(place.store, staged.folder, checksum=summed)
         _check_counts(plan, found)
         on_step("counted")
+        reason = first_reason(place.store, staged.folder, (file.path for file in found.files))
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
         return _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
 
@@ -347,7 +349,6 @@ def _export(
         return None
     undecodable = sum(part.undecodable for part in found.partitions.values())
     if undecodable:
-        reason = first_reason(place, plan.batch)
         on_note(
             f"{counted(undecodable, 'message')} of batch {plan.batch} cannot be decoded"
             f"{'' if reason is None else f', the first because {reason}'}; "

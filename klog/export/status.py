@@ -37,7 +37,7 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
             if exported[one] < latest[one].offset
         }
         counts = cluster.counts(behind.values())
-        undecodable = {} if known.decode is None else _undecodable(place)
+        undecodable = {} if known.decode is None else place.settled(lambda: _undecodable(place))
         return [
             ExportStatus(
                 one.topic,

@@ -6,12 +6,17 @@ but who reads the data does not see them. So a run with more than it may have en
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from klog.errors import CorruptLog, UsageError
+from klog.errors import CorruptLog, Refused, UsageError
 from klog.export.batch_writer import is_undecodable
 from klog.export.files import format_of
 from klog.export.root import ExportRoot
+from klog.export.stores.store import Store
+
+_LIMIT = re.compile(r"[0-9]{1,15}|(?:[0-9]{1,2}|100)%")
 
 
 class UndecodableLimit(NamedTuple):
@@ -22,9 +27,10 @@ class UndecodableLimit(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> UndecodableLimit:
         """UsageError for what is neither a number from 0 on nor a percentage from 0 to 100."""
-        number = text.removesuffix("%")
-        if not (number.isdecimal() and number.isascii()) or (number != text and int(number) > 100):
-            raise UsageError(f"--max-undecodable {text!r}: expected a number of messages, or a percentage such as 1%")
+        if not _LIMIT.fullmatch(text):
+            raise UsageError(
+                f"--max-undecodable {text[:40]!r}: expected a number of messages, or a percentage such as 1%"
+            )
         return cls(text)
 
     def allows(self, undecodable: int, messages: int) -> bool:
@@ -34,23 +40,40 @@ class UndecodableLimit(NamedTuple):
 
 
 def limit_of(place: ExportRoot) -> UndecodableLimit | None:
-    """What the first run has fixed; None for a root of an earlier klog, in which any number is taken."""
+    """What the first run has fixed; None for a root of an earlier klog, in which any number is taken. Refused where the
+    root has something else there.
+    """
     known = place.identity()
-    return None if known is None or known.max_undecodable is None else UndecodableLimit.parse(known.max_undecodable)
+    if known is None or known.max_undecodable is None:
+        return None
+    try:
+        return UndecodableLimit.parse(str(known.max_undecodable))
+    except UsageError:
+        raise Refused(
+            f"{place} says max_undecodable {str(known.max_undecodable)[:40]!r}: expected a number, or a percentage",
+            hint="--max-undecodable of a run goes before it",
+        ) from None
 
 
-def first_reason(place: ExportRoot, batch: int) -> str | None:
-    """Why the first undecodable message in the files of a batch could not be decoded; None where there is none."""
-    manifest, _ = place.manifest(batch)
-    for path in sorted(file.path for file in manifest.files if is_undecodable(file.path)):
-        kind = format_of(path)
-        if kind is None:
-            continue
-        try:
-            with place.store.open_input(place.file_path(manifest, path)) as opened:
-                for rows in kind.read(opened, ("error",), thorough=False):
-                    if rows.num_rows:
-                        return str(rows.column("error")[0].as_py())
-        except CorruptLog:
-            continue  # `verify` finds it
+def read_undecodable(store: Store, path: str, columns: Sequence[str]) -> Iterator[Any]:
+    """The record batches of a file of such messages; CorruptLog with the place of one that cannot be read."""
+    kind = format_of(path)
+    if kind is None:
+        return
+    try:
+        with store.open_input(path) as opened:
+            yield from kind.read(opened, columns, thorough=False)
+    except CorruptLog as error:
+        raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+
+
+def first_reason(store: Store, folder: str, paths: Iterable[str]) -> str | None:
+    """Why the first undecodable message of a batch could not be decoded; None where there is none.
+
+    ``paths``: of all files of the batch, in the folder.
+    """
+    for path in sorted(filter(is_undecodable, paths)):
+        for rows in read_undecodable(store, f"{folder}/{path}", ("error",)):
+            if rows.num_rows:
+                return str(rows.column("error")[0].as_py())
     return None

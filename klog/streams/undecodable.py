@@ -17,13 +17,13 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from klog.errors import CorruptLog, UsageError
+from klog.errors import UsageError
 from klog.export.batch_writer import is_undecodable
-from klog.export.files import format_of
 from klog.export.history import originals
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
+from klog.export.undecodable import read_undecodable
 from klog.names import TopicPartition
 from klog.streams.part_writer import PartPlan, PartWriter, Row
 from klog.streams.topic_sink import plan_of, room_of
@@ -109,14 +109,7 @@ def _read(place: ExportRoot, path: str) -> Iterator[dict[str, Any]]:
     """The messages of a file; their times in milliseconds."""
     import pyarrow as pa
 
-    kind = format_of(path)
-    if kind is None:
-        return
-    try:
-        with place.store.open_input(path) as opened:
-            for batch in kind.read(opened, _COLUMNS, thorough=False):
-                times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-                for row, time_us in zip(batch.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
-                    yield {**row, "timestamp": time_us // 1000}
-    except CorruptLog as error:
-        raise CorruptLog(f"{place.store.location(path)} cannot be read: {error.message}") from None
+    for batch in read_undecodable(place.store, path, _COLUMNS):
+        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        for row, time_us in zip(batch.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
+            yield {**row, "timestamp": time_us // 1000}

@@ -23,7 +23,7 @@ from klog.export.files import FORMATS, format_named
 from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
 from klog.export.status import status
-from klog.export.undecodable import UndecodableLimit, first_reason, limit_of
+from klog.export.undecodable import UndecodableLimit, limit_of
 from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark import read_export
@@ -132,14 +132,19 @@ def test_two_versions_and_garbage(
     values += [*garbage, None]
     topic.produce([Message(b"k", value) for value in values])
     root = tmp_path / "root"
+    notes: list[str] = []
+    plan = Decode("avro").plan
     rows = export_run.run(
-        topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
+        topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=plan, format=format_, on_note=notes.append
     )
     assert [(row.messages, row.undecodable) for row in rows] == [(len(values), len(garbage))]
     for found in (list_batches(str(root)), status(topic.bootstrap, str(root)), verify(topic.bootstrap, str(root))):
         assert [row.undecodable for row in found] == [len(garbage)]
-    assert first_reason(ExportRoot(str(root)), 0)
     assert limit_of(ExportRoot(str(root))) == UndecodableLimit("0")
+    about = root / "_klog/export.json"
+    about.write_text(about.read_text().replace('"max_undecodable": "0"', '"max_undecodable": [1]'))
+    with pytest.raises(Refused, match="max_undecodable"):
+        limit_of(ExportRoot(str(root)))
 
     typed = files_of(root, format_, undecodable=False)
     assert [row["schema_id"] for row in typed] == [second if n % 3 else first for n in range(200)] + [None]
@@ -155,6 +160,7 @@ def test_two_versions_and_garbage(
         assert [row["value"] for row in undecodable] == garbage
     assert [row["schema_id"] for row in undecodable] == [None, first, 2**31 - 1, second]
     assert all(row["error"] for row in undecodable)
+    assert any(undecodable[0]["error"] in note and str(root) in note for note in notes)
 
     manifest, _ = ExportRoot(str(root)).manifest(0)
     (part,) = manifest.partitions.values()
@@ -188,7 +194,7 @@ def test_how_many_may_be_undecodable(text: str, allowed: tuple[int, int], too_ma
     assert limit.allows(*allowed) and not limit.allows(*too_many)
 
 
-@each("text", ["", "-1", "1.5", "101%", "%", "many", "\u0663"])
+@each("text", ["", "-1", "1.5", "101%", "%", "many", "\u0663", "9" * 5_000])
 def test_what_is_no_such_limit(text: str) -> None:
     with pytest.raises(UsageError, match="--max-undecodable"):
         UndecodableLimit.parse(text)
