@@ -254,7 +254,7 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
     Raises CorruptBatch (length, CRC, what follows the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge
     (a batch above ``max_message_bytes``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
     (counts, control batches, an idempotent batch without a sequence, an empty set). By the headers alone: what only the
-    records can tell is asked by `contents.check_contents`.
+    records can tell is asked by `contents.look_inside`.
     """
     end = len(buffer)
     if not end:

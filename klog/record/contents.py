@@ -27,7 +27,6 @@ from klog.record.batch import (
     HEADER_BYTES,
     RECORD_BYTES_MIN,
     BatchHeader,
-    check_produced,
 )
 from klog.record.codec import CODEC_MASK
 from klog.record.compression import DECOMPRESSED_BYTES_MAX, decompress
@@ -52,7 +51,6 @@ _CRC: Final = struct.Struct(">I")
 class Limits(NamedTuple):
     """What a log takes. Times in ms since 1970; of records that carry none nothing is asked."""
 
-    batch_bytes_max: int
     unpacked_bytes_max: int = UNPACKED_FACTOR * FACTOR_OF_AT_LEAST
     earliest_ms: int | None = None
     """``message.timestamp.before.max.ms`` before now; None is any."""
@@ -79,11 +77,6 @@ def is_plain(headers: Sequence[BatchHeader], latest_ms: int) -> bool:
         if header.attributes & CODEC_MASK or not header.base_timestamp_ms <= header.max_timestamp_ms <= latest_ms:
             return False
     return True
-
-
-def check_contents(buffer: memoryview, limits: Limits) -> list[BatchHeader]:
-    """`check_produced`, and what is inside: see `look_inside`."""
-    return look_inside(buffer, check_produced(buffer, limits.batch_bytes_max), limits)
 
 
 def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: Limits) -> list[BatchHeader]:

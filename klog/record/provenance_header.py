@@ -55,7 +55,6 @@ KEY_BYTES: Final = 6
 """A partition is copied into from a few sources: that two of them have the same 48 bits does not happen by chance."""
 _OFFSET_BYTES_MAX: Final = 8
 _NAME: Final = varint(len(HEADER_NAME)) + HEADER_NAME.encode()
-_OLD_NAME: Final = varint(len(OLD_HEADER_NAME)) + OLD_HEADER_NAME.encode()
 _LARGEST: Final = 2**63 - 1
 _VARINT_GROWTH: Final = 2
 """What a length may grow by when it becomes larger by a header's bytes."""

@@ -16,14 +16,13 @@ A producer's requests are in order only within one connection, so each connectio
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.net.connection import Connection
-from klog.record.batch import HEADER_BYTES, BatchHeader
+from klog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from klog.replication.led_partition import REFUSED_S
 from klog.storage.producers import NO_PRODUCER, SEQUENCE_END
 
@@ -32,9 +31,6 @@ REFUSED_MAX: Final = 1_000
 
 FOLLOWING_MAX: Final = 4
 """An idempotent producer has five requests in flight at most (KIP-98), the refused one among them."""
-
-_PRODUCER: Final = struct.Struct(">qhi")
-_PRODUCER_AT: Final = 43
 
 
 class BatchId(NamedTuple):
@@ -63,10 +59,7 @@ _Key = tuple[str, int, int]
 
 def batch_id(records: memoryview) -> BatchId | None:
     """The id of a record set that is one batch of an idempotent producer; None for any other."""
-    if len(records) < HEADER_BYTES:
-        return None
-    found = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-    return None if found[0] == NO_PRODUCER else BatchId(*found)
+    return None if len(records) < HEADER_BYTES else batch_of([read_header(records)])
 
 
 def batch_of(headers: list[BatchHeader]) -> BatchId | None:

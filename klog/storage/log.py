@@ -255,7 +255,7 @@ class Log:
     def _limits(self, unpacked_bytes_max: int) -> Limits:
         now_ms = self._state.log_dir.clock_ms()
         earliest_ms = None if self._takes_any_age else now_ms - self._config.timestamp_before_max_ms
-        return Limits(self._max_message_bytes, unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
+        return Limits(unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
 
     def append(
         self,

@@ -21,6 +21,7 @@ from klog.record import batch, contents, records
 from klog.record.codec import Codec
 from klog.record.contents import Limits
 from klog.record.records import Record
+from tests.record.leader import check_contents
 
 MODULES = (codec, fetch, produce, batch, contents, records)
 BATCH_BYTES_MAX = 100_000
@@ -69,11 +70,11 @@ def damaged(data: bytearray, chance: random.Random) -> bytearray:
 def of_batch(chance: random.Random) -> list[str]:
     data = damaged(drawn_batch(chance), chance)
     view = memoryview(data)
-    limits = Limits(BATCH_BYTES_MAX, 1 << 20, 1_699_999_999_500 if chance.random() < 0.5 else None)
+    limits = Limits(1 << 20, 1_699_999_999_500 if chance.random() < 0.5 else None)
     found = [
         outcome(lambda: batch.check_produced(view, BATCH_BYTES_MAX)),
         outcome(lambda: contents.is_plain(batch.check_produced(view, BATCH_BYTES_MAX), 1 << 50)),
-        outcome(lambda: contents.check_contents(view, limits)),
+        outcome(lambda: check_contents(view, BATCH_BYTES_MAX, limits)),
         outcome(lambda: records.decode_batch(data, 0, 1 << 20)),
         outcome(lambda: list(records.record_times(data, 0, 1 << 20))),
         outcome(lambda: list(batch.walk(data, allow_partial=chance.random() < 0.5))),

@@ -20,9 +20,9 @@ from klog.errors import (
 )
 from klog.record.batch import BatchHeader, check_produced, read_header, write_header
 from klog.record.codec import Codec
-from klog.record.contents import Limits, check_contents
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.record.batches import CODECS, by_kafka_python, plain, records
+from tests.record.leader import check_contents
 from tests.rows import each
 
 MAX_BYTES = 1 << 20
@@ -167,7 +167,7 @@ def test_a_largest_timestamp_that_was_left_out_is_filled_in(codec: Codec) -> Non
     rows[2] = rows[2]._replace(timestamp_ms=rows[0].timestamp_ms + 5_000)
     good = encode_batch(rows, codec=codec)
     batch = changed(good, max_timestamp_ms=-1)
-    (header,) = check_contents(memoryview(batch), Limits(MAX_BYTES))
+    (header,) = check_contents(memoryview(batch), MAX_BYTES)
     assert header.max_timestamp_ms == rows[2].timestamp_ms
     assert batch == good
     assert header == read_header(batch)
@@ -175,7 +175,7 @@ def test_a_largest_timestamp_that_was_left_out_is_filled_in(codec: Codec) -> Non
 
 def test_no_timestamps_at_all() -> None:
     rows = [row._replace(timestamp_ms=-1) for row in plain(3)]
-    (header,) = check_contents(memoryview(encode_batch(rows)), Limits(MAX_BYTES))
+    (header,) = check_contents(memoryview(encode_batch(rows)), MAX_BYTES)
     assert (header.base_timestamp_ms, header.max_timestamp_ms) == (-1, -1)
     assert [record.timestamp_ms for record in decode_batch(encode_batch(rows))] == [-1, -1, -1]
 
@@ -185,7 +185,7 @@ def test_a_timestamp_that_no_field_can_hold(base_ms: int) -> None:
     rows = [row._replace(timestamp_ms=row.timestamp_ms - plain(1)[0].timestamp_ms) for row in plain(5)]
     batch = changed(encode_batch(rows), base_timestamp_ms=base_ms, max_timestamp_ms=-1)
     if base_ms + 4 < 2**63:
-        assert check_contents(memoryview(batch), Limits(MAX_BYTES))[0].max_timestamp_ms == base_ms + 4
+        assert check_contents(memoryview(batch), MAX_BYTES)[0].max_timestamp_ms == base_ms + 4
     else:
         with pytest.raises(InvalidTimestamp):
-            check_contents(memoryview(batch), Limits(MAX_BYTES))
+            check_contents(memoryview(batch), MAX_BYTES)

@@ -10,7 +10,7 @@ from klog.errors import CorruptBatch, MessageTooLarge
 from klog.record.batch import CONTROL, LOG_APPEND_TIME, check_produced, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
-from klog.record.contents import Limits, check_contents, unpacked_bytes_max
+from klog.record.contents import Limits, unpacked_bytes_max
 from klog.record.provenance_header import (
     HEADER_NAME,
     OLD_HEADER_NAME,
@@ -23,6 +23,7 @@ from klog.record.provenance_header import (
 )
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
 from tests.record.batches import CODECS, moved, plain, records
+from tests.record.leader import check_contents
 from tests.rows import each
 
 SOURCE = Source("AbCdEfGhIjKlMnOpQrStUv", "orders.eu", 3)
@@ -237,7 +238,7 @@ def test_batches_that_unpack_to_more_than_the_target_takes_are_cut(begin: int) -
     bytes_max = 100_000
     marked = Marker(SOURCE, batch_bytes_max=bytes_max).mark(memoryview(run), begin)
     assert marked.messages == 20 - begin
-    headers = check_contents(memoryview(bytearray(marked.records)), Limits(bytes_max, unpacked_bytes_max(bytes_max)))
+    headers = check_contents(memoryview(bytearray(marked.records)), bytes_max, Limits(unpacked_bytes_max(bytes_max)))
     assert len(headers) == 2
     huge = encode_batch([Record(0, 5, None, bytes(17 << 20))], codec=Codec.ZSTD)
     with pytest.raises(MessageTooLarge, match="16777216"):
