@@ -42,7 +42,7 @@ PROFILE = {"all": ("--hypothesis-profile=all",)}
 """More examples of each property: tests/conftest.py."""
 
 WORKERS = {"fast": 3, "default": 4, "all": 3}
-"""For two cores: tests mostly wait for brokers. More were no faster, and failed by chance."""
+"""For two cores: tests mostly wait for brokers. The long ones beside four others failed by chance."""
 
 RUNS_KEPT = 20
 DEAREST = 10

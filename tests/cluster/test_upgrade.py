@@ -36,6 +36,20 @@ def run_by(cluster: RunningCluster, broker_id: int, wrapper: list[str]) -> None:
     cluster.start(broker_id)
 
 
+@pytest.fixture
+def started(make_cluster: Callable[..., RunningCluster], tmp_path: Path) -> Callable[..., RunningCluster]:
+    """Starts three brokers of an earlier klog; what runs them is `wrapper` of each."""
+
+    def start(name: str, **settings: str) -> RunningCluster:
+        wrapper = earlier(name, tmp_path / "sources")
+        cluster = make_cluster(default__replication__factor="3", **settings)
+        for broker in cluster.brokers.values():
+            broker.wrapper = wrapper
+        return cluster.start()
+
+    return start
+
+
 class Member:
     """A stock consumer of a group, which commits what it has been given."""
 
@@ -60,14 +74,9 @@ class Member:
 
 @pytest.mark.long("sources of the release before; test_earlier_tree.py has a tree of the first version")
 @pytest.mark.timeout(300)
-def test_from_the_last_release_and_back_under_load(
-    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
-) -> None:
-    wrapper = earlier(LAST, tmp_path / "sources")
-    cluster = make_cluster(default__replication__factor="3", min__insync__replicas="2")
-    for broker in cluster.brokers.values():
-        broker.wrapper = wrapper
-    cluster.start()
+def test_from_the_last_release_and_back_under_load(started: Callable[..., RunningCluster], topic: str) -> None:
+    cluster = started(LAST, min__insync__replicas="2")
+    wrapper = cluster.brokers[1].wrapper
     cluster.create(topic, PARTITIONS)
     seen: list[tuple[int, int]] = []
     with load(cluster.bootstrap, topic, PARTITIONS) as running:
@@ -86,15 +95,9 @@ def test_from_the_last_release_and_back_under_load(
 
 @pytest.mark.long("sources of the first version; test_earlier_tree.py has a tree of it")
 @pytest.mark.timeout(300)
-def test_from_the_first_version_on_the_same_folders(
-    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
-) -> None:
+def test_from_the_first_version_on_the_same_folders(started: Callable[..., RunningCluster], topic: str) -> None:
     """All of them at once: its brokers did not yet show one another a secret."""
-    wrapper = earlier(FIRST, tmp_path / "sources")
-    cluster = make_cluster(default__replication__factor="3")
-    for broker in cluster.brokers.values():
-        broker.wrapper = wrapper
-    cluster.start()
+    cluster = started(FIRST)
     cluster.create(topic, 1)
     values = [b"%03d" % number for number in range(100)]
     offsets = produce(cluster.bootstrap, topic, values)
