@@ -81,6 +81,17 @@ def list_acts(
     ]
 
 
+def recent_acts(zookeeper: ZooKeeper, since_ms: int, most: int) -> tuple[list[ActRow], int]:
+    """The last acts from a time on, so many at most, the newest first; and how many there are in all. Blocks.
+
+    What cannot be read is left out.
+    """
+    ids = acts.ids_since(zookeeper, since_ms)
+    found = [act for _, act in acts.read_by_transaction(zookeeper, ids[-most:])]
+    undone = _undone(found)
+    return [row(act, undone.get(act.act_id)) for act in reversed(found)], len(ids)
+
+
 def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:
     """One act, whole; NoSuchThing. Blocks."""
     act = _the_act(zookeeper, act_id)

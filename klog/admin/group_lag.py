@@ -346,9 +346,9 @@ def remarks(rows: Sequence[LagRow]) -> list[str]:
             "auto.offset.reset=earliest (with latest: at its end)"
         )
     if outside:
-        found.append(f"{counted(outside, 'offset')} outside of the log: see `klog check groups`")
+        found.append(f"{counted(outside, 'offset')} outside of the log: see `klog status groups`")
     if gone:
-        found.append(f"{counted(gone, 'offset')} of partitions that do not exist: see `klog check groups`")
+        found.append(f"{counted(gone, 'offset')} of partitions that do not exist: see `klog status groups`")
     return found
 
 

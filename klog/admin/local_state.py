@@ -127,6 +127,13 @@ def running_clusters(home: Path) -> list[LocalCluster]:
     return sorted(found, key=lambda cluster: cluster.directory)
 
 
+def recorded_clusters(home: Path) -> list[LocalCluster]:
+    """The local clusters that were last run here, by directory: noted, or in the default folder. Running or not."""
+    noted = (_load(note).get("directory") for note in (home / "running").glob("*.json"))
+    folders = {Path(one).resolve() for one in noted if isinstance(one, str)} | {(home / "local").resolve()}
+    return [found for one in sorted(folders) if (found := look(one)) is not None]
+
+
 def look(directory: Path) -> LocalCluster | None:
     """The cluster in a directory, running or not; None where `up` never was."""
     directory = directory.resolve()

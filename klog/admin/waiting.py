@@ -81,7 +81,7 @@ async def why_not_taken(cluster: Cluster, topic: str, partitions: Iterable[int],
     for known in chosen:
         name = f"{topic}-{known.partition}"
         if known.leader is None:
-            return f"{name} has no leader; `klog check topics` names the missing brokers"
+            return f"{name} has no leader; `klog status topics` names the missing brokers"
         needed = effective_min_isr(minimum, len(known.replicas))
         if len(known.isr) < needed:
             return f"{len(known.isr)} of {name} in sync, and min.insync.replicas is {needed}"

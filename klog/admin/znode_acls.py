@@ -207,7 +207,7 @@ class Walks:
             self._zookeeper.set_acls_many(changes)
 
 
-# --- Found by `klog check` --------------------------------------------------------------------------------------------
+# --- Found by `klog status` -------------------------------------------------------------------------------------------
 
 
 def open_ones(zookeeper: ZooKeeper) -> list[str]:

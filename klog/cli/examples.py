@@ -13,18 +13,18 @@ klog up --secure -d  # A closed cluster: TLS, users, permissions.
 klog up --processes 4  # Four brokers under one parent, to use four cores.
 klog up --dir /tmp/try --port 19092  # Run one broker on another port, with its data in a folder of your choice.
 klog down  # Stop the local cluster.
-klog status  # Show whether ZooKeeper, brokers and partitions are well.
+klog status  # Show how the cluster is: problems, why, and what helps.
 klog status -o json  # The same for a program.
-klog check  # Show problems, first causes first, and how to fix them.
-klog check groups --max-lag 10000  # Report groups that are more than 10,000 messages behind.
-klog check brokers --nagios  # One line and the exit codes of a monitoring plugin.
+klog status --html morning.html  # Write a page for a ticket or a morning.
+klog status groups --max-lag 10000  # Report groups that are more than 10,000 messages behind.
+klog status brokers --nagios  # One line and the exit codes of a monitoring plugin.
 klog lag  # Show the lag of all groups.
 klog lag billing --only-lagging  # Show where a group is behind.
-klog why clicks-0  # Show why a partition is in trouble, or who leads it.
-klog why group billing  # Show why a group does not move.
-klog why message clicks-0 3  # Show what became of a message.
-klog why denied alice  # Show what a user was denied, and the rule that decides.
-klog why throttled alice  # Show for which quota a user's clients had to wait, and how to lift it.
+klog status clicks-0  # Show why a partition is in trouble, or who leads it.
+klog status group billing  # Show why a group does not move.
+klog status message clicks-0 3  # Show what became of a message.
+klog status denied alice  # Show what a user was denied, and the rule that decides.
+klog status throttled alice  # Show for which quota a user's clients had to wait, and how to lift it.
 klog events --since @-1h --topic clicks  # Show what happened to a topic within the last hour.
 klog events --kind leader-elected -o jsonl  # Elections of the last day, for a program.
 klog top  # Watch brokers, topics and groups.
@@ -137,7 +137,6 @@ klog zk set /note new --version 0  # Replace a znode's data unless it was change
 klog zk rm /note --version 0  # Remove a znode.
 klog registry rebuild --dir data --dry-run  # Show what could be restored from the disks of brokers.
 klog verify replicas clicks  # Compare the checksums of all replicas.
-klog report cluster --to cluster.html  # Write the state of the cluster as one page.
 klog lost list  # List messages that were cut off somewhere and kept.
 klog lost show clicks -p 0 --broker 1  # Show what is kept.
 klog lost replay clicks -p 0 --broker 1 --to clicks  # Append it again.

@@ -53,8 +53,9 @@ SUBJECTS = {
     "message": "partitions",
     "denied": "",
     "throttled": "",
+    **dict.fromkeys(("topics", "groups", "brokers", "zookeeper"), ""),
 }
-"""What ``klog why`` takes first, and the names that follow."""
+"""What ``klog status`` takes first, and the names that follow."""
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -84,7 +85,7 @@ def deleted_topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What ``klog why`` can explain: the kind first, or the name alone."""
+    """What ``klog status`` can explain: the kind first, or the name alone."""
     before = ctx.params.get("subject") or []
     if len(before) == 1:
         return _names(ctx, SUBJECTS.get(before[0], ""), incomplete)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 COMMANDS = {
@@ -9,8 +10,7 @@ COMMANDS = {
     **dict.fromkeys(("producer", "publish", "send", "write", "kafka-console-producer"), "produce"),
     **dict.fromkeys(("start", "run", "server"), "up"),
     **dict.fromkeys(("stop", "shutdown"), "down"),
-    **dict.fromkeys(("info", "cluster", "cluster-info"), "status"),
-    **dict.fromkeys(("health", "doctor", "lint"), "check"),
+    **dict.fromkeys(("info", "cluster", "cluster-info", "health", "doctor", "lint"), "status"),
     **dict.fromkeys(("kafka-topics", "kafka-create-topic", "kafka-list-topic", "kafka-add-partitions"), "topic"),
     **dict.fromkeys(("kafka-consumer-groups", "consumer-group", "consumer-groups"), "group"),
     "kafka-configs": "topic config",
@@ -132,3 +132,20 @@ VALUES = {
     "zst": "zstd",
 }
 """For values of which klog takes one of several."""
+
+
+def renamed(words: Sequence[str]) -> list[str]:
+    """A command line with today's words for commands of the version before, which it still takes."""
+    first, *others = words
+    if first in ("check", "why"):
+        return ["status", *others]
+    if first == "report" and others[:1] == ["cluster"]:
+        return [
+            "status",
+            *("--html" + one.removeprefix("--to") if _is_flag(one, "--to") else one for one in others[1:]),
+        ]
+    return list(words)
+
+
+def _is_flag(word: str, flag: str) -> bool:
+    return word == flag or word.startswith(f"{flag}=")

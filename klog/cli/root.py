@@ -49,6 +49,9 @@ class RootGroup(KlogGroup):
         entry = entry_named(cmd_name)
         return None if entry is None else load(entry)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, other_words.renamed(args))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return ["NOUN", "VERB", "[ARGUMENTS]", "[FLAGS]"]
 

@@ -1,38 +1,214 @@
-"""``klog status``: is it up?"""
+"""``klog status``: how is it, which problems are there, why, and what helps."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from klog.cli.arguments import position
 from klog.cli.command import top_command
-from klog.cli.invocation import Invocation
+from klog.cli.flags import duration, limit
+from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.name_cache import subjects
 from klog.cli.target import NoCluster, klog_home
-from klog.render import Report
-from klog.security.client_security import OPEN
+from klog.errors import KlogError, UsageError
+from klog.render import Format, Report
+from klog.render.counts import counted
+from klog.render.visible import for_stream
+
+if TYPE_CHECKING:
+    from klog.tools.status import Answer, Where
+
+SINCE = "@-7d"
+NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 
 
-@top_command("status", rows="klog.admin.status:StatusRow")
-async def status(invocation: Invocation) -> Report:
-    """Show the state of ZooKeeper, the brokers, the controller and the partitions.
+@top_command("status", rows="klog.admin.health.findings:Finding")
+async def status(
+    invocation: Invocation,
+    subject: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SUBJECT",
+            help="topic T, partition T-P, group G, broker ID, message T-P OFFSET, denied [PRINCIPAL], "
+            "throttled [NAME], or a name; or some of topics, groups, brokers, zookeeper. Everything, if not given.",
+            autocompletion=subjects,
+        ),
+    ] = None,
+    max_lag: Annotated[
+        int | None,
+        typer.Option("--max-lag", metavar="N", min=0, help="Report groups that lag by more than N messages."),
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            "--wait",
+            metavar="DURATION",
+            parser=duration,
+            help="Repeat until nothing is wrong, for at most this long.",
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it live, as `klog top`.")] = False,
+    every: Annotated[
+        float | None,
+        typer.Option("--every", metavar="DURATION", parser=limit, help="Refresh interval of --watch (2s)."),
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page about the cluster; - for stdout.")
+    ] = None,
+    nagios: Annotated[
+        bool, typer.Option("--nagios", help="Print one line and exit with 0, 1, 2 or 3, as monitoring plugins do.")
+    ] = False,
+) -> Report | int | None:
+    """Show how the cluster is: problems by cause, why, what comes of them and what helps; and what was changed.
 
-    Exit 1 if anything is down.
+    With a SUBJECT it shows the steps from its trouble to the first cause, and what to do: of a partition without a
+    leader or in-sync replicas, a group that does not move, a topic that is gone, a broker that does not serve, a
+    message that cannot be read. `denied` shows the last denials, of one principal or of all, and the rule that decides.
+    `throttled` shows which clients have had to wait, for which quota, who set it, and how to lift it.
+
+    Exit 1 if anything is wrong. `-o wide` is a table of all findings; in JSON each consequence is a row of its own, and
+    the parts of the cluster stand beside the rows.
     """
-    from klog.admin import status as looking
-    from klog.admin.local_state import look
+    from klog.admin.health.rules import SUBJECTS
 
-    bootstrap = zookeeper = None
-    security = OPEN
+    asked = list(subject or ())
+    flags = {"--watch": watch, "--html": html is not None, "--nagios": nagios}
+    given = [name for name, is_given in flags.items() if is_given]
+    if len(given) > 1 or (given and asked and given != ["--nagios"]):
+        raise UsageError(f"{given[-1]} excludes {given[0] if len(given) > 1 else 'a subject'}")
+    if every is not None and not watch:
+        raise UsageError("--every needs --watch")
+    if watch:
+        from klog.cli.live_screen import live
+
+        return await live(invocation, every)
+    if html is not None:
+        from klog.cli.cluster_page import write_page
+
+        return await write_page(invocation, html)
+    if any(one not in SUBJECTS for one in asked):
+        if nagios:
+            raise UsageError(f"--nagios is about {', '.join(SUBJECTS)}, got {' '.join(asked)!r}")
+        return await _chain(invocation, asked)
+    return await _answer(invocation, asked, max_lag, wait or 0.0, nagios)
+
+
+async def _chain(invocation: Invocation, subject: list[str]) -> Report:
+    """From the symptom of a subject to its first cause."""
+    from klog.tools.why.gathering import parsed, why
+    from klog.tools.why.steps import Step
+
+    asked = parsed(subject)
+    cluster = await invocation.cluster()
+    target = invocation.target
+    steps = await why(
+        cluster,
+        invocation.zookeeper,
+        (target.bootstrap, target.zookeeper),
+        klog_home(),
+        asked,
+        position(SINCE, "--since"),
+        invocation.timeout_s,
+    )
+    helps = next((step.do for step in reversed(steps) if step.do is not None), None)
+    footer = "nothing is wrong" if helps is None else f"to do: {helps}" if invocation.output is Format.TABLE else ""
+    return Report(invocation.command, Step, steps, failed=helps is not None, footer=footer)
+
+
+async def _answer(
+    invocation: Invocation, asked: list[str], max_lag: int | None, wait_s: float, nagios: bool
+) -> Report | int:
+    from klog.admin.health.screen import summary
+    from klog.tools.status import look, with_causes
+
+    try:
+        where, name = _where(invocation)
+        answer = await look(where, asked, max_lag=max_lag, wait_s=wait_s)
+    except KlogError as error:
+        if not nagios or error.exit_code != 1:
+            raise
+        sys.stdout.write(for_stream(f"KLOG UNKNOWN - {error.message}\n", sys.stdout))
+        return NAGIOS_UNKNOWN
+    if nagios:
+        return _plugin_line(answer)
+    answer = await with_causes(answer, invocation.cluster, invocation.zookeeper)
+    findings = answer.findings
+    if invocation.output is not Format.TABLE:
+        about = summary(answer.snapshot, findings)
+        footer = counted(len(findings), "finding") if findings else "no findings"
+        return invocation.report(findings, failed=bool(findings), footer=footer, about=about)
+    _draw(invocation, answer, name)
+    return 1 if findings else 0
+
+
+def _where(invocation: Invocation) -> tuple[Where, str]:
+    """The cluster that is asked about, and its name. What ran here last is asked about where nothing else is given."""
+    from klog.admin.local_state import look, recorded_clusters
+    from klog.tools.status import Where
+
+    home = klog_home()
     try:
         target = invocation.target
-        local = look(target.directory) if target.directory is not None else None
-        bootstrap, zookeeper, security = target.bootstrap, target.zookeeper, target.security
-        source = target.source
     except NoCluster:
-        # What ran here last is what is asked about; all of it is down then.
-        local = look(klog_home() / "local")
-        if local is None:
+        there = recorded_clusters(home)
+        if not there:
             raise
-        bootstrap, zookeeper = local.bootstrap, local.zookeeper or None
-        source = f"the local cluster in {local.directory}"
-    rows = await looking.status(
-        bootstrap, zookeeper, local, source=source, timeout_s=invocation.timeout_s, security=security
+        if len(there) > 1:
+            listed = "; ".join(f"{one.bootstrap} in {one.directory}" for one in there)
+            raise UsageError(
+                f"{len(there)} local clusters were run here, and none runs: {listed}",
+                hint="start one (`klog up --dir DIR`), or say which is meant: -B HOST:PORT",
+            ) from None
+        last = there[0]
+        source = f"the local cluster in {last.directory}"
+        where = Where(last.bootstrap, last.zookeeper or None, source, home, last.directory)
+        return replace(where, timeout_s=invocation.timeout_s), "local"
+    where = Where(
+        target.bootstrap, target.zookeeper, target.source, home, target.directory, target.security, invocation.timeout_s
     )
-    return invocation.report(rows, failed=looking.anything_down(rows))
+    profile = invocation.profile
+    named = profile.name if profile is not None else "local" if target.directory is not None else ""
+    return where, named if target.directory is None or look(target.directory) is not None else ""
+
+
+def _draw(invocation: Invocation, answer: Answer, name: str) -> None:
+    """The screen, on stdout."""
+    import shutil
+
+    from klog.admin.health.screen import WIDTH, screen, short_addresses
+
+    invocation.clear_line()
+    invocation.has_shown = True
+    on_terminal = is_terminal(sys.stdout)
+    width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
+    title = "  ".join(filter(None, [name, short_addresses(answer.snapshot.addresses)]))
+    lines = screen(answer.snapshot, answer.findings, title, width)
+    if not on_terminal:
+        sys.stdout.write("".join(for_stream(line.text, sys.stdout) + "\n" for line in lines))
+    else:
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=sys.stdout, highlight=False)
+        for line in lines:
+            console.print(Text(for_stream(line.text, sys.stdout), style=line.style), soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _plugin_line(answer: Answer) -> int:
+    from klog.admin.health.findings import CRITICAL, causes
+    from klog.admin.health.verdict import verdict
+
+    first = causes(answer.findings)
+    critical = sum(one.severity == CRITICAL for one in first)
+    code = NAGIOS_CRITICAL if critical else NAGIOS_WARNING if first else NAGIOS_OK
+    said = "; ".join([str(verdict(*answer)), *(f"{one.what}: {one.found}" for one in first)])
+    said = " ".join(said.replace("|", "/").split())  # what follows the bar is numbers
+    state = ("OK", "WARNING", "CRITICAL")[code]
+    line = f"KLOG {state} - {said} | critical={critical} warning={len(first) - critical}\n"
+    sys.stdout.write(for_stream(line, sys.stdout))
+    return code

@@ -211,7 +211,8 @@ class Cluster:
             check_topic_name(name)  # raises with the reason
         if wire == TopicAuthorizationFailed.wire:
             raise TopicAuthorizationFailed(
-                f"this user may not describe topic {name!r}", hint="`klog why denied`, by an administrator, tells more"
+                f"this user may not describe topic {name!r}",
+                hint="`klog status denied`, by an administrator, tells more",
             )
         raise error_of(wire, f"topic {name!r} on {self}")
 

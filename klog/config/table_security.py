@@ -211,7 +211,7 @@ SECURITY_SETTINGS = (
         "int",
         30,
         "Days before a listener's certificate expires from which on it is warned about. klog's own.",
-        "once a day in the broker's log, and a finding of `klog check`",
+        "once a day in the broker's log, and a finding of `klog status`",
         at_least(0),
     ),
     Setting(

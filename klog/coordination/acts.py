@@ -181,11 +181,15 @@ def landed(zookeeper: ZooKeeper, act: Act) -> Callable[[], bool]:
 
 def new_id(now_ms: int) -> str:
     """``mifz3k2a9x4q``."""
+    return _time_text(now_ms) + "".join(secrets.choice(_DIGITS) for _ in range(_RANDOM_CHARS))
+
+
+def _time_text(time_ms: int) -> str:
     text = ""
-    while now_ms:
-        now_ms, digit = divmod(now_ms, len(_DIGITS))
+    while time_ms:
+        time_ms, digit = divmod(time_ms, len(_DIGITS))
         text = _DIGITS[digit] + text
-    return text.rjust(_TIME_CHARS, "0") + "".join(secrets.choice(_DIGITS) for _ in range(_RANDOM_CHARS))
+    return text.rjust(_TIME_CHARS, "0")
 
 
 def is_act_id(text: str) -> bool:
@@ -199,6 +203,12 @@ def list_ids(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
         return sorted(one for one in zookeeper.children(paths.ACTS, watch) if is_act_id(one))
     except NoNode:
         return []
+
+
+def ids_since(zookeeper: ZooKeeper, time_ms: int) -> list[str]:
+    """The ids of the acts from a time on, the oldest first."""
+    begin = _time_text(max(0, time_ms))
+    return [one for one in list_ids(zookeeper) if one >= begin]
 
 
 def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tuple[int, Act]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ class Report:
 
     ``rows`` may be an iterator, which is read once, and row by row where the format allows it.
     ``command`` is ``topic.list``; ``footer`` and ``hint`` are sentences for a person: they go to stderr, and only with
-    tables. ``failed`` marks a command that found something wrong although no single row failed (exit 1).
+    tables. ``failed`` marks a command that found something wrong although no single row failed (exit 1). ``about`` is
+    what the rows are about: it stands beside them in JSON and YAML.
     """
 
     command: str
@@ -25,3 +26,4 @@ class Report:
     footer: str | None = None
     failed: bool = False
     notes: tuple[str, ...] = field(default=())
+    about: Mapping[str, Any] = field(default_factory=dict)

@@ -64,6 +64,7 @@ def envelope(report: Report) -> dict[str, Any]:
     return {
         "_command": report.command,
         "_version": ENVELOPE_VERSION,
+        **report.about,
         "rows": [row_object(row) for row in report.rows],
     }
 
@@ -94,7 +95,8 @@ def yaml_text(data: Any) -> str:
 def _write_json(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
     # One row a line: still one JSON document, and one that diff, head and a person can read.
     dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    out.write(f'{{"_command": {dump(report.command)}, "_version": {ENVELOPE_VERSION}, "rows": [')
+    head = {"_command": report.command, "_version": ENVELOPE_VERSION, **report.about}
+    out.write("{" + ", ".join(f"{dump(name)}: {dump(value)}" for name, value in head.items()) + ', "rows": [')
     index = -1
     for index, row in enumerate(report.rows):
         out.write(("," if index else "") + "\n  " + dump(row_object(row)))

@@ -1,7 +1,7 @@
 """What a broker remembers of itself: a point a minute, for a day, in memory.
 
 Strategy
-    Each minute a thread reads the counters and keeps their rates since the point before. `klog report cluster` asks for
+    Each minute a thread reads the counters and keeps their rates since the point before. `klog status --html` asks for
     them (ReadHistory). They begin with the broker, and are gone with it.
 
     So do the ends of the logs that it leads, and the offsets that its groups commit (`klog.server.levels`,

@@ -2,7 +2,7 @@
 
 Strategy
     A leader remembers where its logs ended, a coordinator what its groups committed: each broker what it knows itself.
-    `klog report cluster` asks all of them (ReadLagHistory), and the difference is the lag. Each minute has the numbers
+    `klog status --html` asks all of them (ReadLagHistory), and the difference is the lag. Each minute has the numbers
     that have changed in it; one that stands costs nothing.
 
 Bounds, of one `Levels`

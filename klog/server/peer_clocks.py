@@ -1,7 +1,7 @@
 """Compares this broker's clock with those of the other brokers, which `Identity.clock_ahead_ms` then tells (rule L7).
 
 A broker whose clock is wrong while it leads takes right messages for ones of the future, or deletes what is young. Of
-three brokers or more, the clock is the odd one that differs from most of the others; of two, neither is: `klog check`
+three brokers or more, the clock is the odd one that differs from most of the others; of two, neither is: `klog status`
 shows both. The other brokers are asked when a broker comes, and now and then; some of them, where they are many.
 """
 

@@ -8,7 +8,7 @@ Strategy
 Rules
     * A refusal is POLICY_VIOLATION, and names the kind, the share and the limit; the first of a minute is an event.
     * A ZooKeeper that does not tell its size (``mntr`` is not in its whitelist) bounds nothing.
-    * `klog check` has a finding from half of the first limit on.
+    * `klog status` has a finding from half of the first limit on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`klog report cluster`: a cluster as one page of HTML, for a ticket or a morning.
+"""`klog status --html`: a cluster as one page of HTML, for a ticket or a morning.
 
-State, findings of `klog check` with their first causes, the rates that brokers remember (ReadHistory), groups by lag
+State, findings with their first causes, the rates that brokers remember (ReadHistory), groups by lag
 and its curve (`klog.tools.group_curves`), acts and events of the last day. What cannot be read is left out, and the
 page says so. `klog.render.page` makes the page, which needs no script and shows every name as text.
 """
@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog import __version__
-from klog.admin import acts, check_facts
-from klog.admin.check import SUBJECTS, judge
-from klog.admin.findings import Finding
+from klog.admin import acts
+from klog.admin.health.findings import Finding
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
@@ -28,11 +27,9 @@ from klog.render.value_texts import count_text, duration_text, moment_text, size
 from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
 from klog.tools.group_curves import PARTITIONS_MAX, Curve, LagHistory, curves, moments, read_lag_history
+from klog.tools.status import Where, look, with_causes
 from klog.tools.top.facts import TopTick
 from klog.tools.top.gathering import Gatherer
-from klog.tools.why.addresses import last_addresses
-from klog.tools.why.finding_causes import first_causes
-from klog.tools.why.gathering import group_facts, known_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
-    from klog.tools.why.group_causes import GroupFacts
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -81,8 +77,7 @@ class Facts:
     cluster_id: str
     tick: TopTick
     findings: Sequence[Finding] = ()
-    causes: Mapping[str, str] = field(default_factory=dict)
-    """WHAT of a finding -> its first cause, as `klog why` finds it."""
+    """WHAT of a finding -> its first cause, as `klog status` finds it."""
     history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
     curves: Sequence[Curve] = ()
     """The lag of groups at the moments of ``curve_times``."""
@@ -150,18 +145,13 @@ async def _gather_findings(
     addresses: tuple[str | None, str | None],
     home: Path,
 ) -> None:
-    """What `klog check` finds, and the causes behind it."""
-    checked = await check_facts.gather(
-        *addresses, SUBJECTS, timeout_s=cluster.timeout_s, locate=last_addresses, home=home
-    )
-    facts.findings = judge(checked, SUBJECTS)
+    """What `klog status` finds, and the causes behind it."""
 
-    async def of_group(name: str) -> GroupFacts:
-        return await group_facts(cluster, await zookeeper(), name, checked.silent)
+    async def connected() -> Cluster:
+        return cluster
 
-    if facts.findings and checked.metadata is not None:
-        known = await known_of(cluster, zookeeper, checked, checked.metadata, parse_position("@-7d"), EVENTS_S)
-        facts.causes = await first_causes(known, facts.findings[:FINDINGS_SHOWN], of_group)
+    where = Where(*addresses, "the caller", home, timeout_s=cluster.timeout_s)
+    facts.findings = (await with_causes(await look(where), connected, zookeeper)).findings
 
 
 async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int], rows: Sequence[LagRow]) -> None:
@@ -283,9 +273,9 @@ def _tiles(facts: Facts) -> list[Tile]:
             _text(f"messages, group {worst.group}") if worst is not None else "no groups",
         ),
         Tile(
-            "Check",
+            "Status",
             counted(len(facts.findings), "finding") if facts.findings else "no findings",
-            "see below" if facts.findings else "`klog check`",
+            "see below" if facts.findings else "`klog status`",
             "bad" if facts.findings else "good",
         ),
     ]
@@ -366,7 +356,7 @@ def _findings(facts: Facts) -> Section | None:
             _text(one.what),
             one.severity,
             _text(one.found),
-            _text(facts.causes.get(one.what, "")),
+            _text(one.cause or ""),
             _text(one.expected),
             _text(one.do),
         )

@@ -200,7 +200,7 @@ class GroupReader(Reader):
                 f"{text} {self._timeout_s:g} s: it waits for another member, or no broker serves it; still trying"
             )
         if self._ends and waited_s > self._timeout_s + MEMBERS_SILENT_S:
-            raise TimedOut(f"{text} {waited_s:.0f} s", hint="`klog check` may say why")
+            raise TimedOut(f"{text} {waited_s:.0f} s", hint="`klog status` may say why")
 
     def _heard(self, message: Message) -> None:
         error = message.error()

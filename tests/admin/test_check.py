@@ -1,4 +1,4 @@
-"""What `klog check` finds: each rule from facts made by hand, one trouble at a time; the whole over a real broker."""
+"""What `klog status` finds: each rule from facts made by hand, one trouble at a time; the whole over a real broker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from klog.admin.check import SUBJECTS, check, judge
-from klog.admin.check_certificates import CertificateFact
-from klog.admin.check_facts import Facts, LogDirFact, ServerFact
-from klog.admin.check_groups import GroupLook, GroupOffset
-from klog.admin.findings import Finding, folded, in_order
+from klog.admin.health.certificates import CertificateFact
+from klog.admin.health.findings import Finding, causes, in_order
+from klog.admin.health.group_looks import GroupLook, GroupOffset
+from klog.admin.health.rules import SUBJECTS, judge
+from klog.admin.health.screen import summary
+from klog.admin.health.snapshot import LogDirFact, ServerFact, Snapshot
+from klog.admin.health.verdict import count_partitions, verdict
 from klog.admin.quarantine import LostRow
 from klog.client.metadata import BrokerNode, Metadata, PartitionNode, TopicNode
 from klog.coordination import embedded
@@ -27,7 +29,7 @@ from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.rows import each
-from tests.tools.verbs import make_topic, send
+from tests.tools.verbs import check, make_topic, send
 from tests.zookeeper_fixture import klog_home
 
 NOW_MS = 1_700_000_000_000
@@ -39,7 +41,7 @@ SETTINGS: dict[str, str | None] = {
 }
 
 
-def well() -> Facts:
+def well() -> Snapshot:
     """Three brokers, one topic of three partitions, all as it should be."""
     partitions = {
         number: PartitionNode(number, replicas[0], 4, replicas, tuple(sorted(replicas)))
@@ -47,7 +49,7 @@ def well() -> Facts:
     }
     brokers = {number: BrokerNode(number, "h", 9000 + number, None) for number in (1, 2, 3)}
     metadata = Metadata("c", 1, brokers, {"t": TopicNode("t", "id", False, partitions)}, {})
-    return Facts(
+    return Snapshot(
         now_ms=NOW_MS,
         metadata=metadata,
         min_isr={"t": 2},
@@ -60,180 +62,180 @@ def well() -> Facts:
     )
 
 
-def change_partition(facts: Facts, number: int, **values: object) -> None:
-    assert facts.metadata is not None
-    topic = facts.metadata.topics["t"]
+def change_partition(snapshot: Snapshot, number: int, **values: object) -> None:
+    assert snapshot.metadata is not None
+    topic = snapshot.metadata.topics["t"]
     partitions = dict(topic.partitions)
     partitions[number] = partitions[number]._replace(**values)  # type: ignore[arg-type]
-    facts.metadata = facts.metadata._replace(topics={"t": topic._replace(partitions=partitions)})
+    snapshot.metadata = snapshot.metadata._replace(topics={"t": topic._replace(partitions=partitions)})
 
 
-def kill(facts: Facts, broker: int) -> None:
+def kill(snapshot: Snapshot, broker: int) -> None:
     """A broker is gone and its partitions are led by others."""
-    assert facts.metadata is not None
-    facts.metadata = facts.metadata._replace(
-        brokers={number: node for number, node in facts.metadata.brokers.items() if number != broker}
+    assert snapshot.metadata is not None
+    snapshot.metadata = snapshot.metadata._replace(
+        brokers={number: node for number, node in snapshot.metadata.brokers.items() if number != broker}
     )
-    facts.registered = (facts.registered or set()) - {broker}
-    del facts.settings[broker]
-    for number, one in facts.metadata.topics["t"].partitions.items():
+    snapshot.registered = (snapshot.registered or set()) - {broker}
+    del snapshot.settings[broker]
+    for number, one in snapshot.metadata.topics["t"].partitions.items():
         isr = tuple(each for each in one.isr if each != broker)
-        change_partition(facts, number, isr=isr, leader=isr[0] if one.leader == broker else one.leader)
+        change_partition(snapshot, number, isr=isr, leader=isr[0] if one.leader == broker else one.leader)
 
 
-def kinds(facts: Facts, max_lag: int | None = None) -> list[str]:
-    return [one.kind for one in judge(facts, SUBJECTS, max_lag)]
+def kinds(snapshot: Snapshot, max_lag: int | None = None) -> list[str]:
+    return [one.kind for one in judge(snapshot, SUBJECTS, max_lag)]
 
 
 def test_all_is_well() -> None:
     assert judge(well(), SUBJECTS, 0) == []
 
 
-def offline(facts: Facts) -> None:
-    change_partition(facts, 1, leader=None, isr=(9,))
+def offline(snapshot: Snapshot) -> None:
+    change_partition(snapshot, 1, leader=None, isr=(9,))
 
 
-def unpreferred(facts: Facts) -> None:
-    change_partition(facts, 0, leader=2)
+def unpreferred(snapshot: Snapshot) -> None:
+    change_partition(snapshot, 0, leader=2)
 
 
-def under_min_isr(facts: Facts) -> None:
-    change_partition(facts, 2, isr=(3,))
+def under_min_isr(snapshot: Snapshot) -> None:
+    change_partition(snapshot, 2, isr=(3,))
 
 
-def above_factor(facts: Facts) -> None:
-    facts.min_isr["t"] = 4
+def above_factor(snapshot: Snapshot) -> None:
+    snapshot.min_isr["t"] = 4
 
 
-def above_factor_and_under_it(facts: Facts) -> None:
-    facts.min_isr["t"] = 4
-    change_partition(facts, 2, isr=(3, 1))
+def above_factor_and_under_it(snapshot: Snapshot) -> None:
+    snapshot.min_isr["t"] = 4
+    change_partition(snapshot, 2, isr=(3, 1))
 
 
-def at_min_isr(facts: Facts) -> None:
-    change_partition(facts, 2, isr=(3, 1))
+def at_min_isr(snapshot: Snapshot) -> None:
+    change_partition(snapshot, 2, isr=(3, 1))
 
 
-def being_filled(facts: Facts) -> None:
-    change_partition(facts, 2, isr=(3, 1))
-    facts.topics["t"].adding[2] = (2,)
+def being_filled(snapshot: Snapshot) -> None:
+    change_partition(snapshot, 2, isr=(3, 1))
+    snapshot.topics["t"].adding[2] = (2,)
 
 
-def large_batches(facts: Facts) -> None:
-    facts.max_bytes = {"t": 5_000_000, "u": 1_000}
-    facts.sizes = {
+def large_batches(snapshot: Snapshot) -> None:
+    snapshot.max_bytes = {"t": 5_000_000, "u": 1_000}
+    snapshot.sizes = {
         1: {"socket.request.max.bytes": "100000000", "fetch.max.bytes": "50000000"},
         2: {"socket.request.max.bytes": "1000000", "replica.fetch.max.bytes": "1048576"},
     }
 
 
-def uneven(facts: Facts) -> None:
-    change_partition(facts, 0, replicas=(1, 2), isr=(1, 2))
+def uneven(snapshot: Snapshot) -> None:
+    change_partition(snapshot, 0, replicas=(1, 2), isr=(1, 2))
 
 
-def no_controller(facts: Facts) -> None:
-    assert facts.metadata is not None
-    facts.metadata = facts.metadata._replace(controller_id=None)
+def no_controller(snapshot: Snapshot) -> None:
+    assert snapshot.metadata is not None
+    snapshot.metadata = snapshot.metadata._replace(controller_id=None)
 
 
-def silent(facts: Facts) -> None:
-    facts.silent[2] = "no answer to DescribeConfigs within 10 s"
+def silent(snapshot: Snapshot) -> None:
+    snapshot.silent[2] = "no answer to DescribeConfigs within 10 s"
 
 
-def not_registered(facts: Facts) -> None:
-    facts.registered = {1, 2}
+def not_registered(snapshot: Snapshot) -> None:
+    snapshot.registered = {1, 2}
 
 
-def not_known(facts: Facts) -> None:
-    facts.registered = {1, 2, 3, 4}
+def not_known(snapshot: Snapshot) -> None:
+    snapshot.registered = {1, 2, 3, 4}
 
 
-def dir_offline(facts: Facts) -> None:
-    facts.log_dirs.append(LogDirFact(2, "/other", "KAFKA_STORAGE_ERROR"))
+def dir_offline(snapshot: Snapshot) -> None:
+    snapshot.log_dirs.append(LogDirFact(2, "/other", "KAFKA_STORAGE_ERROR"))
 
 
-def dir_full(facts: Facts) -> None:
-    facts.log_dirs[0] = LogDirFact(1, "/data", None, 114_688)
+def dir_full(snapshot: Snapshot) -> None:
+    snapshot.log_dirs[0] = LogDirFact(1, "/data", None, 114_688)
 
 
-def certificate_ends(facts: Facts) -> None:
-    facts.certificates = [CertificateFact(1, "SSL", 29.9, 30), CertificateFact(2, "SSL", 30.1, 30)]
+def certificate_ends(snapshot: Snapshot) -> None:
+    snapshot.certificates = [CertificateFact(1, "SSL", 29.9, 30), CertificateFact(2, "SSL", 30.1, 30)]
 
 
-def certificate_has_ended(facts: Facts) -> None:
-    facts.certificates = [CertificateFact(3, "SASL_SSL", -0.5, 0)]
+def certificate_has_ended(snapshot: Snapshot) -> None:
+    snapshot.certificates = [CertificateFact(3, "SASL_SSL", -0.5, 0)]
 
 
-def damaged(facts: Facts) -> None:
-    facts.lost = [LostRow("t", 0, 2, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
+def damaged(snapshot: Snapshot) -> None:
+    snapshot.lost = [LostRow("t", 0, 2, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
 
 
-def cut(facts: Facts) -> None:
-    facts.lost = [LostRow("t", 0, 2, 10, 90, 4, "cut", None, 80, "00000000000000000010.lost")]
+def cut(snapshot: Snapshot) -> None:
+    snapshot.lost = [LostRow("t", 0, 2, 10, 90, 4, "cut", None, 80, "00000000000000000010.lost")]
 
 
-def ahead(facts: Facts) -> None:
-    facts.ahead_max_ms = {"t": 3_600_000}
-    facts.ahead = {TopicPartition("t", 1): (88, 253_402_000_000_000)}
+def ahead(snapshot: Snapshot) -> None:
+    snapshot.ahead_max_ms = {"t": 3_600_000}
+    snapshot.ahead = {TopicPartition("t", 1): (88, 253_402_000_000_000)}
 
 
-def deleting(facts: Facts) -> None:
-    facts.deletions = {"t": NOW_MS - 60_000}
+def deleting(snapshot: Snapshot) -> None:
+    snapshot.deletions = {"t": NOW_MS - 60_000}
 
 
-def made_again(facts: Facts) -> None:
-    facts.trashed = {"t": UUID(int=9), "gone": UUID(int=8)}
+def made_again(snapshot: Snapshot) -> None:
+    snapshot.trashed = {"t": UUID(int=9), "gone": UUID(int=8)}
 
 
-def stalls(facts: Facts) -> None:
-    facts.topics["t"].adding[1] = (9,)
+def stalls(snapshot: Snapshot) -> None:
+    snapshot.topics["t"].adding[1] = (9,)
 
 
-def stands_still(facts: Facts) -> None:
-    facts.topics["t"].adding[1] = (3,)
-    facts.standing_still[TopicPartition("t", 1)] = [3]
+def stands_still(snapshot: Snapshot) -> None:
+    snapshot.topics["t"].adding[1] = (3,)
+    snapshot.standing_still[TopicPartition("t", 1)] = [3]
 
 
-def share_hosts(facts: Facts) -> None:
+def share_hosts(snapshot: Snapshot) -> None:
     """Partition 0 is on one host alone; of the others no host has two replicas."""
-    assert facts.metadata is not None
+    assert snapshot.metadata is not None
     hosts = {1: "x", 2: "x", 3: "y", 4: "z"}
-    facts.metadata = facts.metadata._replace(
+    snapshot.metadata = snapshot.metadata._replace(
         brokers={number: BrokerNode(number, host, 9000 + number, None) for number, host in hosts.items()}
     )
-    facts.registered = set(hosts)
-    facts.settings[4] = dict(SETTINGS)
-    change_partition(facts, 0, replicas=(1, 2), isr=(1, 2))
-    change_partition(facts, 1, replicas=(2, 3), isr=(2, 3))
-    change_partition(facts, 2, leader=3, replicas=(3, 1), isr=(1, 3))
+    snapshot.registered = set(hosts)
+    snapshot.settings[4] = dict(SETTINGS)
+    change_partition(snapshot, 0, replicas=(1, 2), isr=(1, 2))
+    change_partition(snapshot, 1, replicas=(2, 3), isr=(2, 3))
+    change_partition(snapshot, 2, leader=3, replicas=(3, 1), isr=(1, 3))
 
 
-def collide(facts: Facts) -> None:
-    assert facts.metadata is not None
-    topic = facts.metadata.topics["t"]
-    facts.metadata = facts.metadata._replace(topics={"t": topic, "a.b": topic, "a_b": topic})
+def collide(snapshot: Snapshot) -> None:
+    assert snapshot.metadata is not None
+    topic = snapshot.metadata.topics["t"]
+    snapshot.metadata = snapshot.metadata._replace(topics={"t": topic, "a.b": topic, "a_b": topic})
 
 
-def auto_factor(facts: Facts) -> None:
-    for settings in facts.settings.values():
+def auto_factor(snapshot: Snapshot) -> None:
+    for settings in snapshot.settings.values():
         settings["default.replication.factor"] = "4"
 
 
-def auto_minimum(facts: Facts) -> None:
-    for settings in facts.settings.values():
+def auto_minimum(snapshot: Snapshot) -> None:
+    for settings in snapshot.settings.values():
         settings["default.replication.factor"] = "1"
 
 
-def differ(facts: Facts) -> None:
-    facts.settings[3]["min.insync.replicas"] = "1"
+def differ(snapshot: Snapshot) -> None:
+    snapshot.settings[3]["min.insync.replicas"] = "1"
 
 
-def server_down(facts: Facts) -> None:
-    facts.servers[1] = ServerFact("z1:2181", None, "Connection refused")
+def server_down(snapshot: Snapshot) -> None:
+    snapshot.servers[1] = ServerFact("z1:2181", None, "Connection refused")
 
 
-def zookeeper_fills_up(facts: Facts) -> None:
-    facts.servers[2] = ServerFact("z2:2181", "follower", None, ServerSize(1_300_000, 152 << 20, 742 << 20))
+def zookeeper_fills_up(snapshot: Snapshot) -> None:
+    snapshot.servers[2] = ServerFact("z2:2181", "follower", None, ServerSize(1_300_000, 152 << 20, 742 << 20))
 
 
 @each(
@@ -273,70 +275,128 @@ def zookeeper_fills_up(facts: Facts) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_each_trouble_is_found_and_nothing_else(trouble: Callable[[Facts], None], expected: list[str]) -> None:
-    facts = well()
-    trouble(facts)
-    assert kinds(facts) == expected
-    for one in judge(facts, SUBJECTS):
+def test_each_trouble_is_found_and_nothing_else(trouble: Callable[[Snapshot], None], expected: list[str]) -> None:
+    snapshot = well()
+    trouble(snapshot)
+    assert kinds(snapshot) == expected
+    for one in judge(snapshot, SUBJECTS):
         assert one.what and one.found and one.expected and one.do
 
 
 def test_a_dead_broker_is_one_finding_beside_its_partitions() -> None:
-    facts = well()
-    kill(facts, 3)
-    found = judge(facts, SUBJECTS)
+    snapshot = well()
+    kill(snapshot, 3)
+    found = judge(snapshot, SUBJECTS)
     assert {one.kind for one in found} == {"dead-broker", "under-replicated", "at-min-isr"}
-    assert [one.because for one in found] == [None, "broker 3", "broker 3"] and found[0].consequences == 2
-    (shown,) = folded(found)
-    assert shown.kind == "dead-broker" and "2 consequences" in shown.found and "1 at-min-isr" in shown.found
+    assert [one.because for one in found] == [None, "broker 3", "broker 3"]
+    (shown,) = causes(found)
+    (felt,) = shown.consequences  # one that is worse about the same partitions says the other
+    assert shown.kind == "dead-broker" and felt.startswith("3 partitions ") and felt.endswith(": t (3)")
     dead = next(one for one in found if one.kind == "dead-broker")
     assert (dead.severity, dead.what) == ("critical", "broker 3") and "3 replicas" in dead.found
     assert next(one for one in found if one.kind == "under-replicated").do == "start broker 3"
 
 
 def test_a_broker_that_has_just_died_and_is_still_registered_is_dead_and_nothing_else() -> None:
-    facts = well()
-    kill(facts, 3)
-    facts.registered = {1, 2, 3}
-    assert kinds(facts) == ["dead-broker", "at-min-isr", "under-replicated"]
+    snapshot = well()
+    kill(snapshot, 3)
+    snapshot.registered = {1, 2, 3}
+    assert kinds(snapshot) == ["dead-broker", "at-min-isr", "under-replicated"]
 
 
 @each(("broker", "help_"), [(1, "elect "), (2, "wait: ")])
 def test_a_hole_is_filled_from_a_replica_that_has_the_messages(broker: int, help_: str) -> None:
-    facts = well()
-    facts.lost = [LostRow("t", 0, broker, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
-    (one,) = judge(facts, SUBJECTS)
+    snapshot = well()
+    snapshot.lost = [LostRow("t", 0, broker, 10, 90, None, "magic 7", None, 80, "00000000000000000010.damaged")]
+    (one,) = judge(snapshot, SUBJECTS)
     assert one.do.startswith(help_)
-    change_partition(facts, 0, replicas=(broker,), isr=(broker,), leader=broker)
-    assert any(one.kind == "damage" and "lost show" in one.do for one in judge(facts, SUBJECTS))
+    change_partition(snapshot, 0, replicas=(broker,), isr=(broker,), leader=broker)
+    assert any(one.kind == "damage" and "lost show" in one.do for one in judge(snapshot, SUBJECTS))
+
+
+def two_dead() -> Snapshot:
+    snapshot = well()
+    kill(snapshot, 2)
+    kill(snapshot, 3)
+    return snapshot
+
+
+def test_two_dead_brokers_are_one_cause_and_all_that_they_do_is_its_consequence() -> None:
+    snapshot = two_dead()
+    found = judge(snapshot, SUBJECTS)
+    assert [one.what for one in causes(found)] == ["brokers 2,3"]
+    assert {one.because for one in found[1:]} == {"brokers 2,3"} and "6 replicas" in found[0].found
+    assert [one.split(":")[0].split()[0] for one in found[0].consequences] == ["3"]
+    assert verdict(snapshot, found).word == "BROKEN"
+    counts = count_partitions(snapshot.metadata, snapshot.min_isr) if snapshot.metadata else None
+    assert counts == (1, 3, 3, 0, 3)
+
+
+def down(snapshot: Snapshot) -> None:
+    snapshot.metadata, snapshot.no_brokers = None, "no broker answers"
+
+
+def gone_zookeeper(snapshot: Snapshot) -> None:
+    snapshot.no_zookeeper = "connection refused"
+
+
+@each(
+    ("trouble", "word"),
+    [
+        (lambda snapshot: None, "OK"),
+        (down, "DOWN"),
+        (offline, "BROKEN"),
+        (under_min_isr, "BROKEN"),
+        (gone_zookeeper, "AT RISK"),
+        (at_min_isr, "AT RISK"),
+        (silent, "AT RISK"),
+        (unpreferred, "WARNING"),
+    ],
+)
+def test_the_verdict_is_the_worst_that_users_feel(trouble: Callable[[Snapshot], None], word: str) -> None:
+    snapshot = well()
+    trouble(snapshot)
+    found = verdict(snapshot, judge(snapshot, SUBJECTS))
+    assert found.word == word and bool(found.said) == (word != "OK")
+
+
+def test_a_part_that_could_not_be_asked_is_null_for_machines() -> None:
+    snapshot = well()
+    assert summary(snapshot, [])["groups"] is None, "they were not asked"
+    down(snapshot)
+    gone_zookeeper(snapshot)
+    about = summary(snapshot, judge(snapshot, SUBJECTS))
+    assert {name for name, value in about.items() if value is None} >= {"brokers", "zookeeper", "partitions", "groups"}
 
 
 def test_of_two_dead_brokers_one_hangs() -> None:
-    facts = well()
-    kill(facts, 2)
-    kill(facts, 3)
-    facts.hung_addresses, facts.located = ["h:9003"], {2: "h:9002", 3: "h:9003"}
-    found = {one.what: one for one in judge(facts, SUBJECTS)}
+    snapshot = well()
+    kill(snapshot, 2)
+    kill(snapshot, 3)
+    snapshot.hung_addresses, snapshot.located = ["h:9003"], {2: "h:9002", 3: "h:9003"}
+    found = {one.what: one for one in judge(snapshot, SUBJECTS)}
     assert "kill -CONT" in found["broker 3"].do and "h:9003" in found["broker 3"].found
     assert found["broker 2"].do.startswith("start it") and "h:9003" not in found["broker 2"].found
-    facts.located = {}
-    found = {one.what: one for one in judge(facts, SUBJECTS)}
+    snapshot.located = {}
+    found = {one.what: one for one in judge(snapshot, SUBJECTS)}
     assert "kill -CONT" in found["broker 2"].do == found["broker 3"].do, "which one hangs is not known"
 
 
 def test_no_advice_that_would_be_refused() -> None:
-    facts = well()
-    kill(facts, 3)
-    dead = next(one for one in judge(facts, SUBJECTS) if one.kind == "dead-broker")
+    snapshot = well()
+    kill(snapshot, 3)
+    dead = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "dead-broker")
     assert "remove-broker" not in dead.do, "two brokers cannot have three replicas"
-    facts = well()
-    change_partition(facts, 0, isr=(2,), leader=2)
-    unpreferred = next(one for one in judge(facts, SUBJECTS) if one.kind == "unpreferred-leaders")
+    snapshot = well()
+    change_partition(snapshot, 0, isr=(2,), leader=2)
+    unpreferred = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "unpreferred-leaders")
     assert unpreferred.do.startswith("wait until broker 1 is in sync")
-    facts = well()
-    uneven(facts)
-    kill(facts, 3)
-    assert "--replication-factor 2" in next(one for one in judge(facts, SUBJECTS) if one.kind.startswith("uneven")).do
+    snapshot = well()
+    uneven(snapshot)
+    kill(snapshot, 3)
+    assert (
+        "--replication-factor 2" in next(one for one in judge(snapshot, SUBJECTS) if one.kind.startswith("uneven")).do
+    )
 
 
 def test_causes_of_causes() -> None:
@@ -344,7 +404,7 @@ def test_causes_of_causes() -> None:
         return Finding(severity, what, "f", "e", "d", f"kind-{what}", because)
 
     every = [found("a", "b"), found("x"), found("b", "c"), found("c", None, "critical"), found("d", "gone")]
-    assert [(one.what, one.because, one.consequences) for one in in_order(every)] == [
+    assert [(one.what, one.because, len(one.consequences)) for one in in_order(every)] == [
         ("c", None, 2), ("a", "c", 0), ("b", "c", 0), ("x", None, 0), ("d", None, 0),
     ]  # fmt: skip
     circle = in_order([found("a", "b"), found("b", "a")])
@@ -352,46 +412,58 @@ def test_causes_of_causes() -> None:
 
 
 def test_members_of_groups() -> None:
-    facts = well()
+    snapshot = well()
     look = GroupLook("g", ("m1", "m2"), since_ms=NOW_MS - 3_600_000)
-    facts.group_looks = [replace(look, idle=("m2",))]
-    assert kinds(facts) == ["idle-members"]
-    facts.group_looks = [replace(look, unowned=(TopicPartition("t", 1),))]
-    assert kinds(facts) == ["unowned-partitions"]
-    facts.group_looks = [replace(look, unowned=(TopicPartition("t", 1),), since_ms=NOW_MS - 1_000)]
-    assert kinds(facts) == [], "a rebalance may be under way"
-    facts.group_looks = [look]
-    facts.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
-    assert kinds(facts) == ["never-committed"]
-    facts.group_looks = [replace(look, since_ms=NOW_MS - 1_000)]
-    assert kinds(facts) == []
-    facts.groups = [GroupOffset("g", TopicPartition("t", 0), 5, 2, 200, 3, 600_000)]
-    assert kinds(facts) == ["group-stopped"]
-    change_partition(facts, 0, leader=None, isr=(9,))
-    stopped = next(one for one in judge(facts, SUBJECTS) if one.kind == "group-stopped")
+    snapshot.group_looks = [replace(look, idle=("m2",))]
+    assert kinds(snapshot) == ["idle-members"]
+    snapshot.group_looks = [replace(look, unowned=(TopicPartition("t", 1),))]
+    assert kinds(snapshot) == ["unowned-partitions"]
+    snapshot.group_looks = [replace(look, members=())]
+    assert kinds(snapshot) == [], "nothing is unread"
+    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), 5, 0, 9, 2)]
+    assert kinds(snapshot) == ["no-member"]
+    snapshot.group_looks = [replace(look, members=(), since_ms=NOW_MS - 60_000)]
+    assert kinds(snapshot) == [], "a consumer that is restarted"
+    snapshot.group_looks = [look]
+    snapshot.groups = [replace(snapshot.groups[0], waiting_ms=4_000_000)]
+    assert kinds(snapshot) == ["group-far-behind"]
+    snapshot.groups = [replace(snapshot.groups[0], is_stopped=True)]
+    assert kinds(snapshot) == ["group-stopped"]
+    snapshot.groups = []
+    snapshot.group_looks = [replace(look, unowned=(TopicPartition("t", 1),), since_ms=NOW_MS - 1_000)]
+    assert kinds(snapshot) == [], "a rebalance may be under way"
+    snapshot.group_looks = [look]
+    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
+    assert kinds(snapshot) == ["never-committed"]
+    snapshot.group_looks = [replace(look, since_ms=NOW_MS - 1_000)]
+    assert kinds(snapshot) == []
+    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), 5, 2, 200, 3, waiting_ms=600_000, is_stopped=True)]
+    assert kinds(snapshot) == ["group-stopped"]
+    change_partition(snapshot, 0, leader=None, isr=(9,))
+    stopped = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "group-stopped")
     assert stopped.because == "topic t"
-    facts.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
-    gone = next(one for one in judge(facts, SUBJECTS) if one.kind == "offset-without-topic")
+    snapshot.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
+    gone = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "offset-without-topic")
     assert "group delete" not in gone.do, "a group with members cannot be deleted"
 
 
 def test_offline_says_which_broker_to_start() -> None:
-    facts = well()
-    kill(facts, 3)
-    change_partition(facts, 2, leader=None, isr=(3,))
-    found = next(one for one in judge(facts, SUBJECTS) if one.kind == "offline-partitions")
+    snapshot = well()
+    kill(snapshot, 3)
+    change_partition(snapshot, 2, leader=None, isr=(3,))
+    found = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "offline-partitions")
     assert found.do.startswith("start broker 3:")
     assert "partitions 2 (1 of 3)" in found.found
 
 
 def test_a_deletion_that_waits_for_a_broker_names_it() -> None:
-    facts = well()
-    kill(facts, 3)
-    deleting(facts)
-    (one,) = [one for one in judge(facts, SUBJECTS) if one.kind == "deletion-stalls"]
+    snapshot = well()
+    kill(snapshot, 3)
+    deleting(snapshot)
+    (one,) = [one for one in judge(snapshot, SUBJECTS) if one.kind == "deletion-stalls"]
     assert one.do.startswith("start broker 3:")
-    facts.deletions = {"t": NOW_MS - 1_000}
-    assert "deletion-stalls" not in kinds(facts)
+    snapshot.deletions = {"t": NOW_MS - 1_000}
+    assert "deletion-stalls" not in kinds(snapshot)
 
 
 @pytest.mark.long("tests/cluster/test_clocks.py")
@@ -421,17 +493,17 @@ def test_a_message_from_ahead_of_the_clock_is_named(broker: RunningBroker, topic
     [(1_300_000, 3072, []), (1_300_000, 2048, ["warning"]), (1_300_000, 640, ["critical"]), (0, 0, [])],
 )
 def test_what_zookeeper_keeps_is_held_against_its_heap(nodes: int, heap_mib: int, expected: list[str]) -> None:
-    facts = well()
-    facts.servers[0] = ServerFact("z0:2181", "standalone", None, ServerSize(nodes, 152 << 20, heap_mib << 20))
-    assert [one.severity for one in judge(facts, ["zookeeper"])] == expected
+    snapshot = well()
+    snapshot.servers[0] = ServerFact("z0:2181", "standalone", None, ServerSize(nodes, 152 << 20, heap_mib << 20))
+    assert [one.severity for one in judge(snapshot, ["zookeeper"])] == expected
 
 
 def test_zookeeper_without_quorum_is_critical() -> None:
-    facts = well()
-    server_down(facts)
-    assert [one.severity for one in judge(facts, ["zookeeper"])] == ["warning"]
-    facts.servers[0] = ServerFact("z0:2181", "read-only", None)
-    assert [one.severity for one in judge(facts, ["zookeeper"])] == ["critical"] * 2
+    snapshot = well()
+    server_down(snapshot)
+    assert [one.severity for one in judge(snapshot, ["zookeeper"])] == ["warning"]
+    snapshot.servers[0] = ServerFact("z0:2181", "read-only", None)
+    assert [one.severity for one in judge(snapshot, ["zookeeper"])] == ["critical"] * 2
 
 
 @each(
@@ -446,30 +518,30 @@ def test_zookeeper_without_quorum_is_critical() -> None:
     ],
 )
 def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: list[str]) -> None:
-    facts = well()
-    facts.groups = [GroupOffset("g", TopicPartition("t", 0), offset, 2, 200, lag)]
-    assert kinds(facts, max_lag) == expected
-    facts.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
-    assert kinds(facts) == ["offset-without-topic"]
-    facts.groups = [GroupOffset("g", TopicPartition("t", 99), 5, None, None, None)]
-    assert kinds(facts) == ["offset-without-partition"]
+    snapshot = well()
+    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), offset, 2, 200, lag)]
+    assert kinds(snapshot, max_lag) == expected
+    snapshot.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
+    assert kinds(snapshot) == ["offset-without-topic"]
+    snapshot.groups = [GroupOffset("g", TopicPartition("t", 99), 5, None, None, None)]
+    assert kinds(snapshot) == ["offset-without-partition"]
 
 
 def test_a_member_that_has_never_committed_is_not_well() -> None:
-    facts = well()
-    facts.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
-    assert kinds(facts, 100) == ["never-committed"]
-    assert kinds(facts) == []
+    snapshot = well()
+    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
+    assert kinds(snapshot, 100) == ["never-committed"]
+    assert kinds(snapshot) == []
 
 
 def test_only_what_is_asked_for_is_judged() -> None:
-    facts = well()
-    cut(facts)
-    unpreferred(facts)
-    server_down(facts)
-    assert [one.kind for one in judge(facts, ["topics"])] == ["lost"]
-    assert [one.kind for one in judge(facts, ["brokers"])] == ["unpreferred-leaders"]
-    assert [one.kind for one in judge(facts, ["zookeeper"])] == ["zookeeper-down"]
+    snapshot = well()
+    cut(snapshot)
+    unpreferred(snapshot)
+    server_down(snapshot)
+    assert [one.kind for one in judge(snapshot, ["topics"])] == ["lost"]
+    assert [one.kind for one in judge(snapshot, ["brokers"])] == ["unpreferred-leaders"]
+    assert [one.kind for one in judge(snapshot, ["zookeeper"])] == ["zookeeper-down"]
 
 
 # --- With a real broker -----------------------------------------------------------------------------------------------
@@ -488,17 +560,17 @@ def test_a_real_cluster_from_either_address(make_broker: Callable[..., RunningBr
     assert [one.kind for one in found(broker.bootstrap, None)] == ["min-isr-above-factor"]
     assert found(broker.bootstrap, None, "brokers", "zookeeper") == []
 
-    ran = klog("check", "-B", broker.bootstrap, "-o", "json")
+    ran = klog("status", "-B", broker.bootstrap, "-o", "json")
     assert ran.code == 1
     (row,) = json.loads(ran.stdout)["rows"]
     assert (row["severity"], row["what"], row["kind"]) == ("warning", f"topic {topic}-strict", "min-isr-above-factor")
-    plugin = klog("check", "--nagios", "-B", broker.bootstrap)
+    plugin = klog("status", "--nagios", "-B", broker.bootstrap)
     assert (plugin.code, plugin.stdout.split(" - ")[0]) == (1, "KLOG WARNING")
-    assert klog("check", "brokers", "--nagios", "-B", broker.bootstrap).code == 0
+    assert klog("status", "brokers", "--nagios", "-B", broker.bootstrap).code == 0
 
     broker.kill()
     assert [one.kind for one in found(broker.bootstrap, broker.zookeeper)] == ["no-brokers"]
-    dead = klog("check", "--nagios", "-B", broker.bootstrap)
+    dead = klog("status", "--nagios", "-B", broker.bootstrap)
     assert (dead.code, dead.stdout.count("\n")) == (2, 1)
 
 
@@ -541,7 +613,7 @@ def test_wait_ends_when_all_is_well(make_broker: Callable[..., RunningBroker]) -
 def test_wrong_words_are_wrong_usage() -> None:
     with pytest.raises(UsageError):
         found("host:no-port", None)
-    assert klog("check", "everything").code == 2
+    assert klog("status", "broker", "one").code == 2
 
 
 @pytest.mark.slow

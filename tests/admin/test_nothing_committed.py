@@ -52,7 +52,7 @@ def test_a_negative_offset_is_no_commit(
     exported = tmp_path / "offsets.json"
     assert klog("offset", "export", group, exported, *at).code == 0
     assert klog("offset", "import", exported, "--yes", *at).code == 0
-    findings = klog("check", "groups", *at, "-o", "json").rows
+    findings = klog("status", "groups", *at, "-o", "json").rows
     assert not [one for one in findings if group in str(one["what"])]
 
     moved = klog("group", "rewind", group, "-t", five.topic, "--to", "end", "--yes", *at)

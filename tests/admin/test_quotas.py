@@ -1,4 +1,4 @@
-"""`klog quota` and `klog undo` of it, `klog check` of damage: command lines against a real broker."""
+"""`klog quota` and `klog undo` of it, `klog status` of damage: command lines against a real broker."""
 
 from __future__ import annotations
 
@@ -125,18 +125,18 @@ def test_why_a_client_was_throttled(broker: RunningBroker) -> None:
 
     as_client(broker, "e $(rin)", work)
     deadline_s = time.monotonic() + PATIENCE_S
-    why = run(broker, "why", "throttled", "e $(rin)")
+    why = run(broker, "status", "throttled", "e $(rin)")
     while (not why.stdout or len(why.rows) < 3) and time.monotonic() < deadline_s:
-        why = run(broker, "why", "throttled", "e $(rin)")
+        why = run(broker, "status", "throttled", "e $(rin)")
     assert why.code == 1
     told, set_by, now = why.rows
     assert "'e $(rin)'" in told["what"] and "producer_byte_rate 1000 bytes/s" in told["evidence"]
     assert "act " in set_by["evidence"]
     assert "klog quota remove producer_byte_rate --user ANONYMOUS --client 'e $(rin)'" in now["do"]
     assert run(broker, "quota", "remove", "--user", "ANONYMOUS", "--client", "e $(rin)").code == 0
-    (_, after) = run(broker, "why", "throttled").rows
+    (_, after) = run(broker, "status", "throttled").rows
     assert after["do"] is None
-    assert run(broker, "why", "throttled", "frank").code == 0
+    assert run(broker, "status", "throttled", "frank").code == 0
 
 
 def test_why_an_address_was_turned_away(broker: RunningBroker) -> None:
@@ -150,9 +150,9 @@ def test_why_an_address_was_turned_away(broker: RunningBroker) -> None:
             turned_away = one.recv(1) == b""
     assert turned_away
     deadline_s = time.monotonic() + PATIENCE_S
-    why = run(broker, "why", "throttled", "127.0.0.6")
+    why = run(broker, "status", "throttled", "127.0.0.6")
     while (not why.stdout or len(why.rows) < 3) and time.monotonic() < deadline_s:
-        why = run(broker, "why", "throttled", "127.0.0.6")
+        why = run(broker, "status", "throttled", "127.0.0.6")
     told, set_by, now = why.rows
     assert "address 127.0.0.6" in told["what"] and "connection_creation_rate 2 connections/s" in told["evidence"]
     assert "act " in set_by["evidence"]
@@ -164,7 +164,7 @@ def test_damage_is_a_finding_and_is_not_written_over(broker: RunningBroker) -> N
     path = "/config/users/bob"
     with zookeeper_of(broker) as zk:
         zk.create(path, b'{"version":1,"config":{"SCRAM-SHA-256":"salt=c2VjcmV0', parents=True)
-        findings = [row for row in run(broker, "check", "topics").rows if path in row["what"]]
+        findings = [row for row in run(broker, "status", "topics").rows if path in row["what"]]
         assert [row["severity"] for row in findings] == ["critical"]
         assert "c2VjcmV0" not in str(findings)
         refused = run(broker, "quota", "set", "producer_byte_rate=5", "--user", "bob")
@@ -172,6 +172,6 @@ def test_damage_is_a_finding_and_is_not_written_over(broker: RunningBroker) -> N
         assert path in refused.error["message"]
         assert zk.get(path).data.endswith(b"c2VjcmV0")
         zk.set(path, b'{"version":1,"config":{"producer_byte_rate":"-3"}}')
-        assert [row["what"] for row in run(broker, "check", "topics").rows if path in row["what"]]
+        assert [row["what"] for row in run(broker, "status", "topics").rows if path in row["what"]]
         assert run(broker, "quota", "set", "producer_byte_rate=5", "--user", "bob").code == 0
-        assert not [row["what"] for row in run(broker, "check", "topics").rows if path in row["what"]]
+        assert not [row["what"] for row in run(broker, "status", "topics").rows if path in row["what"]]

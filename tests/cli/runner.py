@@ -29,6 +29,12 @@ class Ran:
         return error
 
     @property
+    def about(self) -> dict[str, Any]:
+        """What ``-o json`` says beside the rows."""
+        about: dict[str, Any] = json.loads(self.stdout)
+        return about
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows of ``-o json``."""
         assert self.stdout, (self.code, self.stderr)

@@ -107,13 +107,13 @@ def test_partitions_and_what_why_explains() -> None:
     partitions = ["logs-0", "payments-0", "payments-1"]
     assert offered("klog election preferred ", **at) == (["logs", "payments", *partitions], "")
     assert offered("klog election preferred logs payments-", **at) == (partitions[1:], "")
-    assert offered("klog why ", **at) == ([*SUBJECTS, "logs", "payments", "pay-readers", "1", *partitions], "")
-    assert offered("klog why topic ", **at) == (["logs", "payments"], "")
-    assert offered("klog why partition ", **at) == (partitions, "")
-    assert offered("klog why message pay", **at) == (partitions[1:], "")
-    assert offered("klog why group ", **at) == (["pay-readers"], "")
-    assert offered("klog why broker ", **at) == (["1"], "")
-    assert offered("klog why topic logs ", **at) == ([], "")
+    assert offered("klog status ", **at) == ([*SUBJECTS, "logs", "payments", "pay-readers", "1", *partitions], "")
+    assert offered("klog status topic ", **at) == (["logs", "payments"], "")
+    assert offered("klog status partition ", **at) == (partitions, "")
+    assert offered("klog status message pay", **at) == (partitions[1:], "")
+    assert offered("klog status group ", **at) == (["pay-readers"], "")
+    assert offered("klog status broker ", **at) == (["1"], "")
+    assert offered("klog status topic logs ", **at) == ([], "")
 
 
 def test_deleted_topics() -> None:
@@ -177,8 +177,8 @@ CASES = [
     ("klog tail t -o sta", ["start"]),
     ("klog topic list --profile pro", ["prod"]),
     ("klog --profile pro", ["prod"]),
-    ("klog why topic ", ["payments"]),
-    ("klog why partition ", ["payments-0", "payments-1"]),
+    ("klog status topic ", ["payments"]),
+    ("klog status partition ", ["payments-0", "payments-1"]),
     ("klog election preferred payments-", ["payments-0", "payments-1"]),
     ("klog topic restore ", ["deleted"]),
     ("klog broker restart 1", ["1", "12"]),
@@ -239,7 +239,9 @@ def check_shell(shell: str, folder: Path, cases: list[tuple[str, list[str]]]) ->
 
 
 def test_bash_completes_a_line(tmp_path: Path) -> None:
-    check_shell("bash", tmp_path, [case for case in CASES if case[0] in ("klog group lag pay", "klog why partition ")])
+    check_shell(
+        "bash", tmp_path, [case for case in CASES if case[0] in ("klog group lag pay", "klog status partition ")]
+    )
 
 
 @each(("line", "expected"), CASES)

@@ -274,7 +274,7 @@ def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper,
     assert f"{topic}-0: offset 123456789 " in ran.stderr
     assert re.search(rf"{topic}-1: offset 123456789 .*\b0\n", ran.stderr)
     assert klog("group", "lag", group, "--only-lagging", "-o", "json", *at).rows == []
-    assert klog("check", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
+    assert klog("status", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
 
 
 @pytest.mark.parametrize("way", ["stock", "streams"])

@@ -115,7 +115,7 @@ def test_the_log_of_the_broker_has_no_line_of_its(hostile: RunningBroker) -> Non
 
 def test_the_page_shows_it_as_text(hostile: RunningBroker, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    assert klog("report", "cluster", "--to", path, "-B", hostile.bootstrap).code == 0
+    assert klog("status", "--html", path, "-B", hostile.bootstrap).code == 0
     text = path.read_text()
     assert "<img src=x" not in text and not set(text) & set(HOSTILE)
 
@@ -124,7 +124,7 @@ def test_what_is_to_be_copied_is_one_command(hostile: RunningBroker) -> None:
     """A denied name, in the command that would allow it."""
     commands: list[str] = []
     while not commands:  # the event follows the denial
-        found = klog("why", "denied", f"User:{NAME}", "-B", hostile.bootstrap, "-o", "json")
+        found = klog("status", "denied", f"User:{NAME}", "-B", hostile.bootstrap, "-o", "json")
         commands = [row["do"].split("`")[1] for row in found.rows if row["do"]] if found.stdout else []
     for command in commands:
         words = shlex.split(command)

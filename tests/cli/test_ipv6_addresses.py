@@ -39,8 +39,7 @@ def test_what_is_shown_can_be_given_again(make_broker: Callable[..., RunningBrok
     broker.listen = "[::1]:0"
     broker.start()
     assert broker.bootstrap.startswith("[::1]:")
-    rows = klog("status", "-B", broker.bootstrap, "-o", "json").rows
-    shown = [row["address"] for row in rows if row["kind"] == "broker"]
+    shown = [one["address"] for one in klog("status", "-B", broker.bootstrap, "-o", "json").about["brokers"]]
     assert shown == [broker.bootstrap]
     assert klog("topic", "list", "-B", shown[0]).code == 0
     gone = klog("topic", "list", "-B", "[::1]:1", "-o", "json")

@@ -165,7 +165,7 @@ def test_no_command_shows_a_secret(broker: RunningBroker, files: dict[str, Path]
         for who in ("user", "wrong"):
             code = run("--trace", *TIMEOUT, *words.split(), "--client-config", files[who], input=b"x\n").code
             assert code == 1 or who == "user", words
-    assert run("report", "cluster", "--to", folder / "report.html", *admin).code == 0
+    assert run("status", "--html", folder / "report.html", *admin).code == 0
     address = f"localhost:{ports_of(broker)['SASL_SSL']}"
     assert run("--client-config", files["user"], "profile", "add", "planted", "-B", address).code == 0
     assert run("profile", "set", "planted", f"client_config={files['user']}").code == 0

@@ -14,6 +14,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from klog.admin.health.rules import SUBJECTS as PARTS
 from klog.admin.shell import bar
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import SUBJECTS, KlogCompleter, split_unfinished
@@ -98,19 +99,19 @@ def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: st
 
     both = [f"{topic}-0", f"{topic}-1"]
     assert offered(f"election preferred {topic}") == [topic, *both]
-    assert offered(f"why {topic}") == [topic, f"{topic}-readers", *both]
-    assert {*SUBJECTS, topic, str(broker.broker_id)} <= set(offered("why "))
-    assert offered(f"why topic {topic}") == [topic]
-    assert offered(f"why group {topic}") == [f"{topic}-readers"]
-    assert offered(f"why partition {topic}") == both == offered(f"why message {topic}")
-    assert offered("why broker ") == offered("broker stop ") == offered("broker restart ") == [str(broker.broker_id)]
+    assert offered(f"status {topic}") == [topic, f"{topic}-readers", *both]
+    assert {*SUBJECTS, topic, str(broker.broker_id)} <= set(offered("status "))
+    assert offered(f"status topic {topic}") == [topic]
+    assert offered(f"status group {topic}") == [f"{topic}-readers"]
+    assert offered(f"status partition {topic}") == both == offered(f"status message {topic}")
+    assert offered("status broker ") == offered("broker stop ") == offered("broker restart ") == [str(broker.broker_id)]
     assert offered(f"topic restore {topic}") == [f"{topic}-old"]
     assert offered("events --kind topic-r") == ["topic-restored"]
     tree.close()
 
 
 def test_the_subjects_of_why_are_the_commands() -> None:
-    assert SUBJECTS.keys() == name_cache.SUBJECTS.keys()
+    assert {*SUBJECTS, *PARTS} == {*name_cache.SUBJECTS}
     for word, kind in SUBJECTS.items():
         named = {Kind.TOPIC_PARTITION: "t-0", Kind.BROKER: "1"}.get(kind, "t")
         assert parsed([word, named, "5"] if word == "message" else [word, named]).kind is not None

@@ -30,7 +30,7 @@ ASKS_NO_BROKER = {"shell", "registry rebuild"}
 """One reads commands, here none; the other wants a ZooKeeper."""
 
 WAITING = [name for name in CONNECTING if name not in ASKS_NO_BROKER]
-SOME = ["topic list", "zk ls", "check", "status", "tail", "produce", "why"]
+SOME = ["topic list", "zk ls", "status", "tail", "produce"]
 """Of each way to connect one."""
 
 AT_ONCE = 6
@@ -161,7 +161,7 @@ def test_check_asks_a_stopped_broker_once(make_broker: Callable[..., RunningBrok
     broker = make_broker().start()
     at = ["-B", broker.bootstrap, "-z", broker.zookeeper, "--timeout", "500ms", "-o", "json"]
     broker.send(signal.SIGSTOP)
-    found = klog("check", *at).rows
+    found = klog("status", *at).rows
     assert [row["kind"] for row in found] == ["no-brokers"]
     assert all(one in found[0]["found"] for one in ("-B", "-z", broker.bootstrap)), found
 

@@ -42,7 +42,8 @@ def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
             terminal.wait_for("shutting down")
             assert process.wait(40) == 0
         gone = klog("status", "-o", "json")
-        assert gone.code == 1 and all(row["state"] != "running" for row in gone.rows)
+        assert gone.code == 1 and [row["because"] for row in gone.rows] == [None, "brokers", "brokers"]
+        assert "klog up --detach" in gone.rows[0]["do"]
         assert klog("topic", "list", "-o", "json").error["code"] == "NO_CLUSTER"
     finally:
         klog("down")

@@ -49,15 +49,15 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
         assert klog("produce", "two", input=b"one\ntwo\n").code == 0
         shown = klog("status", "-o", "json")
         assert shown.code == 0, shown.stdout
-        assert [row["id"] for row in shown.rows if row["kind"] == "broker"] == [1, 2]
+        assert [one["broker"] for one in shown.about["brokers"]] == [1, 2]
 
         killed = next(row for row in klog("up", "--detach", "-o", "json").rows if row["id"] == 2)
         os.kill(killed["pid"], signal.SIGKILL)
         down = klog("status", "-o", "json")
         assert down.code == 1
-        assert {row["id"]: row["state"] for row in down.rows if row["kind"] == "broker"} == {1: "running", 2: "down"}
+        assert {one["broker"]: one["state"] for one in down.about["brokers"]} == {1: "up", 2: "dead"}
         assert states() == {1: "running", 2: "started"}
-        assert klog("check", "topics", "--wait", "20s").code == 0
+        assert klog("status", "topics", "--wait", "20s").code == 0
 
         fewer = klog("up", "--detach", "--brokers", 1, "-o", "json")
         assert fewer.code == 1 and "broker 2" in fewer.error["message"] and "reassign" in fewer.error["hint"]
@@ -79,7 +79,7 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
 
 @pytest.mark.long("what check says is carried out; test_local_cluster.py starts again what was killed")
 def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
-    """`klog why` and `klog check` know the brokers of a local cluster: how one is started, its process, its log."""
+    """`klog status` and `klog status` know the brokers of a local cluster: how one is started, its process, its log."""
     folder = tmp_path / "a cluster"
     up = ("up", "--detach", "--dir", folder)
 
@@ -87,14 +87,14 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         return {row["id"]: row["pid"] for row in klog(*up, "-o", "json").rows if row["kind"] == "broker"}
 
     def found(what: str) -> tuple[dict[str, Any], str]:
-        """The last step of `klog why`, and what `klog check` says is to do."""
+        """The last step of `klog status`, and what `klog status` says is to do."""
         steps = poll(
-            lambda: (rows := klog("why", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows
+            lambda: (rows := klog("status", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows
         )
         return steps[-1] | {"evidence": " ".join(one["evidence"] for one in steps)}, troubles()[0]
 
     def troubles() -> list[str]:
-        rows = klog("check", "brokers", "-o", "json").rows
+        rows = klog("status", "brokers", "-o", "json").rows
         return [one["do"] for one in rows if one["kind"] in ("dead-broker", "silent-broker")]
 
     try:
@@ -121,7 +121,7 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         assert f"log {folder / 'broker-2.log'}: " in cause["evidence"] and "another" in cause["evidence"]
         properties.write_text(kept)
         assert klog(*shlex.split(command)[1:]).code == 0
-        assert klog("check", "topics", "--wait", "20s").code == 0
+        assert klog("status", "topics", "--wait", "20s").code == 0
     finally:
         klog("down", "--dir", folder)
 

@@ -62,8 +62,8 @@ def servers(closed: Path) -> Servers:
 
 def zookeeper() -> str:
     """Its address."""
-    rows = klog("status", "-o", "json").rows
-    return next(str(row["address"]) for row in rows if row["kind"] == "zookeeper")
+    (server,) = klog("status", "-o", "json").about["zookeeper"]
+    return str(server["address"])
 
 
 def properties_of(closed: Path, name: str, password: str) -> Path:
@@ -85,7 +85,7 @@ def test_commands_of_the_administrator_need_no_flags(closed: Path) -> None:
     assert sum(row["lag"] for row in klog("lag", "readers", "-o", "json").rows) == 0
     assert klog("verify", "replicas", "work").code == 0
     assert {row["principal"] for row in klog("acts", "list", "--topic", "work", "-o", "json").rows} == {"User:admin"}
-    checked = klog("check", "--wait", "20s", "-o", "json")
+    checked = klog("status", "--wait", "20s", "-o", "json")
     assert checked.code == 0, checked.stdout
 
 
@@ -100,12 +100,10 @@ def test_brokers_that_zookeeper_names_are_asked_as_the_client_connects(closed: P
     rest.write_text("\n".join(one for one in lines if not one.startswith(("security.protocol", "bootstrap"))))
     by_flag = ("--client-config", rest, "-X", "security.protocol=SASL_SSL")
     for by in ((*at, *by_flag), ("--profile", "closed")):
-        checked = klog("check", "--wait", "20s", *by, "-o", "json")
+        checked = klog("status", "--wait", "20s", *by, "-o", "json")
         assert (checked.code, checked.rows) == (0, []), by
-        shown = klog("status", *by, "-o", "json")
-        assert shown.code == 0, shown.stdout
-        assert [row["state"] for row in shown.rows if row["kind"] == "broker"] == ["running"] * 3
-    assert klog("why", "broker", 1, "--profile", "closed").code == 0
+        assert [one["state"] for one in checked.about["brokers"]] == ["up"] * 3
+    assert klog("status", "broker", 1, "--profile", "closed").code == 0
     assert klog("profile", "remove", "closed").code == 0
 
 
@@ -132,7 +130,7 @@ def test_users_may_what_they_are_permitted(closed: Path) -> None:
     unsent = klog("produce", "permitted", *bob, input=b"no\n")
     assert unsent.code == 1 and "Traceback" not in unsent.stderr
     while True:  # the event follows the denial
-        why = klog("why", "denied", "User:bob", "-o", "json")
+        why = klog("status", "denied", "User:bob", "-o", "json")
         if any("Write" in row["what"] for row in why.rows):
             break
     assert why.code == 1
@@ -199,7 +197,7 @@ def test_a_leader_is_killed_and_its_followers_go_on(closed: Path) -> None:
     os.kill(processes[leader], signal.SIGKILL)
     assert klog("produce", "survives", input=b"after\n").code == 0
     assert klog("up", "--detach").code == 0
-    assert klog("check", "topics", "--wait", "30s").code == 0
+    assert klog("status", "topics", "--wait", "30s").code == 0
     assert klog("tail", "survives", "-o", "start", "-e").stdout.split() == ["before", "after"]
     assert klog("verify", "replicas", "survives").code == 0
 
@@ -248,7 +246,7 @@ def test_what_commands_do_leaves_no_node_of_zookeeper_open(closed: Path, tmp_pat
         for path in filter(is_sensitive, tree):
             with pytest.raises(NotAllowedByZooKeeper):
                 stranger.get(path)
-    assert klog("check", "zookeeper").code == 0
+    assert klog("status", "zookeeper").code == 0
     line = "klog security zookeeper --client-config closed/client.properties --dry-run"
     assert klog(*example(line, **{"closed/client.properties": closed / "security" / "client.properties"})).code == 0
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from klog.admin.check import judge
-from klog.admin.check_facts import Facts
+from klog.admin.health.rules import judge
+from klog.admin.health.snapshot import Snapshot
 from klog.client.metadata import Metadata
 from klog.names import EVENTS_TOPIC
 from klog.server.peer_clocks import odd_by_ms
@@ -47,7 +47,7 @@ def test_messages_wait_for_a_broker_whose_clock_is_wrong(
     cluster.wait_until(
         lambda: b'"clock-skew"' in read(cluster.bootstrap, EVENTS_TOPIC, last=1000, until_end=True)[0], "the event"
     )
-    found = klog("check", "brokers", "-B", cluster.bootstrap, "-o", "json").rows
+    found = klog("status", "brokers", "-B", cluster.bootstrap, "-o", "json").rows
     assert [row["what"] for row in found if row["kind"] == "clock-skew"] == ["broker 3"]
 
 
@@ -74,7 +74,7 @@ def test_the_odd_one_differs_from_most(others_ms: list[int], ahead_ms: int) -> N
     [({1: 0, 2: 5}, []), ({1: 0}, []), ({1: 0, 2: DAY_MS, 3: 9}, [2]), ({1: 0, 2: DAY_MS}, [1, 2])],
 )
 def test_check_names_the_broker(clocks: dict[int, int], named: list[int]) -> None:
-    facts = Facts(metadata=Metadata("c", 1, {}, {}, {}), clocks=clocks)
-    assert [one.what for one in judge(facts, ["brokers"]) if one.kind == "clock-skew"] == [
+    snapshot = Snapshot(metadata=Metadata("c", 1, {}, {}, {}), clocks=clocks)
+    assert [one.what for one in judge(snapshot, ["brokers"]) if one.kind == "clock-skew"] == [
         f"broker {one}" for one in named
     ]

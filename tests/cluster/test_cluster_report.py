@@ -65,8 +65,12 @@ def made(shared_three: RunningCluster, tmp_path_factory: pytest.TempPathFactory)
     consumer.close()
     shared_three.kill(3)
     shared_three.wait_until(lambda: 3 not in shared_three.isr_of(topic), "broker 3 is out of sync")
+    at = ("--since", "@-1m", "-B", shared_three.bootstrap, "-o", "json")
+    shared_three.wait_until(
+        lambda: klog("events", "--kind", "broker-down", "--broker", 3, *at).rows, "its death is among the events"
+    )
     page = tmp_path_factory.mktemp("report") / "page.html"
-    ran = klog("report", "cluster", "--to", page, "-o", "json", "-B", shared_three.bootstrap)
+    ran = klog("status", "--html", page, "-o", "json", "-B", shared_three.bootstrap)
     shared_three.heal()
     assert ran.code == 0, ran.stderr
     assert ran.rows[0]["brokers"] == 3 and ran.rows[0]["findings"] > 0
@@ -93,16 +97,16 @@ def test_the_page_is_whole_and_loads_nothing(made: Path) -> None:
     assert [int(found) <= 250 for found in re.findall(r"average (\d+)% in all", parsed.text)] == [True]
     assert "sync: 3" in parsed.text and "dead" in parsed.text
     why = parsed.text.partition("Findings")[2]
-    assert "broker 3 is dead" in why, "the cause"
+    assert "broker 3 went down" in why, "the cause"
     assert EVIL[:-1] + "\\u202e" in parsed.text  # as it was written, its change of direction escaped
     # Each wide and narrow: six of brokers, and that of groups where one of them has a past.
     assert sum(tag == "svg" for tag, _ in parsed.tags) in ((12, 14) if plots.AVAILABLE else (0,))
 
 
 def test_to_stdout_and_without_a_cluster(three: RunningCluster, tmp_path: Path) -> None:
-    ran = klog("report", "cluster", "--to", "-", "-B", three.bootstrap)
+    ran = klog("status", "--html", "-", "-B", three.bootstrap)
     assert ran.code == 0 and ran.stdout.startswith("<!doctype html>")
-    assert klog("report", "cluster", "--to", tmp_path / "no" / "page.html", "-B", three.bootstrap).code == 1
+    assert klog("status", "--html", tmp_path / "no" / "page.html", "-B", three.bootstrap).code == 1
 
 
 def test_a_history_that_no_broker_would_send() -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from kazoo.client import KazooClient
 
-from klog.admin.check import check
 from klog.admin.settings import describe_settings
 from klog.coordination import controller_election, topics
 from klog.coordination.zookeeper import ZooKeeper
@@ -21,7 +20,7 @@ from tests.cli.runner import klog
 from tests.cluster.test_hung_disk import produced_by_whoever_leads
 from tests.cluster_fixture import RunningCluster
 from tests.server.asking import offsets
-from tests.tools.verbs import make_topic, run, send
+from tests.tools.verbs import check, make_topic, run, send
 
 
 @pytest.fixture

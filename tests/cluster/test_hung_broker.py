@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from klog.admin.check import check
 from klog.tools.why.steps import BROKER_KINDS
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster
-from tests.tools.verbs import send
+from tests.tools.verbs import check, send
 
 KEPT_MS = "60000"
 """The hung broker's entry in ZooKeeper outlives the test."""
@@ -73,11 +72,11 @@ def test_when_its_entry_has_gone(make_cluster: Callable[..., RunningCluster]) ->
     cluster.wait_until(
         lambda: {*BROKER_KINDS} & {row["kind"] for row in klog(*told).rows} - {"broker-up"}, "its end is an event"
     )
-    ran = klog("why", "broker", 3, "-B", at, "-o", "json")
+    ran = klog("status", "broker", 3, "-B", at, "-o", "json")
     assert ran.code == 1 and "hangs" in ran.rows[-1]["what"] and resumes(cluster, 3) in ran.rows[-1]["do"]
     cluster.kill(2)
     cluster.wait_until_unregistered(2)
-    rows = {row["what"]: row for row in klog("check", "brokers", "-B", at, "-o", "json").rows}
+    rows = {row["what"]: row for row in klog("status", "brokers", "-B", at, "-o", "json").rows}
     assert resumes(cluster, 3) in rows["broker 3"]["do"] and cluster.brokers[3].bootstrap in rows["broker 3"]["found"]
     command = f"klog broker start --id 2 --dir DIR --listen {cluster.brokers[2].bootstrap} -z {cluster.zookeeper}"
     assert command in rows["broker 2"]["do"] and "hangs" not in rows["broker 2"]["found"]

@@ -80,7 +80,7 @@ def test_partitions_on_the_other_disk_go_on(
         assert one.process.poll() is None, one.log_text
         one.wait_for_log("log.dir.hung.ms" if hung_ms < 10_000 else "replicas.disk_watch")
         if hung_ms < 10_000:
-            cause = klog("why", "broker", 1, "-B", cluster.bootstrap, "-o", "json").rows[-1]
+            cause = klog("status", "broker", 1, "-B", cluster.bootstrap, "-o", "json").rows[-1]
             assert str(bad) in cause["what"] and "offline" in cause["what"] and cause["do"], cause
     finally:
         if hung_ms > 10_000:

@@ -155,12 +155,12 @@ def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_pa
 
     # What shares a host is found, and a plan spreads it.
     assert klog("topic", "create", "crowded", "--assignment", "1:2,11:1", "-X", "min.insync.replicas=2", *at).code == 0
-    (found,) = (row for row in klog("check", "topics", *at).rows if row["kind"] == "shared-hosts")
+    (found,) = (row for row in klog("status", "topics", *at).rows if row["kind"] == "shared-hosts")
     assert found["what"] == "topic crowded"
     file = tmp_path / "plan.json"
     assert klog("reassign", "plan", "--topics", "crowded", "--file", file, *at).code == 0
     assert klog("reassign", "execute", file, "--wait", "20s", "--yes", *at).code == 0
-    assert klog("check", "topics", "--wait", "20s", *at).code == 0
+    assert klog("status", "topics", "--wait", "20s", *at).code == 0
 
     # All of a host at once.
     victims = [*children(two).values()]

@@ -36,9 +36,8 @@ def test_nothing_is_lost_where_it_comes_back_first(make_cluster: Callable[..., R
     cluster.start(1)
     awaits(cluster.brokers[1], topic, "brokers 2, 3")
     assert cluster.leader_of(topic) == -1
-    said = klog("check", "topics", "-B", cluster.brokers[1].bootstrap)
+    said = klog("status", "topics", "-B", cluster.brokers[1].bootstrap)
     assert "brokers 2,3" in said
-    assert " 2, 3," in klog("status", "-B", cluster.brokers[1].bootstrap)
     cluster.start(2)
     cluster.wait_until(
         lambda: any(one.logged("WARNING", "controller", f"{topic}-0", "broker 3") for one in cluster.brokers.values()),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import klog
-from klog.admin.check import judge
-from klog.admin.check_facts import Facts
+from klog.admin.health.rules import judge
+from klog.admin.health.snapshot import Snapshot
 from klog.client.client_config import read_client_config
 from klog.client.metadata import Metadata
 from klog.config import BrokerConfig
@@ -95,9 +95,9 @@ def test_what_does_not_fit_is_told_at_the_start_and_by_check(flush: dict[str, st
     config = BrokerConfig.parse({**BROKER, **flush})
     assert len([one for one in config.warnings if "log.flush.interval.ms" in one]) == told
     names = ("log.flush.interval.messages", "log.flush.interval.ms", "replica.lag.time.max.ms")
-    facts = Facts(now_ms=0, metadata=Metadata("c", 1, {}, {}, {}))
-    facts.settings = {1: {name: str(config.integer(name)) for name in names}}
-    assert len([one for one in judge(facts, ["brokers"]) if one.kind == "rare-flushes"]) == told
+    snapshot = Snapshot(now_ms=0, metadata=Metadata("c", 1, {}, {}, {}))
+    snapshot.settings = {1: {name: str(config.integer(name)) for name in names}}
+    assert len([one for one in judge(snapshot, ["brokers"]) if one.kind == "rare-flushes"]) == told
 
 
 def test_a_file_of_clients_with_a_large_chunk_is_taken(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`klog why` does not know what the test did to brokers, topics and messages: it has to find out.
+"""`klog status` does not know what the test did to brokers, topics and messages: it has to find out.
 
 `test_why_groups` does the same to groups, and has most of the situations in which only the cause's name is asserted.
 """
@@ -39,7 +39,7 @@ def test_the_cause_is_found(three: RunningCluster, topic: str, harm: str, words:
         lambda: three.partitions(alone, 1)[0].leader_id < 0 and len(three.partitions(both, 1)[0].isr_nodes) < 2,
         "harmed",
     )
-    found = {name: klog("why", name, "-B", others, "-o", "json") for name in (both, alone)}
+    found = {name: klog("status", name, "-B", others, "-o", "json") for name in (both, alone)}
     three.heal()
     for name, ran in found.items():
         assert ran.code == 1, ran.stderr
@@ -55,12 +55,12 @@ def test_the_cause_is_found(three: RunningCluster, topic: str, harm: str, words:
 
 def test_who_leads_and_since_when(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[2, 1]])
-    ran = klog("why", "partition", f"{topic}-0", "-B", three.bootstrap, "-o", "json")
+    ran = klog("status", "partition", f"{topic}-0", "-B", three.bootstrap, "-o", "json")
     assert ran.code == 0, ran
     assert "broker 2 leads" in ran.rows[0]["what"] and all(row["do"] is None for row in ran.rows)
 
     def is_known() -> bool:
-        rows = klog("why", "partition", f"{topic}-0", "-B", three.bootstrap, "-o", "json").rows
+        rows = klog("status", "partition", f"{topic}-0", "-B", three.bootstrap, "-o", "json").rows
         return rows[1]["time"] is not None and "leader-elected" in rows[1]["evidence"]
 
     three.wait_until(is_known, "the election is an event")
@@ -83,7 +83,7 @@ def test_a_topic_that_is_gone(three: RunningCluster, topic: str) -> None:
     three.wait_until(lambda: not three.partitions(topic), "deleted")
     cause = wait_for_cause(three, (topic,), ("deleted topic", topic))
     assert cause["time"] is not None and cause["what"].startswith("klog@")
-    ran = klog("why", "never-there", "-B", three.bootstrap, "-o", "json")
+    ran = klog("status", "never-there", "-B", three.bootstrap, "-o", "json")
     assert ran.code == 1 and "never-there" in ran.error["message"]
 
 
@@ -104,7 +104,7 @@ def test_a_broker_that_never_was(make_cluster: Callable[..., RunningCluster], tm
     cause = wait_for_cause(cluster, ("ghost",), ("broker 9", "has never been"))
     assert "registrations/9" in cause["evidence"] and "klog topic delete ghost" in cause["do"]
     assert "klog broker start --id 9" in cause["do"] and "remove-broker" not in cause["do"]
-    found = {row["kind"]: row for row in at("check", "topics", "brokers").rows}
+    found = {row["kind"]: row for row in at("status", "topics", "brokers").rows}
     assert found["dead-broker"]["do"] == found["offline-partitions"]["do"] == cause["do"]
     assert found["offline-partitions"]["because"] == "broker 9"
     assert at("topic", "delete", "ghost", "-y").code == 0
@@ -124,7 +124,7 @@ def test_a_broker_that_never_was(make_cluster: Callable[..., RunningCluster], tm
     plan = tmp_path / "plan.json"
     assert at("reassign", "plan", "--remove-broker", 8, "--file", plan).code == 0
     assert at("reassign", "execute", plan, "-y", "--wait", "30s").code == 0
-    assert {row["kind"] for row in at("check", "topics").rows} & {"dead-broker", "offline-partitions"} == set()
+    assert {row["kind"] for row in at("status", "topics").rows} & {"dead-broker", "offline-partitions"} == set()
 
     # Half way through a reassignment a topic is deleted: nothing of it is filled any more.
     write("going", [9, 7])
@@ -132,10 +132,10 @@ def test_a_broker_that_never_was(make_cluster: Callable[..., RunningCluster], tm
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "going", "partition": 0, "replicas": [1]}]}))
     assert at("reassign", "execute", plan, "-y").code == 0
     assert at("topic", "delete", "going", "-y").code == 0
-    assert not [row for row in at("check").rows if row["kind"] == "reassignment-stalls"]
+    assert not [row for row in at("status").rows if row["kind"] == "reassignment-stalls"]
     cause = wait_for_cause(cluster, ("going",), ("broker 9", "is dead"))
     assert "start broker 9" in cause["do"]
-    waiting = next(row for row in at("why", "going").rows if row["evidence"].endswith("/admin/delete_topics/going"))
+    waiting = next(row for row in at("status", "going").rows if row["evidence"].endswith("/admin/delete_topics/going"))
     assert "broker 9" in waiting["what"], "broker 7 never was"
     shutil.rmtree(cluster.brokers[9].folder / "data")  # an empty log dir will do
     cluster.start(9)
@@ -187,7 +187,7 @@ def test_produce_requests_that_wait_for_a_disk(make_cluster: Callable[..., Runni
     disk.to(follower)
     cluster.start()
     cluster.create("t", assignment=[[1, 2]])
-    assert klog("why", "t", "-B", cluster.bootstrap).code == 0
+    assert klog("status", "t", "-B", cluster.bootstrap).code == 0
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     disk.hang("s")
     try:
@@ -210,7 +210,7 @@ def test_messages(three: RunningCluster, topic: str) -> None:
     assert len(offsets) == 30
 
     def why(offset: int) -> tuple[int, dict[str, Any]]:
-        ran = klog("why", "message", f"{topic}-0", offset, "-B", three.bootstrap, "-o", "json")
+        ran = klog("status", "message", f"{topic}-0", offset, "-B", three.bootstrap, "-o", "json")
         return ran.code, ran.rows[-1]
 
     code, row = why(offsets[12])

@@ -1,4 +1,4 @@
-"""`klog why group G` does not know what the test did to the group: it has to find out.
+"""`klog status group G` does not know what the test did to the group: it has to find out.
 
 Method: members that speak the protocol themselves, and one process that is paused; asserted is the name of the cause.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from klog.admin.check_facts import gather
+from klog.admin.health.snapshot import take_snapshot
 from klog.coordination import group_states
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
@@ -130,9 +130,9 @@ def test_the_cause_is_found(three: RunningCluster, topic: str, what: Play, words
         cut = [{"partition_index": 0, "offset": -1}]
         leader = three.leader_of(topic, 0)
         three.ask(leader, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": cut}], timeout=10_000)
-    if what in (idle, unowned):  # `klog check` waits until a group has settled
-        facts = asyncio.run(gather(three.bootstrap, None, ("groups",)))
-        (look,) = [one for one in facts.group_looks if one.name == f"g-{topic}"]
+    if what in (idle, unowned):  # `klog status` waits until a group has settled
+        snapshot = asyncio.run(take_snapshot(three.bootstrap, None, ("groups",)))
+        (look,) = [one for one in snapshot.group_looks if one.name == f"g-{topic}"]
         assert (len(look.idle), len(look.unowned)) == ((1, 0) if what is idle else (0, 1))
     cause = wait_for_cause(three, ("group", f"g-{topic}"), words)
     assert do in cause["do"], cause
@@ -160,7 +160,7 @@ def wait_for_cause(three: RunningCluster, subject: tuple[str, ...], words: tuple
     rows: list[dict[str, Any]] = []
 
     def found() -> bool:
-        ran = klog("why", *subject, "-B", three.bootstrap, "-o", "json")
+        ran = klog("status", *subject, "-B", three.bootstrap, "-o", "json")
         rows[:] = ran.rows if ran.code == 1 and ran.stdout else []
         return bool(rows) and all(word in rows[-1]["what"] for word in words)
 
@@ -175,8 +175,8 @@ def wait_for_cause(three: RunningCluster, subject: tuple[str, ...], words: tuple
 def test_a_group_that_is_well_and_one_that_is_not_there(three: RunningCluster, topic: str) -> None:
     three.create(topic)
     play(three, f"g-{topic}", topic, lambda topic, members: live(members[0], topic, 0))
-    assert klog("why", f"g-{topic}", "-B", three.bootstrap).code == 0
-    ran = klog("why", "group", "no-such-group", "-B", three.bootstrap, "-o", "json")
+    assert klog("status", f"g-{topic}", "-B", three.bootstrap).code == 0
+    ran = klog("status", "group", "no-such-group", "-B", three.bootstrap, "-o", "json")
     assert ran.code == 1 and "no-such-group" in ran.error["message"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.admin.check_facts import _server
+from klog.admin.health.snapshot import _server
 from klog.admin.zookeeper import start as start_verb
 from klog.coordination.connect_string import four_letter_word
 from klog.coordination.embedded import ZooKeeperServer

@@ -58,7 +58,7 @@ class Operator:
         if command.traits.rows is not None:
             flags += ["--output", "json"]
         ran = klog(*words, *flags, "-B", self.bootstrap)
-        assert ran.code == 0 or words[0] in ("check", "why", "partition"), (words, ran)  # 1: there is trouble
+        assert ran.code == 0 or words[0] in ("status", "partition"), (words, ran)  # 1: there is trouble
         return ran
 
     def start(self, line: str, broker_id: int) -> None:
@@ -83,20 +83,20 @@ class Operator:
         return self.text("tail", topic, "-o", "start", "-e").splitlines()
 
     def cause(self, *subject: object, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The cause that `klog why` finds, as soon as it is the expected one: the cluster notices after a time."""
+        """The cause that `klog status` finds, as soon as it is the expected one: the cluster notices after a time."""
         found: list[dict[str, Any]] = []
         last = Ran(0, "", "")
 
         def is_found() -> bool:
             nonlocal last
-            last = self.run("why", *subject)
+            last = self.run("status", *subject)
             found[:] = last.rows[-1:] if last.code == 1 and last.stdout else []
             return bool(found) and until(found[0])
 
         try:
-            self.cluster.wait_until(is_found, "klog why finds the cause")
+            self.cluster.wait_until(is_found, "klog status finds the cause")
         except AssertionError as error:
-            raise AssertionError(f"klog why {subject}: {last}") from error
+            raise AssertionError(f"klog status {subject}: {last}") from error
         return found[0]
 
     def act(self, **wanted: object) -> dict[str, Any]:

@@ -15,11 +15,11 @@ def test_a_broker_dies(operator: Operator, topic: str) -> None:
     cluster.kill(2)
     cluster.wait_for_leader(topic, other_than=2)
 
-    findings = operator.runbook("klog check")
+    findings = operator.runbook("klog status")
     assert findings.code != 0 and any("2" in str(row["what"]) for row in findings.rows), findings
     cause = operator.cause("partition", f"{topic}-0", until=lambda row: "is dead" in row["what"])
     assert "broker 2" in cause["what"] and "start broker 2" in cause["do"]
-    assert operator.runbook("klog why broker 2").code == 1
+    assert operator.runbook("klog status broker 2").code == 1
     short = operator.runbook("klog partition list --under-replicated").rows
     assert (topic, 0) in {(row["topic"], row["partition"]) for row in short}
     assert operator.values(topic) == ["1", "2", "3"]  # the others serve it

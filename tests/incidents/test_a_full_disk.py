@@ -50,8 +50,8 @@ def test_a_full_disk(make_cluster: Callable[..., RunningCluster], small_disk: Pa
 
     cause = operator.cause("broker", 1, until=lambda row: "full" in row["what"])
     assert cause["do"]
-    assert operator.runbook("klog why broker 1").code == 1
-    findings = operator.runbook("klog check")
+    assert operator.runbook("klog status broker 1").code == 1
+    findings = operator.runbook("klog status")
     assert findings.code != 0, findings
 
     less = {"orders": topic, "50000000": 5_000_000}

@@ -23,8 +23,8 @@ def test_a_hung_broker(operator: Operator, topic: str) -> None:
 
     # Until its address is in the events, which may have been led by this very broker, it is "dead or hangs".
     cause = operator.cause("broker", 3, until=lambda row: "kill -CONT" in (row["do"] or ""))
-    assert operator.runbook("klog why broker 3").code == 1
-    findings = operator.run("check")
+    assert operator.runbook("klog status broker 3").code == 1
+    findings = operator.run("status")
     assert findings.code != 0 and any("hangs" in str(row["found"]) for row in findings.rows), findings
     operator.text("produce", topic, input="4\n")
 

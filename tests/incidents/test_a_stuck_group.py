@@ -26,7 +26,7 @@ def test_a_stuck_group(operator: Operator, topic: str) -> None:
 
     (row,) = operator.runbook("klog group lag readers --only-lagging", readers=topic).rows
     assert row["lag"] == 2
-    assert operator.runbook("klog why group readers", readers=topic).code == 1
+    assert operator.runbook("klog status group readers", readers=topic).code == 1
     operator.runbook("klog group describe readers", readers=topic)
     cause = operator.cause("group", topic, until=lambda row: "member" in row["what"])
     assert cause["do"]

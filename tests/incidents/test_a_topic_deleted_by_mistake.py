@@ -31,7 +31,7 @@ def test_a_topic_deleted_by_mistake(operator: Operator, topic: str) -> None:
 
         cause = operator.cause(topic, until=lambda row: "deleted topic" in row["what"])
         assert cause["what"].startswith("clean-up script@")
-        assert operator.runbook("klog why orders", orders=topic).code == 1
+        assert operator.runbook("klog status orders", orders=topic).code == 1
 
         def is_in_trash() -> bool:
             return any(row["topic"] == topic for row in operator.runbook("klog topic trash").rows)

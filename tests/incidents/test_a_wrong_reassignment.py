@@ -26,7 +26,7 @@ def test_a_wrong_reassignment(operator: Operator, topic: str, tmp_path: Path) ->
     cluster.wait_until(lambda: replicas() == [[3], [3]], "the broker that is asked knows it")
 
     assert operator.runbook("klog reassign status").rows == []
-    steps = operator.runbook("klog why orders-0", orders=topic).rows
+    steps = operator.runbook("klog status orders-0", orders=topic).rows
     assert "3" in steps[0]["what"] and "replicas 3" in steps[0]["evidence"], "well, but on one broker alone"
     act = operator.runbook("klog acts list --topic orders", orders=topic).rows[-1]
     assert act["kind"] == "reassignment"

@@ -31,7 +31,7 @@ def test_garbage_in_a_time_range(operator: Operator, topic: str) -> None:
     found = operator.runbook(line, "--output", "jsonl", **during).stdout.splitlines()
     offsets = [json.loads(line)["offset"] for line in found]
     assert len(offsets) == 10
-    shown = operator.runbook("klog why message orders-0 4711", **{"orders": topic, "4711": offsets[0]})
+    shown = operator.runbook("klog status message orders-0 4711", **{"orders": topic, "4711": offsets[0]})
     assert shown.code == 0 and len(shown.rows) > 0, "the message is there, and is served: nothing is wrong with the log"
     line = "klog offset list orders --at @2026-02-01T03:00:00Z"
     (first,) = operator.runbook(line, **{"orders": topic, "2026-02-01T03:00:00Z": begin}).rows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.incidents.operator import runbook_lines
 
-FORMS = {"klog why SUBJECT"}
+FORMS = {"klog status SUBJECT"}
 """What stands for several lines, each of which is there, too."""
 
 

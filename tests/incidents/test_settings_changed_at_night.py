@@ -17,7 +17,7 @@ def test_settings_changed_at_night(operator: Operator, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": operator.bootstrap, "client.id": "night shift"})
     client.incremental_alter_configs([resource])[resource].result(20)
 
-    assert operator.runbook("klog why orders", orders=topic).code == 0, "the topic is well: only its settings differ"
+    assert operator.runbook("klog status orders", orders=topic).code == 0, "the topic is well: only its settings differ"
     acts = operator.runbook("klog acts list --topic orders --since @-24h", orders=topic).rows
     (changed,) = (row for row in acts if row["client"] == "night shift")
     assert (changed["before"], changed["after"]) == ("retention.ms=604800000", "retention.ms=999999999")

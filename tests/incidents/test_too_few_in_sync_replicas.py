@@ -23,7 +23,7 @@ def test_too_few_in_sync_replicas(operator: Operator, topic: str) -> None:
     assert topic in {row["topic"] for row in under}
     cause = operator.cause(f"{topic}-0", until=lambda row: "broker 2" in row["what"])
     assert cause["do"]
-    assert operator.runbook("klog why orders-0", orders=topic).code == 1
+    assert operator.runbook("klog status orders-0", orders=topic).code == 1
 
     operator.runbook("klog topic config orders min.insync.replicas=1", orders=topic)
     operator.text("produce", topic, input="alone\n")

@@ -20,7 +20,6 @@ from confluent_kafka.admin import AdminClient
 from cryptography.x509.oid import NameOID
 
 from klog.admin.brokers import BrokerSetting, broker_settings
-from klog.admin.check import check
 from klog.client.blocking import BlockingChannel
 from klog.client.cluster import Cluster
 from klog.config import BrokerConfig
@@ -40,6 +39,7 @@ from tests.rows import each
 from tests.security.broker_doors import Doors, add_user, listen_to, pem, ports_of, unique
 from tests.security.certificates import DAY, Authority
 from tests.server.wire import check_log, resident_bytes
+from tests.tools.verbs import check
 
 DELAY_MS = 150
 SESSION_MS = 400

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
+from klog.admin.health.findings import Finding
 from klog.admin.topics import create_topic
 from klog.client.cluster import Cluster
 from klog.tools.produce import Receipt, produce
 from klog.tools.produce_options import ProduceOptions
+from klog.tools.status import Where, look
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions, TailSummary
 
@@ -43,3 +46,18 @@ def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes,
     topics = [topic] if isinstance(topic, str) else topic
     summary = run(bootstrap, lambda cluster: tail(cluster, topics, TailOptions(**options), sink, note=notes.append))
     return sink.getvalue(), summary, notes
+
+
+async def check(
+    bootstrap: str | None,
+    zookeeper: str | None,
+    subjects: Sequence[str] = (),
+    *,
+    timeout_s: float = 10.0,
+    home: Path | None = None,
+    **options: Any,
+) -> list[Finding]:
+    """What `klog status` finds, by these addresses; ``options`` of `klog.tools.status.look`."""
+    nowhere = home or Path("/nowhere")
+    where = Where(bootstrap, zookeeper, "the test", nowhere, timeout_s=timeout_s)
+    return (await look(where, subjects, **options)).findings

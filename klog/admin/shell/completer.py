@@ -32,7 +32,7 @@ SUBJECTS = {
     "denied": Kind.OTHER,
     "throttled": Kind.OTHER,
 }
-"""What `why` takes first, and what follows each."""
+"""What `status` takes first, and what follows each."""
 
 _EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc|report)\s+(\S+)")
 

@@ -105,7 +105,7 @@ async def _found_in(look_up: LookUp, log: Log, high: LogEnd, asked: int) -> tupl
         return high.offset, -1
     if asked == MAX_TIMESTAMP:
         found = await look_up.run(log.log_dir.path, log.reader.max_timestamp)
-    elif not log.reader.may_have_time(asked):  # `klog check` asks all partitions for messages of the future
+    elif not log.reader.may_have_time(asked):  # `klog status` asks all partitions for messages of the future
         return -1, -1
     else:
         found = await look_up.run(log.log_dir.path, functools.partial(log.reader.offset_for_time, asked))

@@ -32,7 +32,7 @@ HELP: Final = (
     "Up, Down, PgUp,     choose a row",
     "PgDn, Home, End",
     "Enter               go deeper: a broker's metrics, a topic's partitions, a group's lag",
-    "w                   why: `klog why` of the chosen row",
+    "w                   why: `klog status` of the chosen row",
     "z                   the pane alone on the screen, and back",
     "s, >, F6            sort the pane by its next column",
     "/, F3, F4           only rows with this text in them; Enter keeps it, Esc ends it",
@@ -327,7 +327,7 @@ class Screen:
 
 
 def _subject(pane: str, one: Any) -> tuple[str, ...]:
-    """What `klog why` is asked about a row."""
+    """What `klog status` is asked about a row."""
     match pane:
         case "brokers":
             return ("broker", str(one.broker))

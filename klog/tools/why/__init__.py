@@ -1,1 +1,1 @@
-"""`klog why`: from a symptom to its first cause. ``gathering`` asks, once; ``causes`` decides, without I/O."""
+"""`klog status`: from a symptom to its first cause. ``gathering`` asks, once; ``causes`` decides, without I/O."""

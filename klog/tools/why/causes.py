@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from klog.admin.check_dead import hangs_do, how_to_start, never_was, never_was_do
+from klog.admin.health.dead import hangs_do, how_to_start, never_was, never_was_do
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
@@ -73,10 +73,10 @@ def why_gone(known: Known, topic: str) -> list[Step]:
         if act is not None:
             steps.append(step(act.time, f"{act.principal} deleted topic {topic}", f"act {act.act}"))
         what = f"its deletion waits for broker {listed(awaited)}: the name is taken until then"
-        steps.append(step(moment(known.facts.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
+        steps.append(step(moment(known.snapshot.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
         return numbered([*steps, *broker_steps(known, awaited[0])])
     do = f"`klog topic create {topic}` makes an empty one"
-    if topic in known.facts.trashed:
+    if topic in known.snapshot.trashed:
         do = f"`klog topic restore {topic}` brings it back from the trash; {do}"
     if act is None:
         assert event is not None
@@ -89,16 +89,16 @@ def why_gone(known: Known, topic: str) -> list[Step]:
 
 def _deletion_awaits(known: Known, topic: str) -> list[int]:
     """The brokers that are away and have replicas of a topic that is being deleted."""
-    there = known.facts.topics.get(topic)
-    if there is None or topic not in known.facts.deletions:
+    there = known.snapshot.topics.get(topic)
+    if there is None or topic not in known.snapshot.deletions:
         return []
     assigned = {broker for brokers in there.partitions.values() for broker in brokers}
-    return sorted(one for one in assigned if _is_down(known, one) and not never_was(known.facts, one))
+    return sorted(one for one in assigned if _is_down(known, one) and not never_was(known.snapshot, one))
 
 
 def why_broker(known: Known, broker: int) -> list[Step]:
     """Why the broker does not serve, or does not serve all it has."""
-    if broker in known.metadata.brokers and broker not in known.facts.silent:
+    if broker in known.metadata.brokers and broker not in known.snapshot.silent:
         return numbered(list(_disks(known, broker)) or _serves(known, broker))
     return numbered(broker_steps(known, broker))
 
@@ -131,7 +131,7 @@ def is_well(one: PartitionNode) -> bool:
 
 def _moving(known: Known, topic: str) -> dict[TopicPartition, tuple[int, ...]]:
     """The topic's partitions that are reassigned -> the brokers that get a replica."""
-    there = known.facts.topics.get(topic)
+    there = known.snapshot.topics.get(topic)
     adding = there.adding if there is not None else {}
     return {TopicPartition(topic, number): tuple(brokers) for number, brokers in adding.items()}
 
@@ -155,7 +155,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
     what = "has no leader" if offline else f"has {len(one.isr)} of {len(one.replicas)} replicas in sync"
     evidence = f"metadata: replicas {listed(one.replicas)}, in-sync {listed(one.isr)}"
     yield step(known.now, f"{name} {what}", evidence)
-    minimum = effective_min_isr(known.facts.min_isr.get(name.topic, 1), len(one.replicas))
+    minimum = effective_min_isr(known.snapshot.min_isr.get(name.topic, 1), len(one.replicas))
     if not offline and len(one.isr) < minimum:
         evidence = f"min.insync.replicas is {minimum}, in-sync replicas {len(one.isr)}"
         yield step(known.now, f"{name} refuses acks=all", evidence)
@@ -186,7 +186,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
 
 
 def _is_down(known: Known, broker: int) -> bool:
-    return broker not in known.metadata.brokers or broker in known.facts.silent
+    return broker not in known.metadata.brokers or broker in known.snapshot.silent
 
 
 def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Iterator[Step]:
@@ -207,13 +207,13 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
         do = f"{cause.do}, or take the reassignment back: `klog reassign cancel`"
         yield step(cause.time, cause.what, cause.evidence, do)
         return
-    still = known.facts.standing_still.get(name)
+    still = known.snapshot.standing_still.get(name)
     if still:
         what = f"the reassignment stands still: broker {listed(still)} gets no data"
-        throttle = known.facts.topics[name.topic].throttles.get(name.partition)
+        throttle = known.snapshot.topics[name.topic].throttles.get(name.partition)
         limit = f"; its throttle is {throttle:,} bytes/s" if throttle else ""
         do = "`klog reassign status`; raise the throttle with `klog reassign execute`, or `klog reassign cancel`"
-        yield step(known.now, what, f"its log did not grow within {known.facts.watched_s:g} s{limit}", do)
+        yield step(known.now, what, f"its log did not grow within {known.snapshot.watched_s:g} s{limit}", do)
     else:
         do = "wait: `klog reassign status --watch` shows how far it is"
         yield step(known.now, "the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
@@ -221,13 +221,13 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
 
 def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     """Why this broker does not serve."""
-    facts = known.facts
-    if never_was(facts, broker):
-        do = never_was_do(facts, known.metadata, broker)
+    snapshot = known.snapshot
+    if never_was(snapshot, broker):
+        do = never_was_do(snapshot, known.metadata, broker)
         evidence = f"ZooKeeper: no {paths.broker(broker)}, and no {paths.registration(broker)}"
         yield step(None, f"broker {broker} is not registered, and has never been", evidence, do)
         return
-    if facts.registered is not None and broker not in facts.registered:
+    if snapshot.registered is not None and broker not in snapshot.registered:
         yield step(None, f"broker {broker} is not registered", f"ZooKeeper: no {paths.broker(broker)}")
     event = _went_down(known, broker)
     reason = None
@@ -237,17 +237,18 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
     elif known.no_events is not None:
         yield step(None, "when it went down is not known", f"events could not be read: {known.no_events}")
     time = reason.time if reason is not None else None
-    address = facts.hung.get(broker) or facts.located.get(broker) or _address(known, broker)
-    if broker in facts.hung or address in facts.hung_addresses:
+    address = snapshot.hung.get(broker) or snapshot.located.get(broker) or _address(known, broker)
+    if broker in snapshot.hung or address in snapshot.hung_addresses:
         evidence = f"{address} takes connections and does not answer"
-        yield step(time, f"broker {broker} hangs", evidence, hangs_do(facts, [str(address)], broker))
-    elif broker in facts.silent:
-        yield step(time, f"broker {broker} does not answer", facts.silent[broker], "`klog check brokers`")
-    elif address is None and facts.hung_addresses:
-        evidence = (
-            f"{', '.join(facts.hung_addresses)} takes connections and does not answer; events do not tell whose it is"
+        yield step(time, f"broker {broker} hangs", evidence, hangs_do(snapshot, [str(address)], broker))
+    elif broker in snapshot.silent:
+        yield step(time, f"broker {broker} does not answer", snapshot.silent[broker], "`klog status brokers`")
+    elif address is None and snapshot.hung_addresses:
+        addresses = ", ".join(snapshot.hung_addresses)
+        evidence = f"{addresses} takes connections and does not answer; events do not tell whose it is"
+        yield step(
+            time, f"broker {broker} is dead or hangs", evidence, hangs_do(snapshot, snapshot.hung_addresses, broker)
         )
-        yield step(time, f"broker {broker} is dead or hangs", evidence, hangs_do(facts, facts.hung_addresses, broker))
     elif address is None:  # a process that hangs loses its entry just the same
         evidence = "metadata: not among the live brokers; events do not tell its address, so it was not asked"
         do = f"look whether its process still runs: if so, `kill -9 PID` first; then {_start(known, broker)}"
@@ -262,12 +263,12 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
 
 
 def _start(known: Known, broker: int) -> str:
-    return f"start broker {broker}{how_to_start(known.facts, broker)}"
+    return f"start broker {broker}{how_to_start(known.snapshot, broker)}"
 
 
 def _last_words(known: Known, broker: int) -> Iterator[Step]:
     """An error with which the log of a broker of this machine ends."""
-    here = known.facts.here.get(broker)
+    here = known.snapshot.here.get(broker)
     line = here.last_error() if here is not None else None
     if here is not None and line is not None:
         yield step(line.time, f"broker {broker} logged an error before it ended", f"log {here.log_file}: {line.text}")
@@ -286,7 +287,7 @@ def _went_down(known: Known, broker: int) -> Event | None:
 
 def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
     """Of a partition that is led and in sync: a replica that does not answer now, or a leader's disk."""
-    silent = [broker for broker in one.isr if broker in known.facts.silent]
+    silent = [broker for broker in one.isr if broker in known.snapshot.silent]
     if silent:
         what = f"in-sync broker {silent[0]} does not answer: acks=all waits until it leaves the in-sync replicas"
         yield step(known.now, what, f"metadata: in-sync {listed(one.isr)}")
@@ -297,7 +298,7 @@ def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
 
 def _disks(known: Known, broker: int) -> Iterator[Step]:
     """Log dirs of a live broker that are offline, or full."""
-    mine = [one for one in known.facts.log_dirs if one.broker == broker]
+    mine = [one for one in known.snapshot.log_dirs if one.broker == broker]
     offline = [one for one in mine if one.error is not None]
     full = [one for one in mine if one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN]
     if offline:
@@ -310,7 +311,7 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
         )  # fmt: skip
         time = time_of(event) if event is not None else None
         evidence = told(event).evidence if event is not None else f"broker {broker} says {one.error}"
-        here = known.facts.here.get(broker)
+        here = known.snapshot.here.get(broker)
         line = here.last_error(one.path) if here is not None else None
         if here is not None and line is not None:
             evidence += f"; log {here.log_file}: {line.text}"

@@ -1,4 +1,4 @@
-"""What `klog why` looks at, asked once: the facts of `klog check`, and the events of the last week."""
+"""What `klog status` looks at, asked once: the facts of `klog status`, and the events of the last week."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
-from klog.admin.check_facts import gather
+from klog.admin.health.snapshot import take_snapshot
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import describe_settings
 from klog.client import leader_requests, resolve
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from klog.admin.acts import ActRow
-    from klog.admin.check_facts import Facts
+    from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
     from klog.client.positions import Position
@@ -75,10 +75,12 @@ async def why(
         return await why_denied(cluster, name or None, since)
     if kind == THROTTLED:
         return await why_throttled(cluster, name or None, since)
-    facts = await gather(*addresses, ("topics", "brokers"), timeout_s=timeout_s, locate=last_addresses, home=home)
-    if facts.metadata is None:
-        raise NoSuchThing(f"no broker answers: {facts.no_brokers}", hint="`klog check`")
-    known = await known_of(cluster, zookeeper, facts, facts.metadata, since, timeout_s)
+    snapshot = await take_snapshot(
+        *addresses, ("topics", "brokers"), timeout_s=timeout_s, locate=last_addresses, home=home
+    )
+    if snapshot.metadata is None:
+        raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
+    known = await known_of(cluster, zookeeper, snapshot, snapshot.metadata, since, timeout_s)
     if offset is not None:
         partition = _partition(known, name)
         return why_message(known, await message_facts(cluster, partition, offset))
@@ -91,7 +93,7 @@ async def why(
     if kind in (None, "group"):
         session = await zookeeper()
         try:
-            return why_group(known, await group_facts(cluster, session, name, facts.silent))
+            return why_group(known, await group_facts(cluster, session, name, snapshot.silent))
         except GroupIdNotFound:
             pass
     if kind in (None, "topic"):
@@ -107,15 +109,15 @@ async def why(
 async def known_of(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
-    facts: Facts,
+    snapshot: Snapshot,
     metadata: Metadata,
     since: Position,
     timeout_s: float,
 ) -> Known:
-    """The facts of `klog check`, with the events and acts that causes are found in."""
+    """The facts of `klog status`, with the events and acts that causes are found in."""
     events, no_events = await _events(cluster, since, timeout_s)
-    about = await _acts(zookeeper) if facts.no_zookeeper is None else []
-    return Known(facts, metadata, events, no_events, about)
+    about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
+    return Known(snapshot, metadata, events, no_events, about)
 
 
 async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
@@ -157,7 +159,7 @@ async def _slow(cluster: Cluster, known: Known, kind: str | None, name: str) -> 
     if not asked or not cluster.is_klog:
         return []
     leaders, replicas = asked
-    brokers = (leaders | replicas) - known.facts.silent.keys()
+    brokers = (leaders | replicas) - known.snapshot.silent.keys()
     before = await _readings(cluster, brokers)
     await asyncio.sleep(WATCHED_S)
     after = await _readings(cluster, brokers)
@@ -310,5 +312,5 @@ def parsed(subject: list[str]) -> Subject:
     raise UsageError(
         f"expected topic T, partition T-P, group G, broker ID, message T-P OFFSET, "
         f"denied [PRINCIPAL], throttled [NAME] or a name, got {found!r}",
-        hint="for example `klog why message orders-0 1234`",
+        hint="for example `klog status message orders-0 1234`",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.admin.check_groups import look_of
+from klog.admin.health.group_looks import look_of
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
 from klog.names import TopicPartition
@@ -97,9 +97,9 @@ def _coordinator(known: Known, of: GroupFacts) -> Iterator[Step]:
     if of.group.state.group_protocol != COORDINATOR or not of.group.members:
         return
     if broker is None:
-        do = "wait: the controller gives its slot to a broker; `klog check brokers`"
+        do = "wait: the controller gives its slot to a broker; `klog status brokers`"
         yield step(known.now, f"group {of.name} has no coordinator", f"ZooKeeper: {paths.GROUP_SLOTS}", do)
-    elif broker not in known.metadata.brokers or broker in known.facts.silent:
+    elif broker not in known.metadata.brokers or broker in known.snapshot.silent:
         yield step(known.now, f"its coordinator is broker {broker}", f"ZooKeeper: {paths.GROUP_SLOTS}")
         yield from broker_steps(known, broker)
 
@@ -109,7 +109,7 @@ def _partitions(known: Known, of: GroupFacts) -> Iterator[Step]:
     for row in of.rows:
         topic = known.metadata.topics.get(row.topic or "")
         one = topic.partitions.get(row.partition if row.partition is not None else -1) if topic is not None else None
-        if topic is not None and one is not None and (one.leader is None or one.leader in known.facts.silent):
+        if topic is not None and one is not None and (one.leader is None or one.leader in known.snapshot.silent):
             name = TopicPartition(topic.name, one.partition)
             if one.leader is None:
                 yield from partition_steps(known, name, one)

@@ -48,8 +48,8 @@ def why_message(known: Known, of: MessageFacts) -> list[Step]:
         first = step(known.now, f"offset {of.offset} of {of.name} cannot be looked up", of.failed)
         if one.leader is None or not is_well(one):
             return numbered([first, *partition_steps(known, of.name, one)])
-        return numbered([first, step(known.now, f"the leader, broker {one.leader}, fails", of.failed, "`klog check`")])
-    lost = [row for row in known.facts.lost if _has(row, of)]
+        return numbered([first, step(known.now, f"the leader, broker {one.leader}, fails", of.failed, "`klog status`")])
+    lost = [row for row in known.snapshot.lost if _has(row, of)]
     if of.offset < of.start:
         return numbered(_below(known, of))
     if of.place is not None and _holds(of.place, of.offset):

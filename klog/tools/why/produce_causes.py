@@ -77,7 +77,7 @@ def _slow(known: Known, one: Pace, others: Sequence[Pace], replicas: Sequence[in
         took = f"wait: {one.waiting} of them, and none was answered within a second"
         evidence = f"metric {PURGATORY}"
     yield step(known.now, f"produce requests to broker {one.broker} {took}", evidence)
-    silent = [broker for broker in replicas if broker in known.facts.silent]
+    silent = [broker for broker in replicas if broker in known.snapshot.silent]
     if silent:
         yield step(known.now, f"they wait for in-sync replicas: broker {silent[0]} does not answer", "metadata")
         yield from broker_steps(known, silent[0])

@@ -11,7 +11,7 @@ from klog.tools.events import Event, EventFilter, row
 
 if TYPE_CHECKING:
     from klog.admin.acts import ActRow
-    from klog.admin.check_facts import Facts
+    from klog.admin.health.snapshot import Snapshot
     from klog.client.metadata import Metadata
 
 LEADER_KINDS: Final = ("leader-elected", "unclean-election", "partition-offline")
@@ -40,7 +40,7 @@ class Step:
 class Known:
     """What was gathered; ``events`` in the order of their time. ``no_events``: why they could not be read."""
 
-    facts: Facts
+    snapshot: Snapshot
     metadata: Metadata
     events: Sequence[Event] = ()
     no_events: str | None = None
@@ -50,7 +50,7 @@ class Known:
     @property
     def now(self) -> datetime:
         """When the facts were gathered."""
-        return moment(self.facts.now_ms)
+        return moment(self.snapshot.now_ms)
 
     def last(self, chosen: EventFilter) -> Event | None:
         """The last event that is chosen."""

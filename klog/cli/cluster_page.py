@@ -1,31 +1,21 @@
-"""``klog report``: pages about a cluster."""
+"""The page of ``klog status --html``."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from klog.cli.command import Noun
-from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
 from klog.render import Report
 
-report = Noun("report", "Pages about a cluster.")
+if TYPE_CHECKING:
+    from klog.cli.invocation import Invocation
 
 
-@report.command("cluster", rows="klog.tools.cluster_report:ReportRow")
-async def cluster_page(
-    invocation: Invocation,
-    file: Annotated[str, typer.Option("--to", metavar="FILE", help="Output file, such as morning.html; - for stdout.")],
-) -> Report | None:
-    """Write an HTML page about the cluster: state, findings, rates of the last day, groups, acts and events.
-
-    The page is one self-contained file and needs no script. Brokers remember a day of their rates, since their start.
-    """
+async def write_page(invocation: Invocation, file: str) -> Report | None:
+    """Write a self-contained page without scripts: state, findings, rates of the last day, groups, acts and events."""
     from klog.render.page import write
     from klog.tools import cluster_report
 
@@ -44,4 +34,5 @@ async def cluster_page(
     data = text.encode("utf-8", "replace")
     await asyncio.to_thread(write, Path(file), data)
     row = cluster_report.ReportRow(file, len(data), len(facts.findings), len(facts.tick.brokers), facts.hours)
-    return invocation.report([row], notes=tuple(f"not on the page: {one}" for one in facts.missing))
+    missing = tuple(f"not on the page: {one}" for one in facts.missing)
+    return Report(invocation.command, cluster_report.ReportRow, [row], notes=missing)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klog.admin.local_state import Part, running_clusters
+from klog.admin.local_state import LocalCluster, Part, look, running_clusters
 
 LOCAL: Final = "local"
 """The folder of HOME that `klog up` takes without ``--dir``."""
@@ -34,12 +34,13 @@ class LogLine(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LocalBroker:
     """A broker of a cluster that `klog up` made here. ``start``: the command that starts it; ``log_end``: the end of
-    its log, the oldest line first, from when it last served."""
+    its log, the oldest line first, from when it last served; ``runs``: its process is there."""
 
     address: str
     start: str
     log_file: Path
     log_end: tuple[LogLine, ...] = ()
+    runs: bool = False
 
     def last_error(self, about: str | None = None) -> LogLine | None:
         """The last error that it logged: about something that its text names, or just before its log ends."""
@@ -53,13 +54,23 @@ class LocalBroker:
 
 
 def local_brokers(home: Path, cluster_id: str | None) -> dict[int, LocalBroker]:
-    """The brokers of this cluster, if it is a local one. Blocks."""
+    """The brokers of this cluster, if it is a local one of which anything runs. Blocks."""
     for cluster in running_clusters(home):
         if cluster_id is not None and cluster.cluster_id == cluster_id:
-            is_default = cluster.directory == (home / LOCAL).resolve()
-            start = "klog up --detach" + ("" if is_default else f" --dir {shlex.quote(str(cluster.directory))}")
-            return {one.id: _broker(one, start) for one in cluster.parts if one.id is not None}
+            return _brokers_of(home, cluster)
     return {}
+
+
+def brokers_in(home: Path, directory: Path) -> dict[int, LocalBroker]:
+    """The brokers of the local cluster in a folder, running or not. Blocks."""
+    cluster = look(directory)
+    return {} if cluster is None else _brokers_of(home, cluster)
+
+
+def _brokers_of(home: Path, cluster: LocalCluster) -> dict[int, LocalBroker]:
+    is_default = cluster.directory == (home / LOCAL).resolve()
+    start = "klog up --detach" + ("" if is_default else f" --dir {shlex.quote(str(cluster.directory))}")
+    return {one.id: _broker(one, start) for one in cluster.parts if one.id is not None}
 
 
 def _broker(part: Part, start: str) -> LocalBroker:
@@ -69,7 +80,7 @@ def _broker(part: Part, start: str) -> LocalBroker:
         LogLine(datetime.fromisoformat(one[1]) if one[1] else None, one[2] or _FAILED[0], one[3])
         for one in _LINE.finditer(text, begin)
     )
-    return LocalBroker(part.address, start, part.log_file, tuple(lines))
+    return LocalBroker(part.address, start, part.log_file, tuple(lines), part.identity is not None)
 
 
 def _end_of(log_file: Path) -> str:

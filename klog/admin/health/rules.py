@@ -1,20 +1,20 @@
-"""`klog check`: problems of a cluster, present or near. One row per finding, with what to do about it.
+"""Problems of a cluster, present or near. One finding each, with what to do about it.
 
-Each rule is a function from `klog.admin.check_facts.Facts` to findings and covers one thing that can be wrong. No rule
-asks the cluster anything. A rule may name the finding that it takes for the cause (`klog.admin.findings`). A finding is
-``critical`` where messages cannot be written or read, or where one more failure loses some; the others are ``warning``.
-Partitions of one topic with the same trouble are one finding.
+Each rule is a function from a `Snapshot` to findings and covers one thing that can be wrong. No rule asks the cluster
+anything. A rule may name the finding that it takes for the cause (`in_order`). A finding is ``critical`` where messages
+cannot be written or read, or where one more failure loses some; the others are ``warning``. Partitions of one topic
+with the same trouble are one finding.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.check_certificates import ending
-from klog.admin.check_dead import (
+from klog.admin.health.certificates import ending
+from klog.admin.health.dead import (
     brokers_named,
     dead_brokers,
     hangs_do,
@@ -24,23 +24,20 @@ from klog.admin.check_dead import (
     replicas_of_dead,
     start,
 )
-from klog.admin.check_facts import Facts, Locate, gather
-from klog.admin.check_group_rules import groups as _groups
-from klog.admin.check_hosts import crowded
-from klog.admin.check_odds import clocks, rare_flushes, uncompacted
-from klog.admin.check_partitions import of_topic, partitions_where
-from klog.admin.check_zookeeper import of_zookeeper
-from klog.admin.findings import CRITICAL, WARNING, Finding, in_order
+from klog.admin.health.findings import CRITICAL, WARNING, Finding, in_order
+from klog.admin.health.group_rules import groups as _groups
+from klog.admin.health.hosts import crowded
+from klog.admin.health.odds import clocks, rare_flushes, uncompacted
+from klog.admin.health.partition_texts import of_topic, partitions_where
+from klog.admin.health.snapshot import Snapshot
+from klog.admin.health.zookeeper_rules import of_zookeeper
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition
 from klog.render.counts import counted
-from klog.security.client_security import OPEN, ClientSecurity
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from klog.client.metadata import Metadata, PartitionNode, TopicNode
 
 SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
@@ -54,149 +51,139 @@ SIZES: Final = (
 )
 """Settings that a topic's ``max.message.bytes`` must fit, how bad it is where it does not, and what happens then."""
 
-Rule = Callable[[Facts, "Metadata"], Iterable[Finding]]
+Rule = Callable[[Snapshot, "Metadata"], Iterable[Finding]]
 
 
-async def check(
-    bootstrap: str | None,
-    zookeeper: str | None,
-    subjects: Sequence[str] = (),
-    *,
-    max_lag: int | None = None,
-    wait_s: float = 0.0,
-    source: str = "the caller",
-    timeout_s: float = 10.0,
-    locate: Locate | None = None,
-    home: Path | None = None,
-    security: ClientSecurity = OPEN,
-) -> list[Finding]:
-    """The findings about these subjects (all without any), the critical ones first.
-
-    ``source`` names the addresses' source in findings. ``locate`` tells where brokers were last registered, ``home``
-    has the local clusters; ``security``: how to connect to brokers that ZooKeeper names. With ``wait_s``: looked at
-    again until there is none or the time is over. Only addresses that cannot be parsed are errors (UsageError); a
-    cluster that does not answer is a finding.
-    """
-    chosen = tuple(subjects) or SUBJECTS
-    deadline = asyncio.get_running_loop().time() + wait_s
-    while True:
-        findings = judge(
-            await gather(
-                bootstrap,
-                zookeeper,
-                chosen,
-                source=source,
-                timeout_s=timeout_s,
-                locate=locate,
-                home=home,
-                security=security,
-            ),
-            chosen,
-            max_lag,
-        )
-        if not findings or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
-            return findings
-        await asyncio.sleep(LOOK_AGAIN_S)
-
-
-def judge(facts: Facts, subjects: Sequence[str], max_lag: int | None = None) -> list[Finding]:
-    """The findings that the facts give."""
+def judge(snapshot: Snapshot, subjects: Sequence[str], max_lag: int | None = None) -> list[Finding]:
+    """The findings that a snapshot gives."""
     found: list[Finding] = []
-    if facts.no_brokers is not None:
-        do = hangs_do(facts, facts.hung_addresses) if facts.hung_addresses else "`klog status` shows what is up"
-        found.append(Finding(CRITICAL, "brokers", facts.no_brokers, "an answer", do, "no-brokers"))
-    if facts.no_zookeeper is not None:
+    if snapshot.no_brokers is not None:
+        found.append(_no_brokers(snapshot, snapshot.no_brokers))
+    if snapshot.no_zookeeper is not None:
         do = "start ZooKeeper: reads and writes continue without it, changes wait"
-        down = next((f"zookeeper {one.address}" for one in facts.servers if one.mode is None), None)
-        found.append(Finding(CRITICAL, "zookeeper", facts.no_zookeeper, "a session", do, "no-zookeeper", down))
+        down = next((f"zookeeper {one.address}" for one in snapshot.servers if one.mode is None), None)
+        found.append(Finding(CRITICAL, "zookeeper", snapshot.no_zookeeper, "a session", do, "no-zookeeper", down))
     if "zookeeper" in subjects:
-        found += of_zookeeper(facts)
-    if facts.metadata is not None:
+        found += of_zookeeper(snapshot)
+    if snapshot.metadata is not None:
         for subject, rules in RULES.items():
             if subject in subjects:
                 for rule in rules:
-                    found += rule(facts, facts.metadata)
+                    found += rule(snapshot, snapshot.metadata)
         if "groups" in subjects:
-            found += _groups(facts, facts.metadata, max_lag)
+            found += _groups(snapshot, snapshot.metadata, max_lag)
+    elif snapshot.here:  # one command starts all of a local cluster
+        found = [replace(one, because=None if one.what == "brokers" else "brokers") for one in found]
     return in_order(found)
 
 
 # --- Topics -----------------------------------------------------------------------------------------------------------
 
 
-def _offline(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _no_brokers(snapshot: Snapshot, reason: str) -> Finding:
+    dead = [one for one in snapshot.here.values() if not one.runs]
+    do = "look whether the brokers run, and whether the address is right"
+    if snapshot.hung_addresses:
+        do = hangs_do(snapshot, snapshot.hung_addresses)
+    elif snapshot.here and len(dead) == len(snapshot.here):
+        reason, do = "none of them runs", f"start them: `{dead[0].start}`"
+    elif dead:
+        do = f"start those that do not run: `{dead[0].start}`"
+    return Finding(CRITICAL, "brokers", reason, "an answer", do, "no-brokers")
+
+
+def _offline(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     for topic, bad in partitions_where(metadata, lambda topic, one: one.leader is None):
         waited_for = sorted({broker for one in bad for broker in one.isr if broker not in metadata.brokers})
-        do = f"{start(facts, waited_for)}: it was in sync last" if waited_for else "see the controller's log for why"
+        do = f"{start(snapshot, waited_for)}: it was in sync last" if waited_for else "see the controller's log for why"
         found = f"{of_topic(bad, topic)} have no leader"
-        if all(is_nowhere(facts, one) for one in bad):
+        if all(is_nowhere(snapshot, one) for one in bad):
             named = sorted({broker for one in bad for broker in one.replicas})
             found += f": {brokers_named(named)} never registered"
-            do = never_was_do(facts, metadata, named[0])
+            do = never_was_do(snapshot, metadata, named[0])
         if any(broker in metadata.brokers for one in bad for broker in one.isr) and waited_for:
             was = "was" if len(waited_for) == 1 else "were"
             found += f": waiting for {brokers_named(waited_for)}, which {was} in the in-sync set"
-        because = _blamed(facts, metadata, [broker for one in bad for broker in (*one.isr, *one.replicas)])
-        yield Finding(CRITICAL, f"topic {topic.name}", found, "a leader", do, "offline-partitions", because)
+        because = _blamed(snapshot, metadata, [broker for one in bad for broker in (*one.isr, *one.replicas)])
+        yield Finding(
+            CRITICAL,
+            f"topic {topic.name}",
+            found,
+            "a leader",
+            do,
+            "offline-partitions",
+            because,
+            partitions=len(bad),
+        )
 
 
-def _under_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _under_min_isr(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     def is_under(topic: TopicNode, one: PartitionNode) -> bool:
-        return one.leader is not None and len(one.isr) < _min_isr(facts, topic, one)
+        return one.leader is not None and len(one.isr) < _min_isr(snapshot, topic, one)
 
     for topic, bad in partitions_where(metadata, is_under):
-        minimum = max(_min_isr(facts, topic, one) for one in bad)
+        minimum = max(_min_isr(snapshot, topic, one) for one in bad)
         found = f"{of_topic(bad, topic)} have fewer in sync: acks=all is refused"
         yield Finding(
             CRITICAL,
             f"topic {topic.name}",
             found,
             f"{minimum} in sync",
-            _bring_back(facts, bad, metadata),
+            _bring_back(snapshot, bad, metadata),
             "under-min-isr",
-            _blamed(facts, metadata, _missing(bad)),
+            _blamed(snapshot, metadata, _missing(bad)),
+            partitions=len(bad),
         )
 
 
-def _at_min_isr(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _at_min_isr(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     def is_at(topic: TopicNode, one: PartitionNode) -> bool:
-        is_at = one.leader is not None and len(one.isr) == _min_isr(facts, topic, one) > 1
-        return is_at and one.is_under_replicated and not _is_filled(facts, topic, one)
+        is_at = one.leader is not None and len(one.isr) == _min_isr(snapshot, topic, one) > 1
+        return is_at and one.is_under_replicated and not _is_filled(snapshot, topic, one)
 
     for topic, bad in partitions_where(metadata, is_at):
-        minimum = max(_min_isr(facts, topic, one) for one in bad)
+        minimum = max(_min_isr(snapshot, topic, one) for one in bad)
         found = f"{of_topic(bad, topic)} are at min.insync.replicas: without one more, acks=all is refused"
         expected = f"more than {minimum} in sync"
-        because = _blamed(facts, metadata, _missing(bad))
-        do = _bring_back(facts, bad, metadata)
-        yield Finding(WARNING, f"topic {topic.name}", found, expected, do, "at-min-isr", because)
+        because = _blamed(snapshot, metadata, _missing(bad))
+        do = _bring_back(snapshot, bad, metadata)
+        yield Finding(WARNING, f"topic {topic.name}", found, expected, do, "at-min-isr", because, partitions=len(bad))
 
 
-def _min_isr(facts: Facts, topic: TopicNode, one: PartitionNode) -> int:
-    return effective_min_isr(facts.min_isr.get(topic.name, 1), len(one.replicas))
+def _min_isr(snapshot: Snapshot, topic: TopicNode, one: PartitionNode) -> int:
+    return effective_min_isr(snapshot.min_isr.get(topic.name, 1), len(one.replicas))
 
 
-def _under_replicated(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _under_replicated(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     for topic, every in partitions_where(
         metadata, lambda topic, one: one.leader is not None and one.is_under_replicated
     ):
-        filled = [one for one in every if _is_filled(facts, topic, one)]
+        filled = [one for one in every if _is_filled(snapshot, topic, one)]
         for bad in ([one for one in every if one not in filled], filled):
             if not bad:
                 continue
             missing = _missing(bad)
-            found, do = f"{brokers_named(missing)} not in sync", _bring_back(facts, bad, metadata)
+            found, do = f"{brokers_named(missing)} not in sync", _bring_back(snapshot, bad, metadata)
             if bad is filled:
                 found = f"a reassignment fills {brokers_named(missing)}"
                 do = "wait: `klog reassign status --watch` shows how far it is"
-            because = _blamed(facts, metadata, missing)
+            because = _blamed(snapshot, metadata, missing)
             found = f"{of_topic(bad, topic)} are under-replicated: {found}"
-            yield Finding(WARNING, f"topic {topic.name}", found, "all in sync", do, "under-replicated", because)
+            yield Finding(
+                WARNING,
+                f"topic {topic.name}",
+                found,
+                "all in sync",
+                do,
+                "under-replicated",
+                because,
+                partitions=len(bad),
+            )
 
 
-def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _min_isr_above_factor(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     for topic in metadata.topics.values():
-        minimum = facts.min_isr.get(topic.name, 1)
+        minimum = snapshot.min_isr.get(topic.name, 1)
         if topic.partitions and minimum > topic.replication_factor:
             factor = topic.replication_factor
             yield Finding(
@@ -209,13 +196,13 @@ def _min_isr_above_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]
             )
 
 
-def _crowded_hosts(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    return crowded(metadata, lambda topic, one: _min_isr(facts, topic, one))
+def _crowded_hosts(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    return crowded(metadata, lambda topic, one: _min_isr(snapshot, topic, one))
 
 
-def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _uneven_factor(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     for topic in metadata.topics.values():
-        moving = facts.topics[topic.name].adding if topic.name in facts.topics else {}
+        moving = snapshot.topics[topic.name].adding if topic.name in snapshot.topics else {}
         factors = {len(one.replicas) for one in topic.partitions.values() if one.partition not in moving}
         if len(factors) > 1:
             yield Finding(
@@ -229,81 +216,83 @@ def _uneven_factor(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             )
 
 
-def _ahead(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _ahead(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     from klog.render.jsonl import rfc3339
 
-    for topic, bad in partitions_where(metadata, lambda topic, one: (topic.name, one.partition) in facts.ahead):
+    for topic, bad in partitions_where(metadata, lambda topic, one: (topic.name, one.partition) in snapshot.ahead):
         partition = bad[0].partition
-        offset, time_ms = facts.ahead[TopicPartition(topic.name, partition)]
+        offset, time_ms = snapshot.ahead[TopicPartition(topic.name, partition)]
         yield Finding(
             WARNING,
             f"topic {topic.name}",
             f"{of_topic(bad, topic)} have messages from ahead of the clock: "
             f"{partition}:{offset} is from {rfc3339(time_ms)}",
-            f"at most {facts.ahead_max_ms[topic.name]} ms ahead (message.timestamp.after.max.ms)",
+            f"at most {snapshot.ahead_max_ms[topic.name]} ms ahead (message.timestamp.after.max.ms)",
             f"correct the producer's clock; `klog tail {topic.name} -p {partition} -o {offset}:{offset + 1}` shows it."
             " Retention by time uses the file's time there, look-ups by time find it",
             "timestamps-ahead",
         )
 
 
-def _deletions(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for name, since_ms in sorted(facts.deletions.items()):
-        waited_ms = facts.now_ms - since_ms
+def _deletions(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for name, since_ms in sorted(snapshot.deletions.items()):
+        waited_ms = snapshot.now_ms - since_ms
         if waited_ms < DELETION_PATIENCE_MS:
             continue
-        topic = facts.topics.get(name)
+        topic = snapshot.topics.get(name)
         assigned = {broker for ids in topic.partitions.values() for broker in ids} if topic is not None else set()
-        dead = sorted(one for one in assigned - metadata.brokers.keys() if not never_was(facts, one))
+        dead = sorted(one for one in assigned - metadata.brokers.keys() if not never_was(snapshot, one))
         found = f"marked for deletion {waited_ms // 1000} s ago" + (
             f"; {brokers_named(dead)} not alive" if dead else ""
         )
         do = (
-            f"{start(facts, dead)}: the deletion then continues, with an empty log dir too"
+            f"{start(snapshot, dead)}: the deletion then continues, with an empty log dir too"
             if dead
             else "see the controller's log for why"
         )
-        because = _blamed(facts, metadata, dead)
+        because = _blamed(snapshot, metadata, dead)
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
 
 
-def _made_again(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _made_again(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """A client may have made a deleted topic again by accident: its messages are elsewhere."""
-    for name, topic_id in sorted(facts.trashed.items()):
-        topic = facts.topics.get(name)
-        if topic is not None and name not in facts.deletions and topic.topic_id != topic_id:
+    for name, topic_id in sorted(snapshot.trashed.items()):
+        topic = snapshot.topics.get(name)
+        if topic is not None and name not in snapshot.deletions and topic.topic_id != topic_id:
             found = "was deleted and made again; the deleted one waits in the trash"
             do = f"`klog topic restore {name} --as OTHER` brings it back; else nothing: it goes in time"
             yield Finding(WARNING, f"topic {name}", found, "one topic of the name", do, "made-again")
 
 
-def _reassignments(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for topic in facts.topics.values():
-        if topic.name in facts.deletions:
+def _reassignments(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for topic in snapshot.topics.values():
+        if topic.name in snapshot.deletions:
             continue
         for number, adding in sorted(topic.adding.items()):
             name = next(one for one in topic.topic_partitions if one.partition == number)
             dead = [broker for broker in adding if broker not in metadata.brokers]
-            still = facts.standing_still.get(name, [])
+            still = snapshot.standing_still.get(name, [])
             throttle = topic.throttles.get(number)
             do = "`klog reassign status` tells why, `klog reassign cancel` takes it back"
             if dead:
                 found = f"moves to {brokers_named(dead)}, not alive"
-                do = f"{start(facts, dead)}, or `klog reassign cancel`"
+                do = f"{start(snapshot, dead)}, or `klog reassign cancel`"
             elif still and throttle:
-                found = f"{brokers_named(still)} to be filled at {throttle:,} bytes/s: nothing in {facts.watched_s:g} s"
+                found = (
+                    f"{brokers_named(still)} to be filled at {throttle:,} bytes/s: nothing in {snapshot.watched_s:g} s"
+                )
                 do = f"raise the throttle (`klog reassign execute PLAN --throttle RATE`), or {do}"
             elif still:
                 found = f"{brokers_named(still)} to be filled, without progress"
             else:
                 continue
-            because = _blamed(facts, metadata, dead or still)
+            because = _blamed(snapshot, metadata, dead or still)
             yield Finding(WARNING, f"partition {name}", found, "moving", do, "reassignment-stalls", because)
 
 
-def _set_aside(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _set_aside(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     kept: dict[tuple[str, int, int], list[tuple[int | None, str]]] = {}
-    for row in facts.lost:
+    for row in snapshot.lost:
         if row.topic is not None and row.partition is not None:
             kept.setdefault((row.topic, row.partition, row.broker), []).append((row.messages, row.file or ""))
     for (topic, partition, broker), files in kept.items():
@@ -334,8 +323,8 @@ def _mend(metadata: Metadata, topic: str, partition: int, broker: int, show: str
     return "wait: it is repaired from the leader (--wait 1m)"
 
 
-def _damaged_nodes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for path, what in sorted(facts.damage.items()):
+def _damaged_nodes(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for path, what in sorted(snapshot.damage.items()):
         do = "write it in the format of klog or of Kafka 0.8's tools"
         if path.startswith(paths.TOPIC_CONFIGS):
             do = f"`klog topic config {path.rpartition('/')[2]} NAME=VALUE` writes it again"
@@ -346,14 +335,14 @@ def _damaged_nodes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(CRITICAL, f"zookeeper {path}", what, "a readable entry", do, "damaged-registry")
 
 
-def _not_served(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for name in facts.not_served:
+def _not_served(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for name in snapshot.not_served:
         found = "it is registered in ZooKeeper, but unknown to the brokers"
         do = "see the controller's log for why"
         yield Finding(CRITICAL, f"topic {name}", found, "a topic that is served", do, "topic-not-served")
 
 
-def _colliding_names(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _colliding_names(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     alike: dict[str, list[str]] = {}
     for name in metadata.topics:
         alike.setdefault(name.replace(".", "_"), []).append(name)
@@ -368,36 +357,36 @@ def _colliding_names(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
 # --- Brokers ----------------------------------------------------------------------------------------------------------
 
 
-def _no_controller(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _no_controller(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     if (
         metadata.controller_id is None
         or metadata.controller_id not in metadata.brokers
-        or facts.has_controller is False
+        or snapshot.has_controller is False
     ):
         found = "no active controller"
         do = "see the brokers' logs: a broker becomes controller as soon as it reaches ZooKeeper"
         yield Finding(CRITICAL, "controller", found, "one", do, "no-controller", "zookeeper")
 
 
-def _silent_brokers(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for broker, reason in sorted(facts.silent.items()):
+def _silent_brokers(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for broker, reason in sorted(snapshot.silent.items()):
         do = "look at its process and its log"
-        if broker in facts.hung:
-            reason = f"hangs: {facts.hung[broker]} accepts connections but does not answer"
-            if facts.registered is not None and broker in facts.registered:
+        if broker in snapshot.hung:
+            reason = f"hangs: {snapshot.hung[broker]} accepts connections but does not answer"
+            if snapshot.registered is not None and broker in snapshot.registered:
                 reason += "; its entry in ZooKeeper is there"
-            do = hangs_do(facts, [facts.hung[broker]], broker)
+            do = hangs_do(snapshot, [snapshot.hung[broker]], broker)
         yield Finding(CRITICAL, f"broker {broker}", reason, "an answer", do, "silent-broker")
-    if facts.registered is not None:
-        for broker in sorted(facts.registered - metadata.brokers.keys() - replicas_of_dead(metadata).keys()):
+    if snapshot.registered is not None:
+        for broker in sorted(snapshot.registered - metadata.brokers.keys() - replicas_of_dead(metadata).keys()):
             found = "registered in ZooKeeper, but unknown to the other brokers"
             yield Finding(WARNING, f"broker {broker}", found, "known", "look at the controller's log", "unknown-broker")
-        for broker in sorted(metadata.brokers.keys() - facts.registered):
+        for broker in sorted(metadata.brokers.keys() - snapshot.registered):
             found = "alive to the other brokers, but not registered in ZooKeeper"
             yield Finding(WARNING, f"broker {broker}", found, "registered", "look at its log", "unregistered-broker")
 
 
-def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _unpreferred_leaders(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     preferred: Counter[int] = Counter()
     elsewhere: Counter[int] = Counter()
     able: Counter[int] = Counter()
@@ -409,7 +398,7 @@ def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
                 able[one.replicas[0]] += one.leader not in (None, one.replicas[0]) and one.replicas[0] in one.isr
     for broker in sorted(preferred):
-        allowed = int(facts.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
+        allowed = int(snapshot.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
         if 100 * elsewhere[broker] > allowed * preferred[broker]:
             yield Finding(
                 WARNING,
@@ -420,12 +409,12 @@ def _unpreferred_leaders(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
                 if able[broker]
                 else f"wait until broker {broker} is in sync, then `klog election preferred`",
                 "unpreferred-leaders",
-                _blamed(facts, metadata, [broker]),
+                _blamed(snapshot, metadata, [broker]),
             )
 
 
-def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for one in facts.log_dirs:
+def _log_dirs(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for one in snapshot.log_dirs:
         if one.error is not None:
             yield Finding(
                 CRITICAL,
@@ -446,11 +435,11 @@ def _log_dirs(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             )
 
 
-def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _default_topics(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """Topics that producers make by naming them: what they would be like. Dead brokers are expected back."""
     brokers = len(metadata.brokers.keys() | replicas_of_dead(metadata).keys())
     wrong: dict[tuple[str, str, str], list[int]] = {}
-    for broker, settings in sorted(facts.settings.items()):
+    for broker, settings in sorted(snapshot.settings.items()):
         if settings.get("auto.create.topics.enable") != "true":
             continue
         factor = int(settings.get("default.replication.factor") or 1)
@@ -468,10 +457,10 @@ def _default_topics(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(WARNING, f"automatic topic creation, {brokers_named(ids)}", found, expected, do, "auto-create")
 
 
-def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for name in sorted({name for settings in facts.settings.values() for name in settings}):
+def _differing_settings(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for name in sorted({name for settings in snapshot.settings.values() for name in settings}):
         values: dict[str, list[int]] = {}
-        for broker, settings in sorted(facts.settings.items()):
+        for broker, settings in sorted(snapshot.settings.items()):
             values.setdefault(str(settings.get(name)), []).append(broker)
         if len(values) > 1:
             found = "; ".join(f"{value} on {brokers_named(brokers)}" for value, brokers in values.items())
@@ -479,14 +468,14 @@ def _differing_settings(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             yield Finding(WARNING, f"setting {name}", found, "one value", do, "differing-settings")
 
 
-def _sizes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def _sizes(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """A batch that a topic takes, and that a request or a fetch is too small for."""
     for name, smallest, found in SIZES:
-        limits = {broker: int(value) for broker, some in facts.sizes.items() if (value := some.get(name))}
+        limits = {broker: int(value) for broker, some in snapshot.sizes.items() if (value := some.get(name))}
         if not limits:
             continue
         broker, limit = min(limits.items(), key=lambda one: one[1])
-        large = {topic: most for topic, most in facts.max_bytes.items() if most > limit}
+        large = {topic: most for topic, most in snapshot.max_bytes.items() if most > limit}
         if large:
             topic, most = max(large.items(), key=lambda one: one[1])
             others = f" and {counted(len(large) - 1, 'other topic')}" if len(large) > 1 else ""
@@ -507,7 +496,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _no_controller,
         _log_dirs,
         clocks,
-        lambda facts, _: ending(facts.certificates),
+        lambda snapshot, _: ending(snapshot.certificates),
         _unpreferred_leaders,
         _default_topics,
         rare_flushes,
@@ -539,9 +528,9 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
 # --- In words ---------------------------------------------------------------------------------------------------------
 
 
-def _is_filled(facts: Facts, topic: TopicNode, one: PartitionNode) -> bool:
+def _is_filled(snapshot: Snapshot, topic: TopicNode, one: PartitionNode) -> bool:
     """All replicas that are not in sync are new: a reassignment fills them."""
-    known = facts.topics.get(topic.name)
+    known = snapshot.topics.get(topic.name)
     return known is not None and set(_missing([one])) <= set(known.adding.get(one.partition, ()))
 
 
@@ -549,12 +538,12 @@ def _missing(bad: Sequence[PartitionNode]) -> list[int]:
     return sorted({broker for one in bad for broker in one.replicas if broker not in one.isr})
 
 
-def _blamed(facts: Facts, metadata: Metadata, brokers: Sequence[int]) -> str | None:
+def _blamed(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) -> str | None:
     """The finding about the first of these brokers that does not serve, or whose disk does not."""
     for broker in brokers:
-        if broker not in metadata.brokers or broker in facts.silent:
+        if broker not in metadata.brokers or broker in snapshot.silent:
             return f"broker {broker}"
-    for one in facts.log_dirs:
+    for one in snapshot.log_dirs:
         if one.broker in brokers and (
             one.error is not None or (one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN)
         ):
@@ -562,12 +551,12 @@ def _blamed(facts: Facts, metadata: Metadata, brokers: Sequence[int]) -> str | N
     return None
 
 
-def _bring_back(facts: Facts, bad: Sequence[PartitionNode], metadata: Metadata) -> str:
+def _bring_back(snapshot: Snapshot, bad: Sequence[PartitionNode], metadata: Metadata) -> str:
     missing = {broker for one in bad for broker in one.replicas if broker not in one.isr}
     dead = sorted(broker for broker in missing if broker not in metadata.brokers)
     if dead:
-        return start(facts, dead)
-    hung = sorted(missing & facts.hung.keys())
+        return start(snapshot, dead)
+    hung = sorted(missing & snapshot.hung.keys())
     if hung:
-        return f"bring {brokers_named(hung)} back (`klog check brokers`)"
+        return f"bring {brokers_named(hung)} back (`klog status brokers`)"
     return f"wait until {brokers_named(sorted(missing))} caught up: --wait 1m"

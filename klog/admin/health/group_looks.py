@@ -1,4 +1,4 @@
-"""What groups have committed and own, against what the logs hold: for `klog check` and `klog why`."""
+"""What groups have committed and own, against what the logs hold: for `klog status` and `klog status`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ STOPPED_AFTER: Final = timedelta(minutes=5)
 class GroupOffset:
     """An offset that a group has committed; ``lag`` in messages, None where it cannot be counted.
 
-    ``offset`` None: a member reads a partition with messages, and has never committed. ``stopped_ms``: how long the
-    first unread message has been waiting, where a member reads and nothing was committed for longer than
-    `STOPPED_AFTER`.
+    ``offset`` None: a member reads a partition with messages, and has never committed. ``waiting_ms``: how long the
+    first unread message has been waiting, where a member reads and that is longer than `STOPPED_AFTER`; ``is_stopped``:
+    nothing was committed for so long, either.
     """
 
     group: str
@@ -40,12 +40,14 @@ class GroupOffset:
     start: int | None
     end: int | None
     lag: int | None
-    stopped_ms: int | None = None
+    committed_ms: int | None = None
+    waiting_ms: int | None = None
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
-    """A group with members. ``since_ms``: when its members last changed, as far as the registry tells."""
+    """A group. ``since_ms``: when its members last changed, as far as the registry tells."""
 
     name: str
     members: tuple[str, ...]
@@ -60,7 +62,7 @@ async def group_offsets(cluster: Cluster, session: ZooKeeper, now_ms: int) -> li
     """Every committed offset, by group, topic and partition, with its lag in messages as the leaders count it."""
     rows = await group_lag.lag(cluster, session, times=False)
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    waiting = await _waiting(cluster, [row for row in rows if row.owner and row.lag and _is_old(row, now)], now_ms)
+    waiting = await _waiting(cluster, [row for row in rows if row.owner and row.lag and row.committed], now_ms)
     return [
         GroupOffset(
             row.group,
@@ -69,7 +71,9 @@ async def group_offsets(cluster: Cluster, session: ZooKeeper, now_ms: int) -> li
             row.log_start_offset,
             row.log_end_offset,
             row.lag,
+            None if row.committed is None else int(row.committed.timestamp() * 1000),
             waiting.get((row.group, TopicPartition(row.topic, row.partition))),
+            _is_old(row, now) and (row.group, TopicPartition(row.topic, row.partition)) in waiting,
         )
         for row in rows
         if (row.current_offset is not None or row.has_committed_nothing)
@@ -106,7 +110,7 @@ async def _waiting(cluster: Cluster, rows: list[LagRow], now_ms: int) -> dict[tu
 async def group_looks(
     cluster: Cluster, session: ZooKeeper, topics: Mapping[str, Any], silent: Collection[int] = ()
 ) -> list[GroupLook]:
-    """Every group with members; ``silent`` brokers are not asked.
+    """Every group; ``silent`` brokers are not asked.
 
     A group whose nodes cannot be read is left out: `klog group list` shows the error.
     """
@@ -114,7 +118,7 @@ async def group_looks(
     return [
         look_of(one, phases.get(name, one.phase), topics)
         for name, one in found.items()
-        if not isinstance(one, ZooKeeperError) and one.members
+        if not isinstance(one, ZooKeeperError)
     ]
 
 

@@ -1,15 +1,15 @@
-"""The rules of `klog check zookeeper`."""
+"""The rules about ZooKeeper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.findings import CRITICAL, WARNING, Finding
+from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.coordination.server_size import FULL_SHARE
 
 if TYPE_CHECKING:
-    from klog.admin.check_facts import Facts
+    from klog.admin.health.snapshot import Snapshot
 
 HEAP_SHARE_MAX: Final = FULL_SHARE / 2
 """Of ZooKeeper's heap, taken by what it keeps. At `FULL_SHARE` brokers refuse what makes it grow."""
@@ -17,22 +17,23 @@ SHOWN_MAX: Final = 3
 """Nodes named in a row; more are counted."""
 
 
-def of_zookeeper(facts: Facts) -> Iterator[Finding]:
+def of_zookeeper(snapshot: Snapshot) -> Iterator[Finding]:
     """Servers that are down or have too little room, and nodes that everybody may change."""
-    yield from _servers(facts)
-    yield from _open_nodes(facts)
+    yield from _servers(snapshot)
+    yield from _lost_registries(snapshot)
+    yield from _open_nodes(snapshot)
 
 
-def _servers(facts: Facts) -> Iterator[Finding]:
-    down = [one for one in facts.servers if one.mode is None or one.mode == "read-only"]
-    has_quorum = 2 * len(down) < len(facts.servers)
+def _servers(snapshot: Snapshot) -> Iterator[Finding]:
+    down = [one for one in snapshot.servers if one.mode is None or one.mode == "read-only"]
+    has_quorum = 2 * len(down) < len(snapshot.servers)
     for one in down:
         found = one.reason or "read-only: it has lost the other servers"
         # Without the folder it had, `klog zookeeper start` would begin an empty one.
         do = f"start it again at {one.address}: `klog up`, or `klog zookeeper start --dir DIR --port PORT`"
         severity = WARNING if has_quorum else CRITICAL
         yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
-    for one in facts.servers:
+    for one in snapshot.servers:
         share = one.size.share()
         if share is not None and share >= HEAP_SHARE_MAX:
             heap_mib = (one.size.heap_bytes or 0) >> 20
@@ -43,12 +44,24 @@ def _servers(facts: Facts) -> Iterator[Finding]:
             yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
 
 
-def _open_nodes(facts: Facts) -> Iterator[Finding]:
-    """A cluster whose users log in, while everybody who reaches ZooKeeper may change credentials and permissions."""
-    if not facts.has_users or not facts.open_nodes:
+def _lost_registries(snapshot: Snapshot) -> Iterator[Finding]:
+    """It serves, and does not know the cluster that the brokers belong to."""
+    if snapshot.other_cluster is None or snapshot.metadata is None:
         return
-    shown = ", ".join(facts.open_nodes[:SHOWN_MAX])
-    more = len(facts.open_nodes) - SHOWN_MAX
+    found, do = "has lost its data", "`klog registry rebuild` restores them from the brokers' disks"
+    if snapshot.other_cluster:
+        found = f"has cluster {snapshot.other_cluster}"
+        do = "give the address of the brokers' own ZooKeeper, with its chroot"
+    expected = f"cluster {snapshot.metadata.cluster_id}, which the brokers belong to"
+    yield Finding(CRITICAL, "zookeeper", found, expected, do, "zookeeper-empty")
+
+
+def _open_nodes(snapshot: Snapshot) -> Iterator[Finding]:
+    """A cluster whose users log in, while everybody who reaches ZooKeeper may change credentials and permissions."""
+    if not snapshot.has_users or not snapshot.open_nodes:
+        return
+    shown = ", ".join(snapshot.open_nodes[:SHOWN_MAX])
+    more = len(snapshot.open_nodes) - SHOWN_MAX
     yield Finding(
         WARNING,
         "zookeeper",

@@ -1,4 +1,4 @@
-"""What `klog check` says of hosts: whether what is acknowledged outlives one of them.
+"""What `klog status` says of hosts: whether what is acknowledged outlives one of them.
 
 ``min.insync.replicas`` counts brokers. Several of them may be processes of one host, and die with it. A replica of a
 broker that is not alive counts as a host of its own: where it ran is not known.
@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from klog.admin.check_partitions import of_topic, partitions_where
-from klog.admin.findings import WARNING, Finding
+from klog.admin.health.findings import WARNING, Finding
+from klog.admin.health.partition_texts import of_topic, partitions_where
 
 if TYPE_CHECKING:
     from klog.client.metadata import Metadata, PartitionNode, TopicNode

@@ -1,4 +1,4 @@
-"""The rule of `klog check` about certificates: who listens with one that ends soon."""
+"""The rule of `klog status` about certificates: who listens with one that ends soon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.findings import CRITICAL, WARNING, Finding
+from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.errors import KlogError
 
 if TYPE_CHECKING:

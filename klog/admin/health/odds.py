@@ -1,4 +1,4 @@
-"""Rules of `klog check` about what costs or misleads without any failure: clocks, flushes, what is not compacted."""
+"""Rules of `klog status` about what costs or misleads without any failure: clocks, flushes, what is not compacted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.check_dead import brokers_named
-from klog.admin.check_facts import Facts
-from klog.admin.findings import CRITICAL, WARNING, Finding
+from klog.admin.health.dead import brokers_named
+from klog.admin.health.findings import CRITICAL, WARNING, Finding
+from klog.admin.health.snapshot import Snapshot
 from klog.config.topic import LogConfig
 from klog.errors import InvalidConfig
 from klog.replication.isr import check_flush_rule
@@ -23,10 +23,10 @@ UNCOMPACTED_BYTES: Final = 1 << 30
 """From here on what compaction would save is worth a finding."""
 
 
-def clocks(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def clocks(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """Of two brokers either may be right: one finding each."""
-    middle_ms = median(facts.clocks.values()) if facts.clocks else 0
-    for broker, clock_ms in sorted(facts.clocks.items()):
+    middle_ms = median(snapshot.clocks.values()) if snapshot.clocks else 0
+    for broker, clock_ms in sorted(snapshot.clocks.items()):
         ahead_s = (clock_ms - middle_ms) / 1000
         if abs(ahead_s) * 1000 > CLOCKS_APART_MS:
             way = "ahead of" if ahead_s > 0 else "behind"
@@ -39,9 +39,9 @@ def clocks(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
             yield Finding(CRITICAL, f"broker {broker}", found, expected, do, "clock-skew")
 
 
-def rare_flushes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
+def rare_flushes(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     wrong: dict[str, list[int]] = {}
-    for broker, settings in sorted(facts.settings.items()):
+    for broker, settings in sorted(snapshot.settings.items()):
         given = [settings.get(name) for name in FLUSH_SETTINGS]
         messages, due_ms, lag_ms = [int(one or 1) for one in given]
         try:
@@ -55,8 +55,8 @@ def rare_flushes(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(WARNING, subject, found, "topics with replicas can be created", do, "rare-flushes")
 
 
-def uncompacted(facts: Facts, metadata: Metadata) -> Iterator[Finding]:
-    for name, size in sorted(facts.uncompacted.items()):
+def uncompacted(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    for name, size in sorted(snapshot.uncompacted.items()):
         if size >= UNCOMPACTED_BYTES:
             found = (
                 f"cleanup.policy asks for compaction, and klog compacts nothing yet: its replicas keep {size:,} bytes"

@@ -1,4 +1,4 @@
-"""What `klog check` looks at: asked of brokers and of ZooKeeper once, half dead or not. Nothing is judged here.
+"""The cluster at about one moment, asked of brokers and of ZooKeeper once, half dead or not. Nothing is judged here.
 
 Whatever cannot be asked is a reason in words where the answer would stand, never an error: a check is for bad days.
 """
@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from klog.admin.check_certificates import WARNING_DAYS, CertificateFact, certificates_of
-from klog.admin.check_local import LocalBroker, local_brokers, processes_at
-from klog.admin.check_moving import watch_reassignments
+from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
+from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at
+from klog.admin.health.moving import watch_reassignments
 from klog.client.servers import zookeeper_of
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.server_size import ServerSize, server_size
 from klog.coordination.zookeeper_access import access_of
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError, NoNode, UsageError
 from klog.names import TopicPartition, host_port
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from klog.admin.check_groups import GroupLook, GroupOffset
+    from klog.admin.acts import ActRow
+    from klog.admin.health.group_looks import GroupLook, GroupOffset
     from klog.admin.quarantine import LostRow
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
@@ -47,6 +48,8 @@ MIN_ISR: Final = "min.insync.replicas"
 MAX_BYTES: Final = "max.message.bytes"
 SIZE_SETTINGS: Final = ("fetch.max.bytes", "replica.fetch.max.bytes", "socket.request.max.bytes")
 AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
+ACTS_WITHIN_MS: Final = 3_600_000
+ACTS_MAX: Final = 20
 NO_BOUND_MS: Final = 1 << 61
 """From here on `AFTER_MAX_MS` asks for nothing."""
 SHARED_SETTINGS: Final = (
@@ -87,10 +90,12 @@ class ServerFact:
 
 
 @dataclass(slots=True)
-class Facts:
+class Snapshot:
     """Everything at about one moment. ``silent``: broker -> why it could not be asked."""
 
     now_ms: int = 0
+    bootstrap: str | None = None
+    """The brokers' addresses, as they were given."""
     metadata: Metadata | None = None
     no_brokers: str | None = None
     silent: dict[int, str] = field(default_factory=dict)
@@ -101,7 +106,7 @@ class Facts:
     located: dict[int, str] = field(default_factory=dict)
     """Of dead brokers, where they were last registered, as far as that is known -> HOST:PORT."""
     here: dict[int, LocalBroker] = field(default_factory=dict)
-    """Where brokers do not serve: those of a cluster that `klog up` made on this machine."""
+    """Where brokers do not serve: those of a cluster that `klog up` made on this machine, dead or alive."""
     processes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """HOST:PORT of what hangs -> its processes, where they are on this machine."""
     zookeeper: str | None = None
@@ -120,6 +125,8 @@ class Facts:
     ever_registered: set[int] | None = None
     """Also those that are away; None: not known."""
     has_controller: bool | None = None
+    other_cluster: str | None = None
+    """The cluster that ZooKeeper has, where that is not the brokers'; "": none, its data are lost."""
     topics: dict[str, Topic] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)
     """Topic -> since when its deletion is asked for, in ms."""
@@ -139,7 +146,11 @@ class Facts:
     """Whether the session can see that there are users who log in."""
     groups: list[GroupOffset] = field(default_factory=list)
     group_looks: list[GroupLook] = field(default_factory=list)
-    """Groups with members."""
+    no_groups: str | None = "they could not be asked"
+    """Why groups are not known; None: they are."""
+    acts: list[ActRow] = field(default_factory=list)
+    """What was changed within the last `ACTS_WITHIN_MS`, the newest first; the last `ACTS_MAX`."""
+    acts_in_all: int = 0
     max_bytes: dict[str, int] = field(default_factory=dict)
     """Topic -> ``max.message.bytes``."""
     uncompacted: dict[str, int] = field(default_factory=dict)
@@ -149,6 +160,13 @@ class Facts:
     clocks: dict[int, int] = field(default_factory=dict)
     """Broker -> how far its clock is ahead of this machine's, in ms."""
     certificates: list[CertificateFact] = field(default_factory=list)
+
+    @property
+    def addresses(self) -> str:
+        """The brokers': those that live, or those that were given where these are more."""
+        live = [] if self.metadata is None else [one.address for one in self.metadata.brokers.values()]
+        given = (self.bootstrap or self.zookeeper or "").split(",")
+        return ",".join(live if len(live) >= len(given) else given)
 
     @property
     def needs_hands(self) -> bool:
@@ -163,7 +181,7 @@ Locate = Callable[["Cluster"], Awaitable[Mapping[int, str]]]
 """Where brokers were last registered."""
 
 
-async def gather(
+async def take_snapshot(
     bootstrap: str | None,
     zookeeper: str | None,
     subjects: Collection[str],
@@ -172,52 +190,57 @@ async def gather(
     timeout_s: float = 10.0,
     locate: Locate | None = None,
     home: Path | None = None,
+    local: Path | None = None,
     security: ClientSecurity = OPEN,
-) -> Facts:
-    """The facts that these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address.
+) -> Snapshot:
+    """What these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address.
 
-    ``locate`` is asked only where brokers are dead, to tell those that hang. ``home`` has the local clusters.
+    ``locate`` is asked only where brokers are dead, to tell those that hang. ``home`` has the local clusters, ``local``
+    is the folder of the one that this is, if it is one.
     """
     from klog.coordination.zookeeper import ZooKeeper as Session
 
-    facts = Facts(now_ms=time.time_ns() // 1_000_000)
+    snapshot = Snapshot(now_ms=time.time_ns() // 1_000_000, bootstrap=bootstrap)
     cluster: Cluster | None = None
     session: ZooKeeper | None = None
     asking: asyncio.Future[list[ServerFact]] | None = None
     try:
         if bootstrap is not None:
-            cluster = await _connect(facts, bootstrap, source, timeout_s)
+            cluster = await _connect(snapshot, bootstrap, source, timeout_s)
             if cluster is not None:
                 try:
-                    zookeeper = zookeeper or await _zookeeper_of(cluster, facts)
+                    zookeeper = zookeeper or await _zookeeper_of(cluster, snapshot)
                 except KlogError as error:
-                    facts.no_brokers = _or_raise(error)
+                    snapshot.no_brokers = _or_raise(error)
         if zookeeper is not None:
             session = Session(zookeeper, operation_timeout_s=timeout_s)
             if "zookeeper" in subjects:  # while the session is opened: a silent server is waited for once
                 asking = asyncio.ensure_future(_servers(zookeeper))
             try:
                 await asyncio.to_thread(session.start, ZOOKEEPER_TIMEOUT_S, patient=False)
-                await asyncio.to_thread(_read_registries, facts, session)
+                await asyncio.to_thread(_read_registries, snapshot, session)
+            except NoNode as error:  # not even the chroot
+                if snapshot.metadata is None:
+                    snapshot.no_zookeeper = error.message
+                else:
+                    snapshot.other_cluster = ""
             except KlogError as error:
-                facts.no_zookeeper = _or_raise(error)
-            if cluster is None and facts.registered is not None:
-                cluster = await _connect_registered(facts, session, security, timeout_s, tried=bootstrap)
+                snapshot.no_zookeeper = _or_raise(error)
+            if cluster is None and snapshot.registered is not None:
+                cluster = await _connect_registered(snapshot, session, security, timeout_s, tried=bootstrap)
             if asking is not None:
-                facts.servers = await asking
-        facts.zookeeper = zookeeper
+                snapshot.servers = await asking
+        snapshot.zookeeper = zookeeper
         if cluster is not None:
-            await _ask_cluster(facts, cluster, subjects)
-            if home is not None and facts.metadata is not None and facts.needs_hands:
-                facts.here = await asyncio.to_thread(local_brokers, home, facts.metadata.cluster_id)
+            await _ask_cluster(snapshot, cluster, subjects)
+            if home is not None and snapshot.metadata is not None and snapshot.needs_hands:
+                snapshot.here = await asyncio.to_thread(local_brokers, home, snapshot.metadata.cluster_id)
             if "brokers" in subjects:
-                await _knock(facts, cluster, locate)
-            if "groups" in subjects and session is not None and facts.no_zookeeper is None:
-                from klog.admin.check_groups import group_looks, group_offsets
-
-                facts.groups = await group_offsets(cluster, session, facts.now_ms)
-                if facts.metadata is not None:
-                    facts.group_looks = await group_looks(cluster, session, facts.metadata.topics, facts.silent)
+                await _knock(snapshot, cluster, locate)
+            if "groups" in subjects and session is not None and snapshot.no_zookeeper is None:
+                await _ask_groups(snapshot, cluster, session)
+        if home is not None and snapshot.metadata is None and local is not None:
+            snapshot.here = await asyncio.to_thread(brokers_in, home, local)
     finally:
         if asking is not None:
             asking.cancel()
@@ -225,8 +248,21 @@ async def gather(
             await cluster.close()
         if session is not None:
             await asyncio.to_thread(session.stop)
-    facts.processes = await asyncio.to_thread(processes_at, [*facts.hung.values(), *facts.hung_addresses])
-    return facts
+    snapshot.processes = await asyncio.to_thread(processes_at, [*snapshot.hung.values(), *snapshot.hung_addresses])
+    return snapshot
+
+
+async def _ask_groups(snapshot: Snapshot, cluster: Cluster, session: ZooKeeper) -> None:
+    from klog.admin.health.group_looks import group_looks, group_offsets
+
+    try:
+        snapshot.groups = await group_offsets(cluster, session, snapshot.now_ms)
+        if snapshot.metadata is not None:
+            snapshot.group_looks = await group_looks(cluster, session, snapshot.metadata.topics, snapshot.silent)
+    except KlogError as error:
+        snapshot.no_groups = _or_raise(error)
+    else:
+        snapshot.no_groups = None
 
 
 def _or_raise(error: KlogError) -> str:
@@ -235,8 +271,8 @@ def _or_raise(error: KlogError) -> str:
     return error.message
 
 
-async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) -> Cluster | None:
-    """The cluster, its metadata read; None, with the reason in the facts, where none of these servers answers.
+async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: float) -> Cluster | None:
+    """The cluster, its metadata read; None, with the reason in the snapshot, where none of these servers answers.
 
     While they are silent it is looked at the same time which of them hang, and not after each has had its time.
     """
@@ -246,7 +282,7 @@ async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) 
     async def reached() -> Cluster:
         cluster = await Cluster.connect(bootstrap, source=source, timeout_s=timeout_s)
         try:
-            facts.metadata = await cluster.metadata()
+            snapshot.metadata = await cluster.metadata()
         except BaseException:
             await cluster.close()
             raise
@@ -261,8 +297,8 @@ async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) 
             knocking = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source), wait_s))
         return await connecting
     except KlogError as error:
-        facts.no_brokers = _or_raise(error)
-        facts.hung_addresses = await knocking if knocking is not None else []
+        snapshot.no_brokers = _or_raise(error)
+        snapshot.hung_addresses = await knocking if knocking is not None else []
         return None
     finally:
         connecting.cancel()
@@ -271,7 +307,7 @@ async def _connect(facts: Facts, bootstrap: str, source: str, timeout_s: float) 
 
 
 async def _connect_registered(
-    facts: Facts, session: ZooKeeper, security: ClientSecurity, timeout_s: float, *, tried: str | None
+    snapshot: Snapshot, session: ZooKeeper, security: ClientSecurity, timeout_s: float, *, tried: str | None
 ) -> Cluster | None:
     """By the addresses in ZooKeeper, if there are others than those that were ``tried``."""
     from klog.client.bootstrap import parse_bootstrap
@@ -281,24 +317,24 @@ async def _connect_registered(
     live = await asyncio.to_thread(brokers.live, session)
     if not live:
         none = "no broker is registered in ZooKeeper"
-        facts.no_brokers = f"{facts.no_brokers}; {none}" if facts.hung_addresses else none
+        snapshot.no_brokers = f"{snapshot.no_brokers}; {none}" if snapshot.hung_addresses else none
         return None
     try:
         addresses = Servers(brokers.client_addresses(live, security.protocol), security)
         if tried is not None and {*parse_bootstrap(addresses, "ZooKeeper")} <= {*parse_bootstrap(tried, "the caller")}:
             return None
     except KlogError as error:
-        facts.no_brokers = error.message
+        snapshot.no_brokers = error.message
         return None
-    return await _connect(facts, addresses, "ZooKeeper", timeout_s)
+    return await _connect(snapshot, addresses, "ZooKeeper", timeout_s)
 
 
-async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
+async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
     """As the first broker says that answers; None where none of them is klog's."""
     from klog.admin.brokers import describe_self
 
-    assert facts.metadata is not None
-    told = await asyncio.gather(*(describe_self(cluster, one) for one in facts.metadata.brokers))
+    assert snapshot.metadata is not None
+    told = await asyncio.gather(*(describe_self(cluster, one) for one in snapshot.metadata.brokers))
     addresses = (str(one.zookeeper) for one in told if getattr(one, "zookeeper", None))
     return next((zookeeper_of(cluster.bootstrap, address) for address in addresses), None)
 
@@ -306,32 +342,41 @@ async def _zookeeper_of(cluster: Cluster, facts: Facts) -> str | None:
 # --- ZooKeeper --------------------------------------------------------------------------------------------------------
 
 
-def _read_registries(facts: Facts, session: ZooKeeper) -> None:
+def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     """In a thread."""
+    from klog.admin.acts import recent_acts
     from klog.admin.znode_acls import has_users, open_ones
-    from klog.coordination import brokers, controller_election, partition_states, paths, quotas, topics, trash
+    from klog.coordination import brokers, cluster, controller_election, partition_states, paths, quotas, topics, trash
 
-    facts.open_nodes, facts.has_users = open_ones(session), has_users(session)
-    facts.ever_registered = brokers.ever_registered(session)
-    facts.registered = {entry.broker.broker_id for entry in brokers.live(session)}
-    facts.has_controller = controller_election.current(session) is not None
-    facts.topics = {topic.name: topic for topic in topics.read_all(session, facts.damage)}
-    topics.configs(session, list(facts.topics), facts.damage)
-    facts.damage |= topics.config_changes(session, -1).damage
+    if snapshot.metadata is not None:
+        found = cluster.cluster_id(session) or ""
+        snapshot.other_cluster = None if found == snapshot.metadata.cluster_id else found
+        if snapshot.other_cluster is not None:
+            return  # what it has is not about these brokers
+    snapshot.open_nodes, snapshot.has_users = open_ones(session), has_users(session)
+    snapshot.ever_registered = brokers.ever_registered(session)
+    snapshot.registered = {entry.broker.broker_id for entry in brokers.live(session)}
+    snapshot.has_controller = controller_election.current(session) is not None
+    snapshot.topics = {topic.name: topic for topic in topics.read_all(session, snapshot.damage)}
+    topics.configs(session, list(snapshot.topics), snapshot.damage)
+    snapshot.damage |= topics.config_changes(session, -1).damage
     try:
-        facts.damage |= quotas.read_all(session).damage
+        snapshot.damage |= quotas.read_all(session).damage
     except NotAllowedByZooKeeper:
         pass  # quotas are beside credentials, which are for the owner alone; docs/security.md says so
     unreadable: dict[TopicPartition, str] = {}
     partition_states.read_many(
-        session, [name for topic in facts.topics.values() for name in topic.topic_partitions], unreadable
+        session, [name for topic in snapshot.topics.values() for name in topic.topic_partitions], unreadable
     )
-    facts.damage |= {paths.partition_state(*name): what for name, what in unreadable.items()}
+    snapshot.damage |= {paths.partition_state(*name): what for name, what in unreadable.items()}
     marked = topics.being_deleted(session)
     nodes = session.get_many([paths.delete_topic(name) for name in marked])
-    waiting = [one for one in trash.read_all(session, facts.damage) if one.state in (trash.WHOLE, trash.DELETING)]
-    facts.trashed = {one.name: one.topic_id for one in waiting}
-    facts.deletions = {name: node.stat.created_ms for name, node in zip(marked, nodes, strict=True) if node is not None}
+    waiting = [one for one in trash.read_all(session, snapshot.damage) if one.state in (trash.WHOLE, trash.DELETING)]
+    snapshot.trashed = {one.name: one.topic_id for one in waiting}
+    snapshot.deletions = {
+        name: node.stat.created_ms for name, node in zip(marked, nodes, strict=True) if node is not None
+    }
+    snapshot.acts, snapshot.acts_in_all = recent_acts(session, snapshot.now_ms - ACTS_WITHIN_MS, ACTS_MAX)
 
 
 async def _servers(zookeeper: str) -> list[ServerFact]:
@@ -366,11 +411,11 @@ def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> Serv
 # --- Brokers ----------------------------------------------------------------------------------------------------------
 
 
-async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]) -> None:
-    metadata = facts.metadata
+async def _ask_cluster(snapshot: Snapshot, cluster: Cluster, subjects: Collection[str]) -> None:
+    metadata = snapshot.metadata
     assert metadata is not None
     if "brokers" in subjects:
-        await asyncio.gather(*(_ask_broker(facts, cluster, broker) for broker in metadata.brokers))
+        await asyncio.gather(*(_ask_broker(snapshot, cluster, broker) for broker in metadata.brokers))
     if "topics" in subjects:
         from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
         from klog.admin.settings import describe_settings
@@ -381,36 +426,38 @@ async def _ask_cluster(facts: Facts, cluster: Cluster, subjects: Collection[str]
             asking = []
             for topic, settings in told.items():
                 values = {one.name: one.value for one in settings}
-                facts.min_isr[topic] = int(values.get(MIN_ISR) or 1)
-                facts.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
-                facts.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
+                snapshot.min_isr[topic] = int(values.get(MIN_ISR) or 1)
+                snapshot.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
+                snapshot.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
                 if "compact" in (values.get(CLEANUP_POLICY) or "") and cluster.is_klog:
                     asking.append(topic)
-            facts.uncompacted = await replica_bytes(cluster, asking)
-            await _look_ahead(facts, cluster, metadata)
+            snapshot.uncompacted = await replica_bytes(cluster, asking)
+            await _look_ahead(snapshot, cluster, metadata)
             if cluster.is_klog:
                 from klog.admin.quarantine import list_lost
 
-                facts.lost = await list_lost(cluster, known=metadata)
-            kept = [topic for name, topic in facts.topics.items() if name not in facts.deletions]
-            facts.standing_still, facts.watched_s = await watch_reassignments(cluster, metadata, kept, facts.max_bytes)
-            await _watch_new_topics(facts, cluster, metadata)
+                snapshot.lost = await list_lost(cluster, known=metadata)
+            kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
+            snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
+                cluster, metadata, kept, snapshot.max_bytes
+            )
+            await _watch_new_topics(snapshot, cluster, metadata)
         except KlogError as error:
-            facts.no_brokers = _or_raise(error)
+            snapshot.no_brokers = _or_raise(error)
 
 
-async def _look_ahead(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:
+async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:
     """Find messages from ahead of the clock. Brokers know each segment's largest time, and read nothing without any."""
     from klog.client import leader_requests
 
     shares: dict[int, dict[TopicPartition, int]] = {}
     for topic in metadata.topics.values():
-        ahead_max_ms = facts.ahead_max_ms.get(topic.name, NO_BOUND_MS)
+        ahead_max_ms = snapshot.ahead_max_ms.get(topic.name, NO_BOUND_MS)
         for number, one in topic.partitions.items():
             leader = one.leader
-            if ahead_max_ms < NO_BOUND_MS and leader in metadata.brokers and leader not in facts.silent:
+            if ahead_max_ms < NO_BOUND_MS and leader in metadata.brokers and leader not in snapshot.silent:
                 assert leader is not None
-                later_ms = facts.now_ms + ahead_max_ms + 1
+                later_ms = snapshot.now_ms + ahead_max_ms + 1
                 shares.setdefault(leader, {})[TopicPartition(topic.name, number)] = later_ms
 
     async def ask(broker: int, share: dict[TopicPartition, int]) -> None:
@@ -420,12 +467,12 @@ async def _look_ahead(facts: Facts, cluster: Cluster, metadata: Metadata) -> Non
             return
         for name, found in answers.items():
             if not isinstance(found, KlogError) and found.offset is not None and found.timestamp_ms is not None:
-                facts.ahead[name] = found.offset, found.timestamp_ms
+                snapshot.ahead[name] = found.offset, found.timestamp_ms
 
     await asyncio.gather(*(ask(broker, share) for broker, share in shares.items()))
 
 
-async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
+async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None:
     from klog.admin.brokers import describe_self
     from klog.admin.log_dirs import free_bytes
     from klog.admin.settings import describe_broker_settings
@@ -434,49 +481,49 @@ async def _ask_broker(facts: Facts, cluster: Cluster, broker: int) -> None:
     try:
         names = [*SHARED_SETTINGS, *SIZE_SETTINGS, WARNING_DAYS]
         told = await describe_broker_settings(cluster, broker, names=names)
-        facts.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
-        facts.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
+        snapshot.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
+        snapshot.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
         answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
     except KlogError as error:
-        facts.silent[broker] = _or_raise(error)
-        assert facts.metadata is not None
-        node = facts.metadata.brokers[broker]
+        snapshot.silent[broker] = _or_raise(error)
+        assert snapshot.metadata is not None
+        node = snapshot.metadata.brokers[broker]
         if await _hung([(node.host, node.port)]):
-            facts.hung[broker] = node.address
+            snapshot.hung[broker] = node.address
         return
     before_ms = SYSTEM_CLOCK.now_ms()
     own = await describe_self(cluster, broker)
     if own is not None and not isinstance(own, str):
-        facts.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
+        snapshot.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
-        facts.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
+        snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
     warning_days = next((one.value for one in told if one.name == WARNING_DAYS), None)
-    facts.certificates += await certificates_of(cluster, broker, warning_days)
+    snapshot.certificates += await certificates_of(cluster, broker, warning_days)
 
 
-async def _knock(facts: Facts, cluster: Cluster, locate: Locate | None) -> None:
+async def _knock(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) -> None:
     """Find processes of dead brokers that still listen: a broker that hangs loses its entry in ZooKeeper."""
     from klog.client.bootstrap import parse_bootstrap
 
-    metadata = facts.metadata
+    metadata = snapshot.metadata
     assert metadata is not None
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
     dead = {broker for one in partitions for broker in one.replicas if broker not in metadata.brokers}
     if not dead:
         return
-    found = {broker: one.address for broker, one in facts.here.items()}
+    found = {broker: one.address for broker, one in snapshot.here.items()}
     if locate is not None and not dead <= found.keys():
         found = {**await locate(cluster), **found}
-    facts.located = {broker: found[broker] for broker in sorted(dead & found.keys())}
+    snapshot.located = {broker: found[broker] for broker in sorted(dead & found.keys())}
     live = {(one.host, one.port) for one in metadata.brokers.values()}
     servers = parse_bootstrap(cluster.bootstrap, cluster.source)
-    for address in facts.located.values():  # from events, which any client can write
+    for address in snapshot.located.values():  # from events, which any client can write
         try:
             servers += [one for one in parse_bootstrap(address, "klog.events") if one not in servers]
         except UsageError:
             continue
-    facts.hung_addresses = await _hung([one for one in servers if one not in live][:KNOCKS_MAX])
+    snapshot.hung_addresses = await _hung([one for one in servers if one not in live][:KNOCKS_MAX])
 
 
 async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = KNOCK_S) -> list[str]:
@@ -495,9 +542,9 @@ async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = KNOCK_S) -> 
     return [host_port(host, port) for (host, port), hung in zip(servers, answers, strict=True) if hung]
 
 
-async def _watch_new_topics(facts: Facts, cluster: Cluster, metadata: Metadata) -> None:
+async def _watch_new_topics(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:
     """Find topics that are registered and that brokers do not know: looked at twice, since one may be new."""
-    missing = facts.topics.keys() - metadata.topics.keys() - facts.deletions.keys()
+    missing = snapshot.topics.keys() - metadata.topics.keys() - snapshot.deletions.keys()
     if missing:
         await asyncio.sleep(SERVED_S)
-        facts.not_served = sorted(missing - (await cluster.metadata(fresh=True)).topics.keys())
+        snapshot.not_served = sorted(missing - (await cluster.metadata(fresh=True)).topics.keys())

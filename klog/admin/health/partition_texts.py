@@ -1,4 +1,4 @@
-"""Partitions that a rule of `klog check` finds, by topic, and how a finding names them."""
+"""Partitions that a rule of `klog status` finds, by topic, and how a finding names them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,155 @@
+"""What `klog status` and `klog status` say of brokers that do not serve: what each lacks, and what helps."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from klog.admin.health.findings import CRITICAL, Finding
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.admin.health.snapshot import Snapshot
+    from klog.client.metadata import Metadata, PartitionNode
+
+TOPICS_NAMED_MAX: Final = 5
+
+
+def dead_brokers(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
+    """Brokers that assignments name and that do not live. Those that are to be started alone are one finding."""
+    just_dead: dict[int, int] = {}
+    for broker, replicas in sorted(replicas_of_dead(metadata).items()):
+        address = snapshot.located.get(broker)
+        if never_was(snapshot, broker):
+            found = f"has never been registered; it is assigned {counted(replicas, 'replica')}"
+            do = never_was_do(snapshot, metadata, broker)
+        elif address is not None and address in snapshot.hung_addresses:
+            found = f"not alive; it has {counted(replicas, 'replica')}. It hangs: {_takes(address)}"
+            do = hangs_do(snapshot, [address], broker)
+        elif address is None and snapshot.hung_addresses:
+            takes = _takes(", ".join(snapshot.hung_addresses))
+            found = f"not alive; it has {counted(replicas, 'replica')}. {takes}: a broker that hangs"
+            do = hangs_do(snapshot, snapshot.hung_addresses)
+        else:
+            just_dead[broker] = replicas
+            continue
+        yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
+    if just_dead:
+        found = f"not alive; {'they have' if len(just_dead) > 1 else 'it has'} {_replicas(just_dead)}"
+        do = _start_dead(snapshot, metadata, list(just_dead))
+        yield Finding(CRITICAL, brokers_named(just_dead), found, "alive", do, "dead-broker")
+
+
+def _takes(addresses: str) -> str:
+    return f"{addresses} accepts connections but does not answer"
+
+
+def _replicas(of_brokers: Mapping[int, int]) -> str:
+    return counted(sum(of_brokers.values()), "replica")
+
+
+def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) -> str:
+    """What helps brokers that are dead and do not hang."""
+    ways = {broker: how_to_start(snapshot, broker) for broker in brokers}
+    if len({*ways.values()}) == 1:
+        do = f"start {'them' if len(ways) > 1 else 'it'}{ways[brokers[0]]}"
+    else:
+        do = "; ".join(f"start broker {broker}{way}" for broker, way in ways.items())
+    if len(brokers) == 1 and can_be_replaced(metadata, brokers[0]):
+        do += f"; or `klog reassign plan --remove-broker {brokers[0]}`"
+    if any(snapshot.located.get(broker) is None for broker in brokers):
+        do += ". If its process still runs, it hangs: `kill -9 PID` first"
+    return do
+
+
+def replicas_of_dead(metadata: Metadata) -> Counter[int]:
+    """Brokers that are named in assignments and are not alive: how many replicas each has."""
+    holds: Counter[int] = Counter()
+    for topic in metadata.topics.values():
+        for one in topic.partitions.values():
+            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
+    return holds
+
+
+def never_was(snapshot: Snapshot, broker: int) -> bool:
+    """Whether the cluster has never had this broker; False where that is not known."""
+    return snapshot.ever_registered is not None and broker not in snapshot.ever_registered
+
+
+def never_was_do(snapshot: Snapshot, metadata: Metadata, broker: int) -> str:
+    """What helps against a broker that only assignments know."""
+    do = f"start a broker of this id: `klog broker start --id {broker} ...`"
+    unled = _topics_for_want_of(snapshot, metadata, broker)
+    if unled:
+        named = " ".join(map(shlex.quote, unled[:TOPICS_NAMED_MAX]))
+        do += f"; or `klog topic delete {named}`: it has no messages"
+    if can_be_replaced(metadata, broker):
+        do += f"; or `klog reassign plan --remove-broker {broker}`"
+    return do
+
+
+def _topics_for_want_of(snapshot: Snapshot, metadata: Metadata, broker: int) -> list[str]:
+    """Topics of which no partition has ever had a replica, and this broker is one of those that it lacks."""
+    return [
+        name
+        for name, topic in metadata.topics.items()
+        if any(broker in one.replicas for one in topic.partitions.values())
+        and all(is_nowhere(snapshot, one) for one in topic.partitions.values())
+    ]
+
+
+def is_nowhere(snapshot: Snapshot, one: PartitionNode) -> bool:
+    """The cluster has never had any broker that the partition's assignment names."""
+    return one.leader is None and bool(one.replicas) and all(never_was(snapshot, broker) for broker in one.replicas)
+
+
+def can_be_replaced(metadata: Metadata, broker: int) -> bool:
+    """A reassignment can take this broker's replicas elsewhere: live brokers are enough, and each partition has a
+    leader that they are copied from."""
+    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    mine = [one for one in partitions if broker in one.replicas]
+    factor = max((len(one.replicas) for one in mine), default=0)
+    return len(metadata.brokers) >= factor and all(one.leader is not None for one in mine)
+
+
+def how_to_start(snapshot: Snapshot, broker: int) -> str:
+    """The command that starts a dead broker, and where to give it: `` on HOST: `COMMAND```."""
+    here = snapshot.here.get(broker)
+    if here is not None:
+        return f": `{here.start}`"
+    words, address = f"klog broker start --id {broker} --dir DIR", snapshot.located.get(broker)
+    if address is None:
+        return f" on its host, as it was started: `{words} ...`"
+    words += f" --listen {shlex.quote(address)}"
+    if snapshot.zookeeper is not None:
+        words += f" -z {shlex.quote(snapshot.zookeeper)}"
+    return f" on {shlex.quote(address.rpartition(':')[0])}, as it was started: `{words}`"
+
+
+def hangs_do(snapshot: Snapshot, addresses: Sequence[str], broker: int | None = None) -> str:
+    """What helps against a process that takes connections at one of these addresses and does not answer."""
+    found = sorted({pid for address in addresses for pid in snapshot.processes.get(address, ())})
+    pids = " ".join(map(str, found)) or "PID"
+    where = "" if found else f" on {', '.join(shlex.quote(one.rpartition(':')[0]) for one in addresses)}"
+    log = snapshot.here[broker].log_file if broker in snapshot.here else None
+    read = "Read its log" if log is None else f"Read its log, {log}"
+    again = "then start it" if broker is None else f"then start it{how_to_start(snapshot, broker)}"
+    return (
+        f"do not start it: its process lives{where}. {read}; resume it (`kill -CONT {pids}`) if it was stopped, "
+        f"otherwise `kill -9 {pids}`, and {again}"
+    )
+
+
+def start(snapshot: Snapshot, ids: Sequence[int]) -> str:
+    """How dead brokers come back; of one that hangs its own finding says how."""
+    may_hang = any(snapshot.located.get(one) in (None, *snapshot.hung_addresses) for one in ids)
+    if snapshot.hung_addresses and may_hang:
+        return f"bring {brokers_named(ids)} back (`klog status brokers`)"
+    return f"start {brokers_named(ids)}"
+
+
+def brokers_named(ids: Collection[int]) -> str:
+    """``brokers 1,2``."""
+    return f"broker{'s' if len(ids) > 1 else ''} {','.join(map(str, ids))}"

@@ -1,0 +1,123 @@
+"""The verdict on a cluster: the worst thing that its users feel, and the numbers behind it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from klog.admin.health.dead import replicas_of_dead
+from klog.admin.health.findings import CRITICAL, Finding, causes
+from klog.config.topic import effective_min_isr
+from klog.render.counts import counted
+
+if TYPE_CHECKING:
+    from klog.admin.health.snapshot import Snapshot
+    from klog.client.metadata import Metadata
+
+DOWN: Final = "DOWN"
+BROKEN: Final = "BROKEN"
+AT_RISK: Final = "AT RISK"
+WARNED: Final = "WARNING"
+WELL: Final = "OK"
+
+
+class PartitionCounts(NamedTuple):
+    """``refusing``: led, with fewer in sync than acks=all needs; None where `min.insync.replicas` is not known."""
+
+    topics: int
+    partitions: int
+    under_replicated: int
+    offline: int
+    refusing: int | None = None
+
+
+class BrokerState(NamedTuple):
+    """``state``: up, silent (it does not answer), hangs, dead, or never (no broker of the id was ever there)."""
+
+    broker: int
+    state: str
+    address: str | None
+
+
+class Verdict(NamedTuple):
+    """``word``: one of those above. ``said``: what it is, in a few words."""
+
+    word: str
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.said}" if self.said else self.word
+
+
+def count_partitions(metadata: Metadata, min_isr: Mapping[str, int] | None = None) -> PartitionCounts:
+    """How many partitions have which trouble. The one place that counts them."""
+    every = [(topic.name, one) for topic in metadata.topics.values() for one in topic.partitions.values()]
+    refusing = None
+    if min_isr is not None:
+        refusing = sum(
+            one.leader is not None and len(one.isr) < effective_min_isr(min_isr.get(name, 1), len(one.replicas))
+            for name, one in every
+        )
+    return PartitionCounts(
+        len(metadata.topics),
+        len(every),
+        sum(one.is_under_replicated for _, one in every),
+        sum(one.leader is None for _, one in every),
+        refusing,
+    )
+
+
+def broker_states(snapshot: Snapshot) -> list[BrokerState]:
+    """Every broker that lives, has replicas, or belongs to the local cluster, by id."""
+    if snapshot.metadata is None:
+        hangs = dict.fromkeys(snapshot.hung_addresses, "hangs")
+        return [
+            BrokerState(broker, hangs.get(one.address, "silent" if one.runs else "dead"), one.address)
+            for broker, one in sorted(snapshot.here.items())
+        ]
+    live, found = snapshot.metadata.brokers, []
+    for broker in sorted(live.keys() | replicas_of_dead(snapshot.metadata).keys() | snapshot.here.keys()):
+        node, here = live.get(broker), snapshot.here.get(broker)
+        address = node.address if node is not None else snapshot.located.get(broker, here.address if here else None)
+        if node is not None and broker not in snapshot.silent:
+            state = "up"
+        elif broker in snapshot.hung or address in snapshot.hung_addresses:
+            state = "hangs"
+        elif node is not None:
+            state = "silent"
+        else:
+            is_known = snapshot.ever_registered is None or broker in snapshot.ever_registered
+            state = "dead" if is_known else "never"
+        found.append(BrokerState(broker, state, address))
+    return found
+
+
+def group_lags(snapshot: Snapshot) -> Counter[str]:
+    """Group -> the messages that wait for it, over all its partitions; of every group, by the longest."""
+    behind = Counter({look.name: 0 for look in snapshot.group_looks})
+    for one in snapshot.groups:
+        behind[one.group] += one.lag or 0
+    return behind
+
+
+def verdict(snapshot: Snapshot, findings: Sequence[Finding]) -> Verdict:
+    """The worst that users of the cluster feel: no broker, no leader, refused writes, data at risk, anything else."""
+    if snapshot.metadata is None:
+        return Verdict(DOWN, "no broker answers")
+    found = count_partitions(snapshot.metadata, snapshot.min_isr)
+    of = f"of {counted(found.partitions, 'partition')}"
+    if found.offline:
+        more = f", {found.refusing:,} refuse acks=all" if found.refusing else ""
+        return Verdict(BROKEN, f"{found.offline:,} {of} without a leader{more}")
+    if found.refusing:
+        return Verdict(BROKEN, f"{found.refusing:,} {of} refuse acks=all")
+    if snapshot.no_zookeeper is not None:
+        return Verdict(AT_RISK, "no ZooKeeper: nothing fails over")
+    if found.under_replicated:
+        return Verdict(AT_RISK, f"{found.under_replicated:,} {of} under-replicated")
+    first = causes(findings)
+    critical = sum(one.severity == CRITICAL for one in first)
+    if critical:
+        return Verdict(AT_RISK, counted(critical, "critical finding"))
+    return Verdict(WARNED, counted(len(first), "finding")) if first else Verdict(WELL, "")

@@ -1,0 +1,228 @@
+"""The live screen of ``klog top`` and ``klog status --watch``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from klog.cli import interrupt
+from klog.cli.invocation import Invocation, is_terminal
+from klog.errors import KlogError, UsageError
+from klog.render import Format
+
+if TYPE_CHECKING:
+    from klog.tools.top.gathering import Gatherer
+    from klog.tools.top.screen import Deeper, Screen
+
+EVERY_S = 2.0
+WHY_S = 60.0
+"""How long `klog status` may take."""
+WHY_WIDTH = 78
+REDRAW_S = 1.0
+
+
+async def live(invocation: Invocation, every: float | None) -> int | None:
+    """The screen until its person leaves, or a line each interval until stopped."""
+    invocation.has_shown = True
+    on_screen = is_terminal(sys.stdout) and is_terminal(sys.stdin) and invocation.shared.output is not Format.JSONL
+    every_s = every or EVERY_S
+    async with _gatherer(invocation, every_s) as gatherer:
+        if invocation.shared.output not in (None, Format.TABLE, Format.JSONL):
+            raise UsageError(
+                f"--output {invocation.output.value} is for a single report, and top shows many", hint="use -o jsonl"
+            )
+        if on_screen:
+            return await _on_screen(invocation, gatherer, every_s)
+        await _in_lines(gatherer, every_s)
+        return None
+
+
+@asynccontextmanager
+async def _gatherer(invocation: Invocation, every_s: float) -> AsyncIterator[Gatherer]:
+    from klog.tools.top.gathering import Gatherer
+
+    gatherer = Gatherer(await invocation.cluster(), invocation.zookeeper, every_s)
+    gatherer.start()
+    try:
+        yield gatherer
+    finally:
+        await gatherer.close()
+
+
+async def _in_lines(gatherer: Gatherer, every_s: float) -> None:
+    """A line each interval, until stopped."""
+    from klog.render.values import to_json
+
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    while True:
+        tick = await gatherer.look()
+        sys.stdout.write(json.dumps(to_json(tick), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+        due = max(due + every_s, loop.time())
+        await asyncio.sleep(due - loop.time())
+
+
+async def _on_screen(invocation: Invocation, gatherer: Gatherer, every_s: float) -> int | None:
+    """Until the person leaves; the exit code."""
+    from klog.tools.top.screen import Screen
+
+    screen = Screen(invocation.target.title)
+    app = _application(screen, lambda deeper: loading.append(asyncio.ensure_future(_load(deeper))))
+    loading: list[asyncio.Future[None]] = []
+
+    async def _load(deeper: Deeper) -> None:
+        deeper.lines = await _lines_of(invocation, gatherer, deeper)
+        app.invalidate()
+
+    async def refresh() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + every_s
+            tick = await gatherer.look()
+            note = f"lag of groups unknown: {gatherer.groups_trouble}" if gatherer.groups_trouble else ""
+            screen.take(tick, list(gatherer.events), note)
+            app.invalidate()
+            await asyncio.sleep(max(0.0, due - loop.time()))
+
+    refreshing = asyncio.ensure_future(refresh())
+    refreshing.add_done_callback(lambda done: _failed(app, done))
+    try:
+        with interrupt.ending_in_order():
+            code: int | None = await app.run_async(handle_sigint=False)
+            return code
+    finally:
+        for task in (refreshing, *loading):
+            task.cancel()
+        await asyncio.gather(refreshing, *loading, return_exceptions=True)
+
+
+def _failed(app: Any, done: asyncio.Future[None]) -> None:
+    """An error of the refresh ends the screen, and is the command's."""
+    if not done.cancelled() and done.exception() is not None and app.is_running:
+        app.exit(exception=done.exception())
+
+
+async def _lines_of(invocation: Invocation, gatherer: Gatherer, deeper: Deeper) -> list[str]:
+    """What is shown of one subject."""
+    kind, one = deeper.of
+    try:
+        match kind:
+            case "why":
+                return await _why(invocation, one)
+            case "brokers":
+                return await gatherer.metrics_of(one.broker)
+            case "topics":
+                return gatherer.partitions_of(one.topic)
+            case "partitions in trouble":
+                about = {"topic": one.topic, "partition": one.partition}
+                heads = [
+                    line
+                    for line in gatherer.partitions_of(one.topic)
+                    if line.startswith(f"{one.topic}-{one.partition} ")
+                ]
+                return [*heads, "", *gatherer.events_of(about)]
+            case "groups":
+                return gatherer.lag_of(one.group)
+            case "events":
+                return json.dumps(one[2], indent=2, ensure_ascii=False).splitlines()
+    except KlogError as error:
+        return [error.message]
+    return []
+
+
+async def _why(invocation: Invocation, subject: tuple[str, ...]) -> list[str]:
+    """What `klog status` says of a subject: a process of its own, so that it may take its time."""
+    process = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-m",
+            "klog",
+            "status",
+            "-B",
+            await invocation.bootstrap_servers(),
+            "-o",
+            "json",
+            "--",
+            *subject,
+        ),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(WHY_S):
+            said, trouble = await process.communicate()
+    except TimeoutError:
+        return [f"`klog status` has not answered within {WHY_S:g} s"]
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    try:
+        steps = json.loads(said)["rows"] if said else []
+        error = json.loads(trouble)["error"]["message"] if trouble and not steps else None
+        return _steps(steps) if error is None else textwrap.wrap(error, WHY_WIDTH)
+    except (ValueError, KeyError, TypeError):
+        return trouble.decode("utf-8", "replace").splitlines() or ["`klog status` says nothing"]
+
+
+def _steps(steps: list[dict[str, Any]]) -> list[str]:
+    """The steps of `klog status`, each on lines of its own, so that they fit in 80 columns."""
+    lines = []
+    for one in steps:
+        time = str(one["time"] or "")[11:19]
+        lines += textwrap.wrap(f"{one['step']}  {time:8}  {one['what']}", WHY_WIDTH, subsequent_indent=" " * 13)
+        lines += textwrap.wrap(one["evidence"], WHY_WIDTH, initial_indent=" " * 13, subsequent_indent=" " * 13)
+        if one["do"] is not None:
+            lines += ["", *textwrap.wrap(f"what helps: {one['do']}", WHY_WIDTH)]
+    if not any(one["do"] is not None for one in steps):
+        lines.append("nothing is wrong")
+    return lines
+
+
+def _application(screen: Screen, load: Any) -> Any:
+    """prompt_toolkit's face of the screen: it takes the terminal, passes keys on, and gives the terminal back."""
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.layout import Layout, Window
+    from prompt_toolkit.layout.controls import FormattedTextControl
+
+    def text() -> Any:
+        size = app.output.get_size()
+        lines = screen.lines(size.columns, size.rows)
+        return [part for line in lines for part in (*line, ("", "\n"))][:-1]
+
+    keys = KeyBindings()
+
+    def press(name: str) -> None:
+        asked = screen.press(name)
+        if asked == "quit":
+            app.exit()
+        elif asked == "load" and screen.deeper is not None:
+            load(screen.deeper)
+
+    for bound, name in _KEYS.items():
+        keys.add(bound)(lambda event, name=name: press(name))
+    keys.add("<any>")(lambda event: press(event.data) if event.data.isprintable() else None)
+    keys.add("c-l")(lambda event: event.app.renderer.clear())
+    keys.add("c-c")(lambda event: event.app.exit(result=interrupt.exit_code()))
+    window = Window(FormattedTextControl(text, focusable=True, show_cursor=False), always_hide_cursor=True)
+    app: Application[int | None] = Application(
+        Layout(window), key_bindings=keys, full_screen=True, refresh_interval=REDRAW_S, mouse_support=False
+    )
+    app.ttimeoutlen = 0.05  # Esc alone goes back at once; a sequence over ssh comes in one piece
+    return app
+
+
+_KEYS = {
+    **{name: name for name in ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab", "s-tab")},
+    **{name: name for name in ("escape", "backspace", "f1", "f3", "f4", "f6", "f10")},
+    "enter": "enter",
+}
+"""prompt_toolkit's keys and the screen's names of them; all others are themselves."""
