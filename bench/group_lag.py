@@ -1,10 +1,10 @@
-"""How long `klog group lag` takes for many groups with many partitions each: the process, from start to end.
+"""How long `klog lag` takes for many groups with many partitions each: the process, from start to end.
 
     python -m bench.group_lag [--groups 100] [--partitions 100] [--rounds 5] [--dir FOLDER]
 
 One broker and one ZooKeeper of klog's own. Every group has committed somewhere else in every partition, so that no two
 questions are the same, and every partition has an owner. Prints one JSON object: the seconds of each round, their
-median, that of `klog group lag --total`, and by how many offsets the groups are behind altogether.
+median, that of `klog lag --total`, and by how many offsets the groups are behind altogether.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`klog group lag` of many groups, and what Kafka's own command for it takes with as many."""
+"""`klog lag` of many groups, and what Kafka's own command for it takes with as many."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ class BrokerRow:
     broker: int
     host: str | None
     port: int | None
-    rack: str | None
+    rack: str | None = field(metadata={"rank": 2})
     controller: bool
     leaders: int
     replicas: int
-    since: datetime | str | None
+    since: datetime | str | None = field(metadata={"rank": 1})
     state: str | None = field(default=None, metadata={"wide": True})
     version: str | None = field(default=None, metadata={"wide": True})
     incarnation: int | None = field(default=None, metadata={"wide": True})

@@ -52,11 +52,11 @@ class LagRow:
     group: str | None
     topic: str | None
     partition: int | None
-    current_offset: int | None
-    log_start_offset: int | None
-    log_end_offset: int | None
+    current_offset: int | None = field(metadata={"rank": 2})
+    log_start_offset: int | None = field(metadata={"rank": 4})
+    log_end_offset: int | None = field(metadata={"rank": 1})
     lag: int | None
-    lag_bytes: int | None
+    lag_bytes: int | None = field(metadata={"rank": 3})
     lag_ms: int | None
     owner: str | None
     committed: datetime | None = field(default=None, metadata={"wide": True})

@@ -35,7 +35,7 @@ class GroupRow:
 
     group: str
     state: str
-    protocol: str | None
+    protocol: str | None = field(metadata={"rank": 1})
     coordinator: int | None
     members: int
     generation: int | None = field(default=None, metadata={"wide": True})
@@ -56,10 +56,10 @@ class MemberRow:
 
     member: str
     client: str | None
-    host: str | None
+    host: str | None = field(metadata={"rank": 2})
     topic: str | None
     partition: int | None
-    committed: datetime | str | None
+    committed: datetime | str | None = field(metadata={"rank": 1})
     heartbeat_ms: int | None
     committed_offset: int | None = field(default=None, metadata={"wide": True})
     instance: str | None = field(default=None, metadata={"wide": True})

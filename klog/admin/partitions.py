@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.client.special_offsets import EARLIEST, LATEST
@@ -28,13 +28,13 @@ class PartitionRow:
     topic: str
     partition: int
     leader: int | None
-    leader_epoch: int | None
+    leader_epoch: int | None = field(metadata={"rank": 4})
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    log_start_offset: int | None
+    log_start_offset: int | None = field(metadata={"rank": 3})
     log_end_offset: int | None
     messages: int | None
-    bytes: int | None
+    bytes: int | None = field(metadata={"rank": 2})
     error: str | None = None
     message: str | None = None
 

@@ -38,7 +38,7 @@ class TopicSummary:
 
     topic: str
     partitions: int
-    replication_factor: int
+    replication_factor: int = field(metadata={"rank": 1})
     messages: int | None
     bytes: int | None
     under_replicated: int

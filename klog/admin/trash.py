@@ -123,7 +123,7 @@ async def plan_restore(
         what = f"topic {name!r}" if entry_id is None else f"topic {name!r} with the id {entry_id}"
         raise NoSuchThing(
             f"{what} is not in the trash of {cluster}",
-            hint=near_hint(name, {one.name for one in trashed if not found}, "klog topic trash -o wide"),
+            hint=near_hint(name, {one.name for one in trashed if not found}, "klog topic list --deleted -o wide"),
         )
     entry = await _when_deleted(cluster, zookeeper, chosen[-1])
     target = other or name
@@ -180,7 +180,7 @@ async def _when_deleted(cluster: Cluster, zookeeper: ZooKeeper, entry: Entry) ->
         topic = await asyncio.to_thread(topics.find, zookeeper, entry.name)
         if now is None or now.state not in (trash.WHOLE, trash.DELETING):
             raise NoSuchThing(
-                f"topic {entry.name!r} has just left the trash of {cluster}", hint="klog topic trash -o wide"
+                f"topic {entry.name!r} has just left the trash of {cluster}", hint="klog topic list --deleted -o wide"
             )
         is_registered = topic is not None and topic.topic_id == entry.topic_id
         if now.state == trash.WHOLE and not is_registered:

@@ -209,7 +209,7 @@ def _plan_deletion(zookeeper: ZooKeeper, act: Act, name: str) -> DeletionUndo:
     if entry is None or entry.state not in (trash.WHOLE, trash.DELETING):
         raise Refused(
             f"act {act.act_id} cannot be taken back: topic {name} is not in the trash",
-            hint="`klog topic trash` lists what is; the act has the topic's assignment and settings",
+            hint="`klog topic list --deleted` lists what is; the act has the topic's assignment and settings",
         )
     there = topics.find(zookeeper, name)
     if there is not None and there.topic_id != entry.topic_id:
@@ -454,7 +454,7 @@ def _refuse_moved(act: Act, now: offset_acts.State) -> None:
         f"the offsets of group {act.group} have",
         act,
         [f"{name} is at {_text(now.get(name))}, and the act left it at {_text(after[name])}" for name in moved],
-        hint=f"`klog group lag {group}` shows where it is; `klog group rewind` sets its offsets",
+        hint=f"`klog lag {group}` shows where it is; `klog group rewind` sets its offsets",
     )
 
 

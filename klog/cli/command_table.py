@@ -27,7 +27,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("up", "klog.cli.up", "up", "Run ZooKeeper and brokers on this machine.", EVERY_DAY),
     Entry("down", "klog.cli.up", "down", "Shut down everything that `klog up` started.", EVERY_DAY),
     Entry("status", "klog.cli.status", "status", "Show how the cluster is: problems, causes, what helps.", EVERY_DAY),
-    Entry("lag", "klog.cli.group", "lag_by_itself", "Show the lag of groups, as `klog group lag`.", EVERY_DAY),
+    Entry("lag", "klog.cli.group", "lag", "Show how far groups are behind.", EVERY_DAY),
     Entry("events", "klog.cli.events", "events", "Show what has happened to the cluster.", EVERY_DAY),
     Entry("top", "klog.cli.top", "top", "Show the cluster live.", EVERY_DAY),
     Entry("metrics", "klog.cli.metrics", "metrics", "Show the metrics of brokers.", EVERY_DAY),
@@ -37,18 +37,15 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
     Entry("replay", "klog.cli.replay", "replay", "Copy a range of a topic into another topic, once.", EVERY_DAY),
     Entry("where", "klog.cli.where", "where", "Locate a message: broker, file, byte position.", EVERY_DAY),
-    Entry("topic", "klog.cli.topic", "topic", "Create, list, describe, alter and delete topics.", CLUSTER, ("topics",)),
     Entry(
-        "partition",
-        "klog.cli.partition",
-        "partition",
-        "List partitions, and find unhealthy ones.",
+        "topic",
+        "klog.cli.topic",
+        "topic",
+        "Topics and partitions: create, describe, alter.",
         CLUSTER,
-        ("partitions",),
+        ("topics",),
     ),
-    Entry(
-        "group", "klog.cli.group", "group", "Consumer groups: members, lag, rewind, copy, delete.", CLUSTER, ("groups",)
-    ),
+    Entry("group", "klog.cli.group", "group", "Consumer groups: members, rewind, copy, delete.", CLUSTER, ("groups",)),
     Entry(
         "offset", "klog.cli.offset", "offset", "Show offsets; export and import those of groups.", CLUSTER, ("offsets",)
     ),
@@ -58,13 +55,16 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "quota", "klog.cli.quota", "quota", "Quotas of users and client ids: list, set, remove.", CLUSTER, ("quotas",)
     ),
-    Entry("election", "klog.cli.election", "election", "Elect leaders on request.", CLUSTER, ("elections",)),
-    Entry("zookeeper", "klog.cli.zookeeper", "zookeeper", "Run the embedded ZooKeeper server.", CLUSTER),
+    Entry(
+        "zookeeper",
+        "klog.cli.zookeeper",
+        "zookeeper",
+        "Run the embedded ZooKeeper; rebuild lost registries.",
+        CLUSTER,
+    ),
     Entry("zk", "klog.cli.zk", "zk", "Show the content of ZooKeeper.", CLUSTER),
-    Entry("registry", "klog.cli.registry", "registry", "Rebuild lost registries from the brokers' disks.", CLUSTER),
     Entry("security", "klog.cli.security", "security", "Close a cluster: certificates, users, permissions.", CLUSTER),
     Entry("user", "klog.cli.user", "user", "Users: names and passwords (SCRAM).", CLUSTER, ("users",)),
-    Entry("verify", "klog.cli.verify", "verify", "Verify that all replicas hold the same bytes.", TOOLS),
     Entry("lost", "klog.cli.lost", "lost", "Messages that truncation and recovery have set aside.", TOOLS),
     Entry("mirror", "klog.cli.mirror", "mirror", "Mirror topics of clusters into another.", TOOLS),
     Entry("export", "klog.cli.export", "export", "Export messages to files with Spark.", TOOLS, ("exports",)),
@@ -76,7 +76,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("audit", "klog.cli.audit", "audit", "Compare what producers sent with what arrived.", TOOLS),
     Entry("demo", "klog.cli.demo", "demo", "Run whole deployments on this machine.", TOOLS),
     Entry("perf", "klog.cli.perf", "perf", "Measure throughput and latency.", TOOLS),
-    Entry("log", "klog.cli.log", "log", "Segment files and state-change logs; needs no broker.", TOOLS, ("logs",)),
+    Entry("log", "klog.cli.log", "log", "Segment files; needs no broker.", TOOLS, ("logs",)),
     Entry(
         "profile",
         "klog.cli.profile",

@@ -55,14 +55,14 @@ klog topic config clicks  # Show all settings of a topic.
 klog topic config clicks retention.ms=3d --dry-run  # Show what a setting would delete.
 klog topic config clicks --delete retention.ms  # Go back to the broker's setting.
 klog topic delete clicks  # Delete a topic; it waits in the trash.
-klog topic trash  # List deleted topics that can come back.
+klog topic list --deleted  # List deleted topics that can come back.
 klog topic restore deleted  # Bring a topic back from the trash.
 klog topic restore deleted --as views  # Bring it back under another name.
-klog partition list --under-replicated  # List partitions that lack in-sync replicas.
-klog partition list clicks --at-min-isr  # Those that one more loss would stop.
+klog topic describe --under-replicated  # List partitions that lack in-sync replicas.
+klog topic describe clicks --at-min-isr  # Those that one more loss would stop.
 klog group list  # List groups.
 klog group describe billing  # Show the members of a group, and their partitions.
-klog group lag billing  # Show where a group is, and how far behind.
+klog lag billing  # Show where a group is, and how far behind.
 klog group rewind billing --to @-1h --dry-run  # Show what would be read again.
 klog group rewind billing --to start --topic clicks  # Read a topic again from its start.
 klog group delete billing  # Delete a group without members, with its offsets.
@@ -111,8 +111,8 @@ klog quota list  # List the quotas.
 klog quota list --user alice -o json  # Those of a user, for a program.
 klog quota check alice app  # Which quotas apply to a client id of a user.
 klog quota remove producer_byte_rate --user alice  # Remove one quota.
-klog election preferred  # Give each partition back to its preferred leader.
-klog election preferred clicks-0  # Only this one.
+klog topic elect  # Give each partition back to its preferred leader.
+klog topic elect clicks-0  # Only this one.
 klog zookeeper start --dir /var/lib/zookeeper  # Start a ZooKeeper server.
 klog zookeeper start --dir /var/lib/zookeeper --listen 0.0.0.0 --tls closed  # Others reach it by TLS.
 klog zookeeper status  # Show whether it answers.
@@ -135,8 +135,8 @@ klog zk watch /brokers/ids  # Show changes as they happen.
 klog zk create /mine first  # Create a znode.
 klog zk set /note new --version 0  # Replace a znode's data unless it was changed meanwhile.
 klog zk rm /note --version 0  # Remove a znode.
-klog registry rebuild --dir data --dry-run  # Show what could be restored from the disks of brokers.
-klog verify replicas clicks  # Compare the checksums of all replicas.
+klog zookeeper rebuild --dir data --dry-run  # Show what could be restored from the disks of brokers.
+klog topic verify clicks  # Compare the checksums of all replicas.
 klog lost list  # List messages that were cut off somewhere and kept.
 klog lost show clicks -p 0 --broker 1  # Show what is kept.
 klog lost replay clicks -p 0 --broker 1 --to clicks  # Append it again.
@@ -178,7 +178,6 @@ klog log dump data/clicks-0  # Show the batches of a partition's files, without 
 klog log dump data/clicks-0 --messages --from 3 --to 9  # Show messages in files as JSON Lines.
 klog log verify data/clicks-0  # Check every batch.
 klog log repair data/clicks-0  # Repair a damaged log, after a question.
-klog log merge-state state-change.log --since @2026-02-01T10:00:00Z  # Merge the state-change logs of brokers.
 klog profile add prod -B kafka1:9092 --protected  # Name a cluster, and protect it.
 klog profile list  # List profiles.
 klog profile show prod  # Show one.

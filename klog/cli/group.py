@@ -18,10 +18,9 @@ from klog.cli.arguments import (
     position,
     regular_expression,
 )
-from klog.cli.command import Noun, TopCommand
+from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_groups
-from klog.cli.traits import Traits
 from klog.cli.undo import change_notes, write_undo
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.errors import BrokerNotAvailable, CannotConnect, Refused, UsageError
@@ -82,7 +81,7 @@ async def describe(invocation: Invocation, name: Group) -> Report:
         f"protocol {found.protocol}" if found.protocol else "no members have joined yet",
         *([f"generation {found.generation}, coordinated by {by}"] if found.generation is not None else []),
         f"offsets in {counted(found.partitions, 'partition')} of {counted(len(found.topics), 'topic')}: "
-        f"`klog group lag {shlex.quote(found.group)}`",
+        f"`klog lag {shlex.quote(found.group)}`",
     ]
     return invocation.report(rows, footer=", ".join(words))
 
@@ -97,7 +96,7 @@ async def _phases(invocation: Invocation) -> dict[str, str]:
         return {}
 
 
-@group.command("lag", rows="klog.admin.group_lag:LagRow")
+@top_command("lag", rows="klog.admin.group_lag:LagRow")
 async def lag(
     invocation: Invocation,
     names: OptionalGroups = None,
@@ -134,10 +133,6 @@ async def lag(
         return invocation.report(rows, footer=footer, notes=notes)
     await watch_rows(invocation, look, every)
     return None
-
-
-lag_by_itself = TopCommand("lag", lag, Traits(rows="klog.admin.group_lag:LagRow"))
-"""``klog lag``: what everybody asks for, without the noun."""
 
 
 @group.command("rewind", rows=CHANGES, asks=True, changes=True)

@@ -130,7 +130,8 @@ class Invocation:
             failed = render(report, self.output, stream, header=header, terminal=is_terminal(stream))
         stream.flush()
         if not self.output.is_structured and self.output is not Format.TSV:
-            for note in (*report.notes, report.footer):
+            left_out = f"not shown: {', '.join(report.left_out)} (-o wide)" if report.left_out else ""
+            for note in (*report.notes, report.footer, left_out):
                 if note:
                     self.say(note)
         return error_report.EXIT_FAILED if failed or report.failed else 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from klog.cli.arguments import Partitions, all_partitions, position
+from klog.cli.arguments import position
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = Noun("log", "Dump, verify and repair segment files, merge state-change logs; needs no broker.")
+log = Noun("log", "Dump, verify and repair segment files; needs no broker.")
 
 ROWS = "klog.tools.log_files:LogRow"
 
@@ -175,47 +174,3 @@ async def _read(invocation: Invocation, work: Callable[[Meter], T]) -> T:
             return await asyncio.to_thread(work, meter)
         finally:
             meter.stop()
-
-
-@log.command("merge-state", rows="klog.tools.merge_state:StateRow", connects=False)
-def merge_state(
-    invocation: Invocation,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="State-change logs of one or more brokers.")],
-    topics: Annotated[
-        list[str] | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only lines about this topic.")
-    ] = None,
-    partitions: Partitions = None,
-    kinds: Annotated[
-        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only lines of this kind, as leader-elected.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only lines since then: @-1h, @2026-02-01T10:00:00Z.")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only lines before then.")] = None,
-) -> Report:
-    """Merge the state-change logs of brokers, by time and then by epoch.
-
-    Each broker writes state-change.log into its first log directory. An invalid line becomes a failed row.
-    """
-    from klog.tools import merge_state as merging
-
-    begin, end = _time(since, "--since"), _time(until, "--until")
-    if begin is not None and end is not None and begin >= end:
-        raise UsageError(f"--since must be before --until, got {since} and {until}")
-    rows = merging.merge_state(
-        files, topics=topics, partitions=all_partitions(partitions), kinds=kinds, since=begin, until=end
-    )
-    return invocation.report(rows)
-
-
-def _time(text: str | None, flag: str) -> datetime | None:
-    if text is None:
-        return None
-    from klog.client.positions import Anchor
-    from klog.render.timestamps import moment
-
-    found = position(text, flag)
-    time = moment(found.value)
-    if found.anchor is not Anchor.TIME or isinstance(time, str):
-        raise UsageError(f"{flag} {text!r} is not a time", hint="@-1h, @2026-02-01T10:00:00Z")
-    return time

@@ -2,8 +2,8 @@
 is fixed.
 
 Completion must not hurt: it asks no broker, prints nothing and offers nothing where it does not know. The names are
-those that the last ``klog topic list``, ``klog topic trash``, ``klog group list``, ``klog broker list``, ``klog acts
-list``, ``klog zk ls`` or shell saw of the same cluster.
+those that the last ``klog topic list`` (also ``--deleted``), ``klog group list``, ``klog broker list``,
+``klog acts list``, ``klog zk ls`` or shell saw of the same cluster.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ COMMANDS = {
     "kafka-get-offsets": "offset list",
     "kafka-reassign-partitions": "reassign",
     "kafka-check-reassignment-status": "reassign status",
-    **dict.fromkeys(("kafka-leader-election", "kafka-preferred-replica-election"), "election preferred"),
+    **dict.fromkeys(("kafka-leader-election", "kafka-preferred-replica-election"), "topic elect"),
     "kafka-acls": "acl",
-    "kafka-replica-verification": "verify replicas",
+    "kafka-replica-verification": "topic verify",
     "kafka-dump-log": "log dump",
     "kafka-log-dirs": "broker describe",
     "kafka-server-start": "broker start",
@@ -46,7 +46,7 @@ NOUNS = {
     **dict.fromkeys(("plan", "execute", "cancel"), ("reassign",)),
     **dict.fromkeys(("get", "ls", "tree", "find", "grep"), ("zk",)),
     **dict.fromkeys(("dump", "repair"), ("log",)),
-    "rebuild": ("registry",),
+    "rebuild": ("zookeeper",),
     "register": ("schema",),
 }
 """For a verb without its noun."""
@@ -134,17 +134,35 @@ VALUES = {
 """For values of which klog takes one of several."""
 
 
+RENAMED = {
+    "check": "status",
+    "why": "status",
+    "report cluster": "status",
+    "partition list": "topic describe",
+    "election preferred": "topic elect",
+    "verify replicas": "topic verify",
+    "registry rebuild": "zookeeper rebuild",
+    "group lag": "lag",
+    "topic trash": "topic list --deleted",
+}
+"""Commands of the version before, which are still taken, and today's words for them."""
+ALIASES = {"partitions": "partition", "elections": "election", "groups": "group", "topics": "topic"}
+"""Of nouns that went, and of those that lost a verb."""
+
+
 def renamed(words: Sequence[str]) -> list[str]:
-    """A command line with today's words for commands of the version before, which it still takes."""
-    first, *others = words
-    if first in ("check", "why"):
-        return ["status", *others]
-    if first == "report" and others[:1] == ["cluster"]:
-        return [
-            "status",
-            *("--html" + one.removeprefix("--to") if _is_flag(one, "--to") else one for one in others[1:]),
-        ]
-    return list(words)
+    """A command line with today's words for commands of the version before."""
+    first, *others = [ALIASES.get(words[0], words[0]), *words[1:]]
+    if first in RENAMED:
+        return [RENAMED[first], *others]
+    verb = {"ls": "list"}.get(others[0], others[0]) if others else ""
+    now = RENAMED.get(f"{first} {verb}")
+    if now is None:
+        return list(words)
+    rest = others[1:]
+    if first == "report":
+        rest = ["--html" + one.removeprefix("--to") if _is_flag(one, "--to") else one for one in rest]
+    return [*now.split(), *rest]
 
 
 def _is_flag(word: str, flag: str) -> bool:

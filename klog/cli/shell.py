@@ -42,7 +42,7 @@ def shell(
     if commands and file is not None:
         raise UsageError("-e and -f exclude each other")
     chosen = settings.load(klog_home() / settings.FILE)
-    screen = Screen(expand=chosen.expand)
+    screen = Screen()
     tree = Tree(invocation.shared, screen)
     running = Shell(tree, chosen, screen)
     running.keep_going = keep_going

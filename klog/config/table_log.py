@@ -117,7 +117,7 @@ LOG_SETTINGS = (
         "ms",
         24 * _HOUR_MS,
         "How long a deleted topic waits in the trash, on its brokers' disks; 0: deleted at once. klog's own.",
-        "`klog topic trash`; the space is free afterwards",
+        "`klog topic list --deleted`; the space is free afterwards",
         at_least(0),
     ),
     Setting(

@@ -1,4 +1,4 @@
-"""Write topics and partition states back into rebuilt registries (`klog registry rebuild`).
+"""Write topics and partition states back into rebuilt registries (`klog zookeeper rebuild`).
 
 There is no other writer yet: a broker enters a cluster only if its id is in ZooKeeper, and the id is written last. So
 anything found there is from an interrupted rebuild, or belongs to another cluster.

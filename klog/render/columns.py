@@ -18,13 +18,15 @@ FAILURE_FIELDS = ("error", "message")
 
 
 class Column(NamedTuple):
-    """One column: ``field`` of the row, ``name`` its JSON key, ``head`` what stands over it in a table."""
+    """One column: ``field`` of the row, ``name`` its JSON key, ``head`` what stands over it in a table; ``rank``: see
+    `klog.render.fitting`."""
 
     field: str
     name: str
     head: str
     wide: bool
     numeric: bool
+    rank: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def _read_columns(row_type: type) -> tuple[Column, ...]:
             str(field.metadata.get("name", field.name.rstrip("_").upper().replace("_", "-"))),
             bool(field.metadata.get("wide", False)),
             _is_numeric(hints[field.name]),
+            int(field.metadata.get("rank", 0)),
         )
         for field in dataclasses.fields(row_type)
     ]

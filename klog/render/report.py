@@ -17,7 +17,8 @@ class Report:
     ``rows`` may be an iterator, which is read once, and row by row where the format allows it.
     ``command`` is ``topic.list``; ``footer`` and ``hint`` are sentences for a person: they go to stderr, and only with
     tables. ``failed`` marks a command that found something wrong although no single row failed (exit 1). ``about`` is
-    what the rows are about: it stands beside them in JSON and YAML.
+    what the rows are about: it stands beside them in JSON and YAML. ``left_out``: heads of columns that a table had no
+    room for, once it is written.
     """
 
     command: str
@@ -27,3 +28,4 @@ class Report:
     failed: bool = False
     notes: tuple[str, ...] = field(default=())
     about: Mapping[str, Any] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, TextIO, cast
 
 from klog.render.columns import Column, ColumnType, column_types, columns, has_failed, shown_columns
+from klog.render.fitting import fit
 from klog.render.formats import Format
 from klog.render.report import ENVELOPE_VERSION, Report
 from klog.render.values import to_cell, to_json, to_tsv
 from klog.render.visible import VisibleText
 
 COLUMN_GAP = "  "
+MAX_WIDTH = 1 << 20
 
 _NO_TEXT = re.compile(
     r"[-+]?(?:0[xob][0-9a-f_]+|(?=[.0-9])[0-9_,]*\.?[0-9._]*(?:e[-+]?[0-9_]+)?|nan|infinity)|y|n", re.IGNORECASE
@@ -137,12 +141,19 @@ def _write_schema(report: Report, out: TextIO, header: bool, terminal: bool) -> 
 def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
     rows = list(report.rows)
     shown = shown_columns(report.row_type, rows, wide=wide)
-    heads = [[column.head for column in shown]] if header else []
-    lines = _aligned(shown, heads + [[to_cell(getattr(row, column.field)) for column in shown] for row in rows])
-    if terminal:
-        _write_styled(lines, ["bold"] * len(heads) + ["red" if has_failed(row) else "" for row in rows], out)
-    else:
-        out.writelines(line + "\n" for line in lines)
+    cells = [[to_cell(getattr(row, column.field)) for column in shown] for row in rows]
+    if not terminal:
+        heads = [[column.head for column in shown]] if header else []
+        out.writelines(line + "\n" for line in _aligned(shown, heads + cells))
+        return
+    fitted = fit(shown, cells, MAX_WIDTH if wide else shutil.get_terminal_size().columns, _width)
+    lines, styles = ([fitted.heads], ["bold"]) if header else ([], [])
+    for row, cell_lines in zip(rows, fitted.rows, strict=True):
+        broken = list(zip_longest(*cell_lines, fillvalue=""))
+        lines += map(list, broken)
+        styles += ["red" if has_failed(row) else ""] * len(broken)
+    _write_styled(_aligned(fitted.columns, lines), styles, out)
+    report.left_out.extend(fitted.left_out)
 
 
 def _aligned(shown: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[str]:

@@ -40,5 +40,5 @@ def check_cluster(zookeeper: ZooKeeper, cluster_id: str) -> None:
 def _forgotten(zookeeper: ZooKeeper, ours: str) -> WrongCluster:
     return WrongCluster(
         f"{ours}, and ZooKeeper {zookeeper.address} knows no cluster",
-        hint="is the address right, with its chroot? where ZooKeeper's data are lost: klog registry rebuild",
+        hint="is the address right, with its chroot? where ZooKeeper's data are lost: klog zookeeper rebuild",
     )

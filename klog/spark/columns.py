@@ -117,7 +117,7 @@ def decode(
         except CorruptBatch as error:
             raise CorruptBatch(
                 f"{wanted.topic}-{wanted.partition}: {error.message}",
-                hint="`klog log verify` on the leader tells all that is damaged; `klog verify replicas` compares "
+                hint="`klog log verify` on the leader tells all that is damaged; `klog topic verify` compares "
                 "with others",
             ) from None
         base_offset, length, _, _, _, attributes, last_offset_delta, *_ = header

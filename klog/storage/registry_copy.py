@@ -1,6 +1,6 @@
 """What the registries in ZooKeeper say of the cluster, kept beside the logs: ``registry-checkpoint`` in each log dir.
 
-ZooKeeper has the truth; this is a copy, some seconds old at most. Only `klog registry rebuild` reads it, after
+ZooKeeper has the truth; this is a copy, some seconds old at most. Only `klog zookeeper rebuild` reads it, after
 ZooKeeper's data were lost. Without it a disk shows which partitions it has and of which topic (`partition_folder`),
 but not which other brokers have them, nor the topic's settings.
 

@@ -4,7 +4,7 @@
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "isr-shrunk", "topic": "t", "partition": 0, ...}
 
-It shows afterwards what happened: `klog log merge-state` merges the logs of several brokers in one order. It is not a
+It shows afterwards what happened: `sort -m` merges the logs of several brokers by time. It is not a
 source of truth, so nothing here is flushed, and a disk that fails costs lines and nothing else.
 Rotated at FILE_BYTES_MAX: ``state-change.log.1`` is the youngest of KEPT_FILES older ones.
 """

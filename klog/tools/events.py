@@ -94,7 +94,7 @@ async def read_events(
     except UnknownTopicOrPartition:
         raise NoSuchThing(
             f"the cluster has no topic {EVENTS_TOPIC}: it is created some seconds after the start",
-            hint="on each broker, `klog log merge-state` shows the same from its state-change log",
+            hint="each broker has the same in state-change.log, in its first log dir",
         ) from None
     await asyncio.sleep(0)  # what the reader has handed over last is shown
 

@@ -6,7 +6,7 @@ Strategy
     a group has committed now, by the registry, holds since it was written, whether a broker remembers it or not.
 
 Limits
-    In bytes of the log, which is what offsets are. What is deleted by now does not count, as in `klog group lag`. A
+    In bytes of the log, which is what offsets are. What is deleted by now does not count, as in `klog lag`. A
     moment at which an offset is unknown (the broker that knew it has ended; nothing was read or committed yet) has no
     lag of that partition. A group whose consumers commit to ZooKeeper themselves (0.8's) has no coordinator: its lag is
     known since its last commit only.

@@ -1,4 +1,4 @@
-"""``klog registry rebuild``: rebuild the registries in ZooKeeper from brokers' log dirs, where its data are lost.
+"""``klog zookeeper rebuild``: rebuild the registries in ZooKeeper from brokers' log dirs, where its data are lost.
 
 First a plan, from what the dirs tell (`klog.tools.registry_facts`); then the writes, into a ZooKeeper that knows no
 cluster. The cluster's id is written last: without it no broker that has logs starts, so a rebuild that was cut off is

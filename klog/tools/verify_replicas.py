@@ -1,4 +1,4 @@
-"""`klog verify replicas`: whether all replicas of a partition hold the same bytes, and from where on they do not.
+"""`klog topic verify`: whether all replicas of a partition hold the same bytes, and from where on they do not.
 
 Strategy: each replica's start, high watermark and holes are asked once. What is compared is what all must have: from
 the highest start to the lowest high watermark, less what any replica has recorded as a hole. All replicas are asked for

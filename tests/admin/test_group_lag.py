@@ -246,10 +246,10 @@ def test_what_was_never_committed_lags_from_the_start_and_describe_shows_heartbe
     try:
         while not consumer.assignment():
             consumer.poll(0.1)
-        rows = klog("group", "lag", topic, "--only-lagging", "-o", "json", *at).rows
+        rows = klog("lag", topic, "--only-lagging", "-o", "json", *at).rows
         assert [(row["partition"], row["current_offset"], row["lag"]) for row in rows] == [(1, None, 10)]
         assert rows[0]["lag_bytes"] > 0 and rows[0]["lag_ms"] >= 0
-        (whole,) = klog("group", "lag", topic, "--total", "-o", "json", *at).rows
+        (whole,) = klog("lag", topic, "--total", "-o", "json", *at).rows
         assert whole["lag"] == 10
         rows = klog("group", "describe", topic, "-o", "json", *at).rows
         assert {row["committed"] for row in rows} == {None}

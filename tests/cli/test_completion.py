@@ -57,10 +57,11 @@ def test_words_of_the_tree() -> None:
         "alter",
         "config",
         "delete",
-        "trash",
+        "elect",
+        "verify",
         "restore",
     }
-    assert "--under-replicated" in offered("klog partition list --und")[0]
+    assert "--under-replicated" in offered("klog topic describe --und")[0]
     assert offered("klog topics li") == (["list"], "")
     assert offered("klog topic list -o js") == (["json", "jsonl"], "")
 
@@ -76,9 +77,9 @@ def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:
 def test_groups_are_remembered_beside_topics() -> None:
     remember_topics(Target("here:1", None, "test"), {"payments": 1})
     remember_groups(Target("here:1", None, "test"), ["pay-readers", "others"])
-    assert offered("klog group lag pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["pay-readers"], "")
+    assert offered("klog lag pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["pay-readers"], "")
     assert offered("klog offset export ", KLOG_BOOTSTRAP_SERVER="here:1") == (["others", "pay-readers"], "")
-    assert offered("klog group lag -t pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
+    assert offered("klog lag -t pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
 
 
 def test_brokers_acts_and_znodes() -> None:
@@ -105,8 +106,8 @@ def test_partitions_and_what_why_explains() -> None:
     remember_brokers(here, [1])
     at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
     partitions = ["logs-0", "payments-0", "payments-1"]
-    assert offered("klog election preferred ", **at) == (["logs", "payments", *partitions], "")
-    assert offered("klog election preferred logs payments-", **at) == (partitions[1:], "")
+    assert offered("klog topic elect ", **at) == (["logs", "payments", *partitions], "")
+    assert offered("klog topic elect logs payments-", **at) == (partitions[1:], "")
     assert offered("klog status ", **at) == ([*SUBJECTS, "logs", "payments", "pay-readers", "1", *partitions], "")
     assert offered("klog status topic ", **at) == (["logs", "payments"], "")
     assert offered("klog status partition ", **at) == (partitions, "")
@@ -150,7 +151,7 @@ def test_a_damaged_cache_offers_nothing_and_prints_nothing(home: Path, damage: s
     for cache in (home / "cache").iterdir():
         cache.write_text(damage)
     assert offered("klog tail p", KLOG_BOOTSTRAP_SERVER="here:1") == ([], "")
-    assert offered("klog election preferred p", KLOG_BOOTSTRAP_SERVER="here:1") == ([], "")
+    assert offered("klog topic elect p", KLOG_BOOTSTRAP_SERVER="here:1") == ([], "")
 
 
 def test_a_home_that_cannot_be_written_is_no_error(home: Path) -> None:
@@ -169,7 +170,7 @@ def test_scripts_for_each_shell() -> None:
 CASES = [
     ("klog topi", ["topic"]),
     ("klog topic describe pa", ["payments"]),
-    ("klog group lag pay", ["pay-readers"]),
+    ("klog lag pay", ["pay-readers"]),
     ("klog broker stop 1", ["1", "12"]),
     ("klog acts show mif", ["mifz3k2a9x4q"]),
     ("klog zk get /brokers/i", ["/brokers/ids"]),
@@ -179,7 +180,7 @@ CASES = [
     ("klog --profile pro", ["prod"]),
     ("klog status topic ", ["payments"]),
     ("klog status partition ", ["payments-0", "payments-1"]),
-    ("klog election preferred payments-", ["payments-0", "payments-1"]),
+    ("klog topic elect payments-", ["payments-0", "payments-1"]),
     ("klog topic restore ", ["deleted"]),
     ("klog broker restart 1", ["1", "12"]),
     ("klog events --kind broker-", ["broker-down", "broker-up"]),
@@ -239,9 +240,7 @@ def check_shell(shell: str, folder: Path, cases: list[tuple[str, list[str]]]) ->
 
 
 def test_bash_completes_a_line(tmp_path: Path) -> None:
-    check_shell(
-        "bash", tmp_path, [case for case in CASES if case[0] in ("klog group lag pay", "klog status partition ")]
-    )
+    check_shell("bash", tmp_path, [case for case in CASES if case[0] in ("klog lag pay", "klog status partition ")])
 
 
 @each(("line", "expected"), CASES)

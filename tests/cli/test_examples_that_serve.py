@@ -111,7 +111,7 @@ def test_registries_are_rebuilt(make_broker: Callable[..., RunningBroker], zk_ch
     broker = make_broker().start()
     make_topic(broker.bootstrap, "clicks", 2)
     broker.stop()
-    words = example("klog registry rebuild --dir data --dry-run", data=broker.folder / "data")
+    words = example("klog zookeeper rebuild --dir data --dry-run", data=broker.folder / "data")
     ran = klog(*words, "-z", f"{zk_chroot}/new", "-o", "json")
     assert ran.code == 0 and "clicks" in {row["name"] for row in ran.rows}, ran
 

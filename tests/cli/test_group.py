@@ -101,35 +101,35 @@ def test_groups_and_members_of_both_ways(at: list[str], registry: ZooKeeper, top
 
 
 def test_the_lag_of_a_group(at: list[str], topic: str, group: str) -> None:
-    ran = klog("group", "lag", group, "-o", "json", *at)
+    ran = klog("lag", group, "-o", "json", *at)
     assert ran.code == 0, ran.stderr
     assert [(row["partition"], row["current_offset"], row["lag"]) for row in ran.rows] == [(0, 4, 26), (1, 0, 0)]
     assert list(ran.rows[0])[:10] == [
         *("group", "topic", "partition", "current_offset", "log_start_offset", "log_end_offset"),
         *("lag", "lag_bytes", "lag_ms", "owner"),
     ]
-    table = klog("group", "lag", group, *at)
+    table = klog("lag", group, *at)
     assert table.stdout.splitlines()[0].split()[:10] == [
         *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-START-OFFSET", "LOG-END-OFFSET"),
         *("LAG", "LAG-BYTES", "LAG-MS", "OWNER"),
     ]
     assert "1 group, 2 partitions; lag: 26 messages" in table.stderr
-    assert [row["lag"] for row in klog("group", "lag", group, "--only-lagging", "-o", "json", *at).rows] == [26]
-    assert [row["lag"] for row in klog("group", "lag", group, "--sort", "lag", "-o", "json", *at).rows] == [26, 0]
-    (total,) = klog("group", "lag", group, "--total", "-o", "json", *at).rows
+    assert [row["lag"] for row in klog("lag", group, "--only-lagging", "-o", "json", *at).rows] == [26]
+    assert [row["lag"] for row in klog("lag", group, "--sort", "lag", "-o", "json", *at).rows] == [26, 0]
+    (total,) = klog("lag", group, "--total", "-o", "json", *at).rows
     assert (total["group"], total["topic"], total["partition"], total["lag"]) == (group, None, None, 26)
-    assert klog("group", "lag", group, "-t", topic, "-o", "json", *at).rows[0]["lag"] == 26
+    assert klog("lag", group, "-t", topic, "-o", "json", *at).rows[0]["lag"] == 26
 
 
 @each(
     ("words", "code", "error"),
     [
         (["group", "describe", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
-        (["group", "lag", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
-        (["group", "lag", "-t", "no-such-topic"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (["group", "lag", "--sort", "worst"], 2, "USAGE"),
-        (["group", "lag", "--watch", "-o", "json"], 2, "USAGE"),
-        (["group", "lag", "--watch", "--every", "0s"], 2, "USAGE"),
+        (["lag", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
+        (["lag", "-t", "no-such-topic"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["lag", "--sort", "worst"], 2, "USAGE"),
+        (["lag", "--watch", "-o", "json"], 2, "USAGE"),
+        (["lag", "--watch", "--every", "0s"], 2, "USAGE"),
         (["group", "list", "-r"], 2, "USAGE"),
         (["group", "list", "-r", "("], 2, "USAGE"),
         (["group", "rewind", "no-such-group", "--to", "start"], 1, "GROUP_ID_NOT_FOUND"),
@@ -157,11 +157,11 @@ def test_wrong_input_is_one_error_with_its_code(
 
 
 def test_a_near_name_is_offered(at: list[str], group: str) -> None:
-    assert group in klog("group", "lag", group[:-1] + "h", *at).stderr
+    assert group in klog("lag", group[:-1] + "h", *at).stderr
 
 
 def test_zookeeper_away(at: list[str], dead_address: str) -> None:
-    for words in (["group", "list"], ["group", "lag"], ["group", "rewind", "g", "--to", "start", "-y"]):
+    for words in (["group", "list"], ["lag"], ["group", "rewind", "g", "--to", "start", "-y"]):
         ran = klog(*words, "-z", dead_address, "-o", "json")
         assert (ran.code, ran.error["code"]) == (1, "CANNOT_CONNECT")
         assert dead_address in ran.error["message"]
@@ -179,7 +179,7 @@ def test_a_node_that_means_nothing_spoils_its_own_group_only(
         rows = {row["group"]: row for row in listed.rows}
         assert rows[group]["error"] is None and rows[group]["state"] == "Empty"
         assert rows[broken]["error"] == "ZOOKEEPER" and paths.group(broken) in rows[broken]["message"]
-        lag = klog("group", "lag", broken, group, "-o", "json", *at)
+        lag = klog("lag", broken, group, "-o", "json", *at)
         assert lag.code == 0 and {row["group"] for row in lag.rows} == {broken, group}
         assert paths.group(broken) in klog("group", "rewind", broken, "--to", "start", "-y", *at).stderr
     finally:
@@ -202,7 +202,7 @@ def test_whose_an_entry_is_and_who_has_read_a_message(
 
 
 def test_watched_in_a_pipe_it_is_rows_again_and_again(at: list[str], group: str) -> None:
-    with started("group", "lag", group, "--watch", "--every", "100ms", *at) as process:
+    with started("lag", group, "--watch", "--every", "100ms", *at) as process:
         assert process.stdout is not None
         rows = [json.loads(process.stdout.readline()) for _ in range(6)]
         process.send_signal(signal.SIGINT)
@@ -212,7 +212,7 @@ def test_watched_in_a_pipe_it_is_rows_again_and_again(at: list[str], group: str)
 
 
 def test_watched_on_a_terminal_it_is_a_live_table(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
-    with on_terminal("group", "lag", group, "--watch", "--every", "100ms", *at) as (process, terminal):
+    with on_terminal("lag", group, "--watch", "--every", "100ms", *at) as (process, terminal):
         terminal.wait_for("lag: 26 messages")
         commit(registry, group, {TopicPartition(topic, 0): 29})
         shown = terminal.wait_for("lag: 1 message,")
@@ -273,7 +273,7 @@ def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper,
     assert ran.code == 0
     assert f"{topic}-0: offset 123456789 " in ran.stderr
     assert re.search(rf"{topic}-1: offset 123456789 .*\b0\n", ran.stderr)
-    assert klog("group", "lag", group, "--only-lagging", "-o", "json", *at).rows == []
+    assert klog("lag", group, "--only-lagging", "-o", "json", *at).rows == []
     assert klog("status", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
 
 
@@ -307,7 +307,7 @@ def test_a_group_that_is_not_there_yet(at: list[str], registry: ZooKeeper, topic
     assert klog("group", "rewind", new, "--to", "start", "-t", topic, "-y", *at).code == 1
     made = klog("group", "rewind", new, "--to", "+5", "-t", topic, "--create", "-y", *at)
     assert made.code == 0, made.stderr
-    (zero,) = (row for row in klog("group", "lag", new, "-o", "json", *at).rows if row["partition"] == 0)
+    (zero,) = (row for row in klog("lag", new, "-o", "json", *at).rows if row["partition"] == 0)
     assert zero["lag"] == 25
 
 
@@ -341,7 +341,7 @@ def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic
     assert klog("group", "delete", group, *at).code == 2
     gone = klog("group", "rm", group, "-y", *at)
     assert gone.code == 0, gone.stderr
-    assert klog("group", "lag", group, *at).code == 1
+    assert klog("lag", group, *at).code == 1
     assert registry.exists(f"/consumers/{group}") is None
     back = klog("group", "rewind", group, "--undo", undo_file(gone), "-y", *at)
     assert back.code == 0, back.stderr
@@ -410,7 +410,7 @@ def test_a_stock_client_that_is_rewound_by_force_reads_again(
         until(lambda: offsets(registry, live).get(0, 0) > reader.seen[-1], "and committed")
         (row,) = klog("group", "list", live, "-o", "json", *at).rows
         assert (row["state"], row["protocol"], row["members"], row["coordinator"]) == ("Stable", "range", 1, 1)
-        rows = klog("group", "lag", live, "-o", "json", *at).rows
+        rows = klog("lag", live, "-o", "json", *at).rows
         (described, _) = klog("group", "describe", live, "-o", "json", *at).rows
         assert described["client"] == "stock" and described["topic"] == topic
         assert {row["owner"] for row in rows} == {described["member"]}

@@ -300,7 +300,7 @@ def test_what_changes_a_read_only_cluster_is_refused(
         ["tail", topic, "-G", "g", "-e", *at],
         ["replay", topic, "x", *at],
         ["broker", "stop", broker.broker_id, *at],
-        ["election", "preferred", *at],
+        ["topic", "elect", *at],
         ["schema", "level", "NONE", *at],
         ["perf", "produce", topic, *at],
         ["audit", "run", *at],

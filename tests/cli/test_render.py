@@ -160,8 +160,8 @@ def test_an_empty_list_still_has_its_columns() -> None:
     assert shown([], Format.TSV, header=False) == ""
 
 
-def test_a_terminal_gets_colour_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+def test_a_terminal_with_room_gets_colour_and_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("FORCE_COLOR", "1")
     rows = [Row("[bold]" + "x" * 60, 1, None, True, (1,), 0, None, error="E", message="\x1b[2Jboo")]

@@ -98,7 +98,7 @@ def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: st
         return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
     both = [f"{topic}-0", f"{topic}-1"]
-    assert offered(f"election preferred {topic}") == [topic, *both]
+    assert offered(f"topic elect {topic}") == [topic, *both]
     assert offered(f"status {topic}") == [topic, f"{topic}-readers", *both]
     assert {*SUBJECTS, topic, str(broker.broker_id)} <= set(offered("status "))
     assert offered(f"status topic {topic}") == [topic]

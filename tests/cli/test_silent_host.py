@@ -26,7 +26,7 @@ from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.cli.test_walk import COMMANDS, CONNECTING, words_for
 
-ASKS_NO_BROKER = {"shell", "registry rebuild"}
+ASKS_NO_BROKER = {"shell", "zookeeper rebuild"}
 """One reads commands, here none; the other wants a ZooKeeper."""
 
 WAITING = [name for name in CONNECTING if name not in ASKS_NO_BROKER]

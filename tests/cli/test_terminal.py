@@ -78,7 +78,7 @@ def test_names_of_groups(broker: RunningBroker, topic: str, form: str) -> None:
     consumer = StockConsumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     consumer.close()
-    line = ["group", "lag", group, "-o", form, "-B", broker.bootstrap]
+    line = ["lag", group, "-o", form, "-B", broker.bootstrap]
     text = shown(*line)
     assert "owned" in text
     assert not set(text) & set(HOSTILE)
@@ -90,7 +90,7 @@ def test_names_of_groups(broker: RunningBroker, topic: str, form: str) -> None:
 
 
 def test_errors(broker: RunningBroker) -> None:
-    text = shown("group", "lag", f"no{EVIL}", "-B", broker.bootstrap)
+    text = shown("lag", f"no{EVIL}", "-B", broker.bootstrap)
     assert "owned" in text
     assert not set(text) & set(HOSTILE)
 

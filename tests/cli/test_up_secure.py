@@ -83,7 +83,7 @@ def test_commands_of_the_administrator_need_no_flags(closed: Path) -> None:
     group = klog("tail", "work", "-o", "start", "-G", "readers", "-c", 3)
     assert sorted(group.stdout.split()) == ["one", "three", "two"], group.stderr
     assert sum(row["lag"] for row in klog("lag", "readers", "-o", "json").rows) == 0
-    assert klog("verify", "replicas", "work").code == 0
+    assert klog("topic", "verify", "work").code == 0
     assert {row["principal"] for row in klog("acts", "list", "--topic", "work", "-o", "json").rows} == {"User:admin"}
     checked = klog("status", "--wait", "20s", "-o", "json")
     assert checked.code == 0, checked.stdout
@@ -199,7 +199,7 @@ def test_a_leader_is_killed_and_its_followers_go_on(closed: Path) -> None:
     assert klog("up", "--detach").code == 0
     assert klog("status", "topics", "--wait", "30s").code == 0
     assert klog("tail", "survives", "-o", "start", "-e").stdout.split() == ["before", "after"]
-    assert klog("verify", "replicas", "survives").code == 0
+    assert klog("topic", "verify", "survives").code == 0
 
 
 @pytest.mark.long("tests/coordination/test_znode_acls.py")

@@ -34,13 +34,12 @@ COLUMNS = {
     "broker config": "NAME VALUE SOURCE DEFAULT EFFECT DOC",
     "topic list": "TOPIC PARTITIONS REPLICATION-FACTOR MESSAGES BYTES UNDER-REPLICATED",
     "topic describe": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
-    "partition list": "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR LOG-START-OFFSET LOG-END-OFFSET MESSAGES BYTES",
     "offset list": "TOPIC PARTITION OFFSET TIMESTAMP",
     "reassign plan": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "reassign execute": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "reassign status": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
     "reassign cancel": "TOPIC PARTITION FROM TO STATE PERCENT BYTES-LEFT ETA",
-    "election preferred": "TOPIC PARTITION OLD NEW",
+    "topic elect": "TOPIC PARTITION OLD NEW",
     "acl list": "PRINCIPAL PERMISSION OPERATION RESOURCE PATTERN HOST",
     "acl check": "ALLOWED RULE",
     "quota list": "USER CLIENT PRODUCER-BYTE-RATE CONSUMER-BYTE-RATE REQUEST-PERCENTAGE CONTROLLER-MUTATION-RATE IP "
@@ -48,7 +47,7 @@ COLUMNS = {
     "quota check": "QUOTA VALUE UNIT USER CLIENT SHARED-BY IP",
     "group list": "GROUP STATE PROTOCOL COORDINATOR MEMBERS",
     "group describe": "MEMBER CLIENT HOST TOPIC PARTITION COMMITTED HEARTBEAT-MS",
-    "group lag": "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-START-OFFSET LOG-END-OFFSET LAG LAG-BYTES LAG-MS OWNER",
+    "lag": "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-START-OFFSET LOG-END-OFFSET LAG LAG-BYTES LAG-MS OWNER",
     "replay": "TOPIC PARTITION FROM TO MESSAGES BYTES",
     "mirror": "SOURCE TOPIC PARTITION MESSAGES RATE LAG",
     "where": "BROKER FILE POSITION LENGTH BATCH-OFFSET CRC STATE",
@@ -64,7 +63,7 @@ COLUMNS = {
     "stream run": "BATCH AT ROWS MS WATERMARK LATE",
     "schema list": "ID SUBJECT VERSION TYPE",
     "schema register": "ID SUBJECT VERSION TYPE",
-    "verify replicas": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
+    "topic verify": "TOPIC PARTITION BROKER STATE FIRST-DIFFERENCE BYTES CRC",
     "lost list": "TOPIC PARTITION BROKER FROM TO MESSAGES REASON TIME",
     "check": "SEVERITY WHAT FOUND EXPECTED DO",
     "metrics": "BROKER NAME LABELS VALUE",
@@ -81,7 +80,7 @@ COLUMNS = {
 
 ASKING = {
     *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
-    *("group rewind", "group delete", "offset import", "export gc", "registry rebuild", "undo", "topic config"),
+    *("group rewind", "group delete", "offset import", "export gc", "zookeeper rebuild", "undo", "topic config"),
     *("zk set", "zk create", "zk rm", "group rename", "user delete", "stream remove", "security zookeeper"),
     *("topic create", "broker stop", "broker restart", "schema delete"),
     *("acl add", "acl remove", "quota remove", "user passwd", "down", "zookeeper stop"),
@@ -95,10 +94,9 @@ WITHOUT_DRY_RUN = {
 """What changes the cluster and shows no preview: it sends messages, runs on, or begins a cluster that is empty."""
 
 READING = {
-    *("status", "where", "topic list", "topic describe", "partition list", "group list", "group describe"),
+    *("status", "where", "topic list", "topic describe", "group list", "group describe"),
     "topic trash",
     *(
-        "group lag",
         "group peek",
         "offset list",
         "offset export",
@@ -107,7 +105,7 @@ READING = {
         "broker config",
         "reassign plan",
     ),
-    *("reassign status", "verify replicas", "lost list", "lost show", "export run", "export status", "export verify"),
+    *("reassign status", "topic verify", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("acl", "brokers", "topics", "groups", "owners", "isr", "controller")),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
@@ -295,7 +293,7 @@ def test_the_registries_of_zookeeper_begin_with_path_version_session() -> None:
 
 def test_the_commands_of_the_contract_are_there() -> None:
     wanted = """up down status produce tail where zookeeper:start,stop,status broker:start,stop,list,describe,config
-    topic:create,list,describe,alter,config,delete partition:list offset:list
+    topic:create,list,describe,alter,config,delete,elect,verify offset:list lag
     zk:brokers,topics,controller,ls,tree,get,stat,find,grep,diff,watch,set,create,rm
     export:run,status,verify shell completion"""
     for word in wanted.split():
@@ -321,7 +319,7 @@ def test_plurals_and_hidden_verbs_are_aliases(entry: Any) -> None:
 LIMIT_S = 10.0
 """3 s to connect, the 1 s of --timeout to answer, and what a busy machine adds."""
 
-CANNOT_FAIL_SO = {"shell", "export report", "registry rebuild"}
+CANNOT_FAIL_SO = {"shell", "export report", "zookeeper rebuild"}
 """One reads commands, here none, and talks to nobody; one does without a cluster that is not there; one makes it."""
 
 

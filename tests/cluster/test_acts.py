@@ -329,7 +329,7 @@ def test_an_election_is_an_act_and_is_taken_back(three: RunningCluster, topic: s
     three.start(1)
     three.wait_in_sync(topic)
     assert {three.leader_of(topic, number) for number in range(3)} == {2}
-    assert klog("election", "preferred", f"{topic}-0", f"{topic}-1", *at).code in (0, 1)  # the second needs none
+    assert klog("topic", "elect", f"{topic}-0", f"{topic}-1", *at).code in (0, 1)  # the second needs none
     (act,) = [one for one in remembered(three.zookeeper, topic) if one.kind == "election"]
     assert (act.before, act.after) == ({"0": 2}, {"0": 1})
 

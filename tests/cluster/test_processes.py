@@ -147,7 +147,7 @@ def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_pa
     assert send(one.bootstrap, "spread", b"".join(b"%d\n" % number for number in range(500))).is_complete
 
     def used() -> list[set[str]]:
-        return [{hosts[broker] for broker in row["replicas"]} for row in klog("partition", "list", "spread", *at).rows]
+        return [{hosts[broker] for broker in row["replicas"]} for row in klog("topic", "describe", "spread", *at).rows]
 
     assert used() == [{"127.0.0.1", "127.0.0.2"}] * 8
     rows = klog("broker", "restart", "--host", "127.0.0.2", *at).rows
@@ -169,11 +169,11 @@ def test_hosts_fail_as_a_whole(make_broker: Callable[..., RunningBroker], tmp_pa
         os.kill(victim.pid, signal.SIGKILL)
     two.kill()
     until(
-        lambda: {row["leader"] for row in klog("partition", "list", "spread", *at).rows} <= {1, 2},
+        lambda: {row["leader"] for row in klog("topic", "describe", "spread", *at).rows} <= {1, 2},
         "the other host leads all",
         lambda: one.log_text,
     )
-    assert klog("partition", "list", "spread", "--offline", *at).rows == []
+    assert klog("topic", "describe", "spread", "--offline", *at).rows == []
     got = klog("tail", "spread", "-o", "start", "-e", "-q", "-B", one.bootstrap).stdout.split()
     assert sorted(map(int, got)) == list(range(500))
 

@@ -39,7 +39,7 @@ def commands(three: RunningCluster, topic: str, tmp_path: Path) -> list[list[str
     file = tmp_path / "lines"
     file.write_bytes((b"x" * 999 + b"\n") * 3000)
     return [
-        ["verify", "replicas", topic, "--rate", "150KB/s", "-B", three.bootstrap],
+        ["topic", "verify", topic, "--rate", "150KB/s", "-B", three.bootstrap],
         ["replay", topic, f"{topic}-copy", "--rate", "1500/s", "-B", three.bootstrap],
         ["produce", topic, str(file), "--rate", "1500/s", "-B", three.bootstrap],
     ]

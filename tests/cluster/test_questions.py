@@ -132,7 +132,7 @@ PLANS: list[tuple[str, Callable[[RunningCluster, str], None], str]] = [
     ("topic create NAME --assignment 1,2", nothing, ""),
     ("topic create NAME --start-broker 2", nothing, ""),
     ("group copy NAME NAME-copy", make_group, ""),
-    ("election preferred NAME", make_led_by_others, ""),
+    ("topic elect NAME", make_led_by_others, ""),
     ("schema register NAME -", nothing, SCHEMA),
     ("schema register NAME -", make_subject, SCHEMA),
     ("schema register NAME -", make_subject, WIDER),
@@ -187,7 +187,7 @@ def test_a_dry_run_stops_no_broker(cluster: RunningCluster, line: str) -> None:
         ("topic create NAME -X no.such.setting=1", nothing, ""),
         ("topic create NAME --assignment 77", nothing, ""),
         ("group copy NAME NAME-copy", nothing, ""),
-        ("election preferred NAME", nothing, ""),
+        ("topic elect NAME", nothing, ""),
         ("broker stop 77", nothing, ""),
         ("broker restart 1 77", nothing, ""),
         ("schema register NAME -", make_subject, INCOMPATIBLE),
@@ -321,4 +321,4 @@ def test_what_adds_something_asks_on_no_cluster(cluster: RunningCluster, topic: 
     for make in (make_topic, make_subject, make_quota, make_acl, make_user):
         make(cluster, topic)
     done(cluster, "schema", "level", "FULL", "--subject", topic)
-    done(cluster, "election", "preferred", topic)
+    done(cluster, "topic", "elect", topic)

@@ -224,7 +224,7 @@ def test_preferred_leaders(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1, 2, 3], [2, 3, 1]])
     three.stop(1)
     three.wait_for_leader(topic, 0, other_than=1)
-    failed = at(three, "election", "preferred", topic)
+    failed = at(three, "topic", "elect", topic)
     assert failed.code == 1
     assert [(row["partition"], row["error"]) for row in failed.rows] == [
         (0, "PREFERRED_LEADER_NOT_AVAILABLE"),
@@ -234,17 +234,17 @@ def test_preferred_leaders(three: RunningCluster, topic: str) -> None:
     three.wait_until(lambda: all(is_in_sync(three, broker_id) for broker_id in three.brokers), "all is in sync")
     first = TopicPartition(topic, 0)
     for named in ([str(first)], [topic], []):
-        elected = at(three, "election", "preferred", *named)
+        elected = at(three, "topic", "elect", *named)
         assert elected.code == 0, elected
         mine = {row["partition"]: (row["old"], row["new"]) for row in elected.rows if row["topic"] == topic}
         assert mine[0][0] in (2, 3) and mine[0][1] == 1, named
         assert mine.get(1, (2, 2)) == (2, 2), named
         assert len(elected.rows) == 1 or named != [str(first)]
-        again = at(three, "election", "preferred", topic, form="table")
+        again = at(three, "topic", "elect", topic, form="table")
         assert again.code == 0 and "preferred" in again.stderr
         assert run(three.bootstrap, lambda asked: elect_replicas(asked, {first: 2})) == {first: None}
         three.wait_until(lambda: three.leader_of(topic) == 2, "it is led by another again")
-    unknown = at(three, "election", "preferred", f"{topic}-7")
+    unknown = at(three, "topic", "elect", f"{topic}-7")
     assert unknown.code == 1 and "no partition 7" in unknown.error["message"]
 
 

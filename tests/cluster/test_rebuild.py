@@ -100,21 +100,21 @@ def test_the_cluster_comes_back_from_its_log_dirs(
         cluster.brokers[1].start(expect_ready=False)
         assert cluster.brokers[1].process is not None
         assert cluster.brokers[1].process.wait(20) == 1, cluster.brokers[1].log_text
-        assert "klog registry rebuild" in cluster.brokers[1].log_text
+        assert "klog zookeeper rebuild" in cluster.brokers[1].log_text
 
         count = registry_facts.Count()
         registry_facts.read_dirs([cluster.brokers[one].folder / "data" for one in given], count)
         assert count.done == count.total and count.done >= PARTITIONS * len(given)
         at = ("-z", cluster.zookeeper, *dirs(cluster, *given))
-        planned = klog("registry", "rebuild", *at, "--dry-run", "-o", "json")
+        planned = klog("zookeeper", "rebuild", *at, "--dry-run", "-o", "json")
         assert planned.code == 0, planned.stderr
-        done = klog("registry", "rebuild", *at, "--yes", "-o", "json")
+        done = klog("zookeeper", "rebuild", *at, "--yes", "-o", "json")
         assert done.code == 0, done.stderr
         assert done.rows == planned.rows, "a dry run says what is done, and does none of it"
         named = {(row["kind"], row["name"]): row for row in done.rows}
         assert all(named["partition", f"{topic}-{number}"]["found_on"] == list(given) for number in range(PARTITIONS))
 
-        again = klog("registry", "rebuild", *at, "--yes", "-o", "json")
+        again = klog("zookeeper", "rebuild", *at, "--yes", "-o", "json")
         assert again.code == 1 and "rebuild" in again.error["message"]
 
         cluster.start(*given)
@@ -140,15 +140,15 @@ def test_brokers_that_run_say_so_and_are_stopped_first(own: OwnZooKeeper, cluste
     cluster.create(topic)
     own.lose_everything()
     for broker in cluster.brokers.values():
-        broker.wait_for_log("klog registry rebuild")
+        broker.wait_for_log("klog zookeeper rebuild")
     status = klog("status", "-B", cluster.bootstrap, "-z", cluster.zookeeper, "-o", "json")
-    assert status.code == 1 and "klog registry rebuild" in status.stdout
+    assert status.code == 1 and "klog zookeeper rebuild" in status.stdout
     at = ("-z", cluster.zookeeper, *dirs(cluster, 1, 2, 3), "--yes", "-o", "json")
-    refused = klog("registry", "rebuild", *at)
+    refused = klog("zookeeper", "rebuild", *at)
     assert refused.code != 0 and "broker" in refused.error["message"], refused.stderr
     for broker_id in (1, 2, 3):
         assert cluster.stop(broker_id) == 0
-    assert klog("registry", "rebuild", *at).code == 0
+    assert klog("zookeeper", "rebuild", *at).code == 0
     cluster.start()
     cluster.wait_in_sync(topic)
     well = klog("status", "zookeeper", "-B", cluster.bootstrap, "-z", cluster.zookeeper, "-o", "json")
@@ -177,7 +177,7 @@ def test_a_rebuild_that_was_cut_off_is_run_again(
         return real(self, *arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ZooKeeper, "commit", commit)
-    while klog("registry", "rebuild", *at).code != 0:
+    while klog("zookeeper", "rebuild", *at).code != 0:
         cut_at, done = cut_at + 1, 0
         assert cut_at < 50
     assert cut_at >= 4
@@ -188,7 +188,7 @@ def test_a_rebuild_that_was_cut_off_is_run_again(
 
 
 def test_what_is_no_log_dir_and_what_is_of_another_cluster_is_refused(three: RunningCluster, tmp_path: Path) -> None:
-    other = klog("registry", "rebuild", "-z", three.zookeeper, "--dir", tmp_path, "--yes", "-o", "json")
+    other = klog("zookeeper", "rebuild", "-z", three.zookeeper, "--dir", tmp_path, "--yes", "-o", "json")
     assert other.code != 0 and "meta.properties" in other.error["message"]
-    nameless = klog("registry", "rebuild", "--dir", tmp_path, "--yes", "-o", "json", env={"KLOG_HOME": str(tmp_path)})
+    nameless = klog("zookeeper", "rebuild", "--dir", tmp_path, "--yes", "-o", "json", env={"KLOG_HOME": str(tmp_path)})
     assert nameless.code == 2 and "-z HOST:PORT" in nameless.error["hint"]

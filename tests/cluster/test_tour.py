@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {
-    "tour-cluster": ("$ kill -9", "0 doubled", "$ klog verify replicas", "$ klog broker stop 1"),
+    "tour-cluster": ("$ kill -9", "0 doubled", "$ klog topic verify", "$ klog broker stop 1"),
     "tour-consumers": ("by two streams", "to undo:", "windows compared: no difference", "1 differ"),
 }
 

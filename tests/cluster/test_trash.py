@@ -88,7 +88,7 @@ def test_a_deleted_topic_waits_whole_though_a_broker_was_down(cluster: RunningCl
     assert deleted.code == 0
     (entry,) = entries_of(cluster.zookeeper, topic)
     assert entry.state == trash.DELETING
-    (row,) = [one for one in klog("topic", "trash", "-o", "json", *at).rows if one["topic"] == topic]
+    (row,) = [one for one in klog("topic", "list", "--deleted", "-o", "json", *at).rows if one["topic"] == topic]
     assert (row["partitions"], row["until"]) == (2, None)
     assert (
         klog("topic", "create", topic, *at, "-o", "json").error["code"] == TopicAlreadyExists.code
@@ -98,7 +98,7 @@ def test_a_deleted_topic_waits_whole_though_a_broker_was_down(cluster: RunningCl
     cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic)[0].state == trash.WHOLE, "it is whole")
     for one in cluster.brokers.values():
         assert list(folders(one, topic)) == ["trash"], one.broker_id
-    (row,) = [one for one in klog("topic", "trash", "-o", "json", *at).rows if one["topic"] == topic]
+    (row,) = [one for one in klog("topic", "list", "--deleted", "-o", "json", *at).rows if one["topic"] == topic]
     assert (row["partitions"], row["messages"], row["state"]) == (2, 200, "whole")
     assert row["deleted_at"] < row["until"]
     assert row["act"] == klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
@@ -174,7 +174,7 @@ def test_a_disk_that_was_offline_when_its_topic_was_deleted(
         assert klog("topic", "restore", topic, *at).code == 0
     cluster.wait_in_sync(topic)
     assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 400
-    assert klog("verify", "replicas", topic, *at).code == 0
+    assert klog("topic", "verify", topic, *at).code == 0
     assert on_disk() == there
 
 
@@ -190,7 +190,7 @@ def test_the_trash_is_emptied_in_time(make_cluster: Callable[..., RunningCluster
     cluster.start()  # which leaves the folder alone
     cluster.wait_until(lambda: not folders(broker, topic), "the folder is gone")
     assert entries_of(cluster.zookeeper, topic) == []
-    assert klog("topic", "trash", "-o", "json", *at).rows == []
+    assert klog("topic", "list", "--deleted", "-o", "json", *at).rows == []
     cluster.wait_until(
         lambda: "topic-purged" in klog("events", "--topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
     )
@@ -291,7 +291,7 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     assert all(now > then for now, then in zip(epochs(cluster, topic), before, strict=True))
     settings = klog("topic", "config", topic, "-o", "json", *at).rows
     assert [one["value"] for one in settings if one["name"] == "retention.ms"] == ["77000000"]
-    lags = klog("group", "lag", group, "-o", "json", *at).rows
+    lags = klog("lag", group, "-o", "json", *at).rows
     assert [one["current_offset"] for one in lags if one["partition"] == 0] == [first_end // 2 + 1]
     kinds = [one["kind"] for one in klog("acts", "list", "--topic", topic, "-o", "json", *at).rows]
     assert kinds[-1] == "topic-restore"
@@ -299,7 +299,7 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     more = send(cluster.bootstrap, topic, 30, first=500)
     cluster.start(2)
     cluster.wait_in_sync(topic)
-    assert klog("verify", "replicas", topic, *at).code == 0
+    assert klog("topic", "verify", topic, *at).code == 0
     values = [value for values in contents(cluster.bootstrap, topic).values() for value in values]
     assert sorted(values) == sorted([*(value for values in had.values() for value in values), *more])
     cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
@@ -325,7 +325,7 @@ def test_a_name_that_is_taken_needs_another(cluster: RunningCluster, topic: str)
     cluster.wait_in_sync(other)
 
     assert klog("topic", "delete", topic, other, "--yes", *at).code == 0  # each with its own id, and back again
-    ids = {row["topic"]: row["id"] for row in klog("topic", "trash", "-o", "json", *at).rows}
+    ids = {row["topic"]: row["id"] for row in klog("topic", "list", "--deleted", "-o", "json", *at).rows}
     assert klog("topic", "restore", other, "--id", ids[other], *at).code == 0
     assert contents(cluster.bootstrap, other) == had
     assert klog("topic", "restore", other, "-o", "json", *at).code == 1

@@ -20,14 +20,14 @@ def test_a_broker_dies(operator: Operator, topic: str) -> None:
     cause = operator.cause("partition", f"{topic}-0", until=lambda row: "is dead" in row["what"])
     assert "broker 2" in cause["what"] and "start broker 2" in cause["do"]
     assert operator.runbook("klog status broker 2").code == 1
-    short = operator.runbook("klog partition list --under-replicated").rows
+    short = operator.runbook("klog topic describe --under-replicated").rows
     assert (topic, 0) in {(row["topic"], row["partition"]) for row in short}
     assert operator.values(topic) == ["1", "2", "3"]  # the others serve it
 
     operator.start("klog broker start", 2)
     cluster.wait_in_sync(topic)
-    assert operator.rows("partition", "list", topic, "--under-replicated") == []
-    (elected,) = operator.runbook("klog election preferred orders-0", orders=topic).rows
+    assert operator.rows("topic", "describe", topic, "--under-replicated") == []
+    (elected,) = operator.runbook("klog topic elect orders-0", orders=topic).rows
     cluster.wait_until(lambda: cluster.leader_of(topic) == 2, "the preferred replica leads")
     if elected["old"] != elected["new"]:  # else the automatic balance was faster, and it is not an act
         operator.runbook("klog undo ACT", ACT=operator.act(kind="election", subject=f"topic {topic}")["act"])

@@ -34,4 +34,4 @@ def test_a_hung_broker(operator: Operator, topic: str) -> None:
     cluster.paused.discard(3)
     cluster.wait_in_sync(topic)
     assert sorted(operator.values(topic)) == ["1", "2", "3", "4"]
-    operator.runbook("klog verify replicas orders", orders=topic)
+    operator.runbook("klog topic verify orders", orders=topic)

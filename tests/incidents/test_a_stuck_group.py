@@ -24,7 +24,7 @@ def test_a_stuck_group(operator: Operator, topic: str) -> None:
         worker.commit(message, asynchronous=False)
     worker.close()
 
-    (row,) = operator.runbook("klog group lag readers --only-lagging", readers=topic).rows
+    (row,) = operator.runbook("klog lag readers --only-lagging", readers=topic).rows
     assert row["lag"] == 2
     assert operator.runbook("klog status group readers", readers=topic).code == 1
     operator.runbook("klog group describe readers", readers=topic)

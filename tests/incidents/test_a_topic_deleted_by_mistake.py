@@ -34,7 +34,7 @@ def test_a_topic_deleted_by_mistake(operator: Operator, topic: str) -> None:
         assert operator.runbook("klog status orders", orders=topic).code == 1
 
         def is_in_trash() -> bool:
-            return any(row["topic"] == topic for row in operator.runbook("klog topic trash").rows)
+            return any(row["topic"] == topic for row in operator.runbook("klog topic list --deleted").rows)
 
         cluster.wait_until(is_in_trash, "it is in the trash as a whole")
         operator.runbook("klog topic restore orders", orders=topic)

@@ -12,14 +12,14 @@ def test_too_few_in_sync_replicas(operator: Operator, topic: str) -> None:
     cluster = operator.cluster
     cluster.create(topic, assignment=[[1, 2]], min_insync_replicas="2")
     operator.text("produce", topic, input="before\n")
-    at_limit = operator.runbook("klog partition list --at-min-isr").rows
+    at_limit = operator.runbook("klog topic describe --at-min-isr").rows
     assert topic in {row["topic"] for row in at_limit}
     cluster.kill(2)
     cluster.wait_until(lambda: cluster.isr_of(topic) == {1}, "broker 2 is out of the ISR")
     refused = operator.run("produce", topic, "--give-up-after", "2s", input="refused\n")
     assert refused.code == 1, refused
 
-    under = operator.runbook("klog partition list --under-min-isr").rows
+    under = operator.runbook("klog topic describe --under-min-isr").rows
     assert topic in {row["topic"] for row in under}
     cause = operator.cause(f"{topic}-0", until=lambda row: "broker 2" in row["what"])
     assert cause["do"]

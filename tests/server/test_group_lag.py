@@ -1,4 +1,4 @@
-"""The lag of groups on the page for Prometheus: what `klog group lag` counts, bounded."""
+"""The lag of groups on the page for Prometheus: what `klog lag` counts, bounded."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_a_damaged_entry_of_the_trash_holds_up_no_other(make_broker: Callable[..
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         session.create(damaged, b"no JSON")
-    ran = klog("topic", "trash", *at, "-o", "json")
+    ran = klog("topic", "list", "--deleted", *at, "-o", "json")
     assert [row["topic"] for row in ran.rows] == [topic]
     assert damaged in ran.stderr
     assert klog("topic", "restore", topic, *at).code == 0

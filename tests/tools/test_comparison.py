@@ -87,7 +87,7 @@ def test_a_replica_alone_is_said_to_be(broker: RunningBroker, topic: str) -> Non
     rows, size = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, [topic]))
     assert [(row.partition, row.state, row.error) for row in rows] == [(0, "alone", None), (1, "alone", None)]
     assert size == 0
-    assert klog("verify", "replicas", topic, "-B", broker.bootstrap).code == 0
+    assert klog("topic", "verify", topic, "-B", broker.bootstrap).code == 0
 
 
 def test_topics_by_name_and_by_expression(broker: RunningBroker, topic: str) -> None:
@@ -110,4 +110,4 @@ def test_topics_by_name_and_by_expression(broker: RunningBroker, topic: str) -> 
 
 def test_a_rate_is_of_bytes(broker: RunningBroker) -> None:
     for rate in ("5/s", "fast"):
-        assert klog("verify", "replicas", "--rate", rate, "-B", broker.bootstrap).code == 2
+        assert klog("topic", "verify", "--rate", rate, "-B", broker.bootstrap).code == 2

@@ -196,7 +196,9 @@ def test_the_papers_experiment(broker: RunningBroker) -> None:
     assert [row["paper_messages_per_s"] for row in ran.rows][-3:] == [400_000, 22_000, 22_000]
     assert names_of_topics(at) == before
     assert [
-        row["topic"] for row in klog("topic", "trash", "-o", "json", *at).rows if "perf-paper" in row["topic"]
+        row["topic"]
+        for row in klog("topic", "list", "--deleted", "-o", "json", *at).rows
+        if "perf-paper" in row["topic"]
     ] == []
     groups = klog("group", "list", "-o", "json", *at).rows
     assert [row["group"] for row in groups if "perf-paper" in row["group"]] == []

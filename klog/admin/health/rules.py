@@ -405,9 +405,9 @@ def _unpreferred_leaders(snapshot: Snapshot, metadata: Metadata) -> Iterator[Fin
                 f"broker {broker}",
                 f"other brokers lead {elsewhere[broker]} of {counted(preferred[broker], 'partition')} that prefer it",
                 f"at most {allowed} %",
-                "`klog election preferred`"
+                "`klog topic elect`"
                 if able[broker]
-                else f"wait until broker {broker} is in sync, then `klog election preferred`",
+                else f"wait until broker {broker} is in sync, then `klog topic elect`",
                 "unpreferred-leaders",
                 _blamed(snapshot, metadata, [broker]),
             )

@@ -48,7 +48,7 @@ def _lost_registries(snapshot: Snapshot) -> Iterator[Finding]:
     """It serves, and does not know the cluster that the brokers belong to."""
     if snapshot.other_cluster is None or snapshot.metadata is None:
         return
-    found, do = "has lost its data", "`klog registry rebuild` restores them from the brokers' disks"
+    found, do = "has lost its data", "`klog zookeeper rebuild` restores them from the brokers' disks"
     if snapshot.other_cluster:
         found = f"has cluster {snapshot.other_cluster}"
         do = "give the address of the brokers' own ZooKeeper, with its chroot"

@@ -7,10 +7,10 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast, get_args
+from typing import NamedTuple, Protocol
 
 from klog.admin.shell.facts import Place
-from klog.admin.shell.screen import Expand, Screen
+from klog.admin.shell.screen import Screen
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.transcript import Transcript
 from klog.admin.shell.tree import CommandTree, Kind, command_path
@@ -235,16 +235,6 @@ def _unset(shell: Shell, words: list[str]) -> int:
     return 0
 
 
-def _expand(shell: Shell, words: list[str]) -> int:
-    word = _one(words, "\\x on, off or auto")
-    if word is None:
-        word = "auto" if shell.screen.expand == "on" else "on"
-    if word not in get_args(Expand):
-        raise UsageError(f"\\x must be one of {', '.join(get_args(Expand))}, got {word!r}")
-    shell.screen.expand = cast(Expand, word)
-    return 0
-
-
 def _echo(shell: Shell, words: list[str]) -> int:
     _say(" ".join(words))
     return 0
@@ -274,7 +264,6 @@ OWN: dict[str, OwnCommand] = {
     "\\set": OwnCommand("\\set [NAME VALUE]", "Set $NAME; list the variables.", _set),
     "\\unset": OwnCommand("\\unset NAME", "Forget a variable.", _unset),
     "\\o": OwnCommand("\\o [FILE]", "Append commands and output to a file; end it.", _transcript, Kind.FILE),
-    "\\x": OwnCommand("\\x [on|off|auto]", "Show rows as blocks.", _expand),
     "history": OwnCommand("history [N|TEXT]", "Show the last lines, or those with a text.", _history),
     "echo": OwnCommand("echo WORD...", "Print words.", _echo),
     "\\h": OwnCommand("\\h [COMMAND]", "Show the shell's own commands, or the help of a command.", _help),

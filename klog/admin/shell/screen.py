@@ -1,29 +1,21 @@
-"""How rows meet the screen: through a pager where they are longer, as blocks where they are wider."""
+"""How rows meet the screen: through a pager where they are longer."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Literal
 
 from klog.admin.shell.pipe import interrupts_left_to_child
 from klog.render import Format, Report, render
-from klog.render.blocks import write_blocks
-
-Expand = Literal["auto", "on", "off"]
-"""Whether rows are blocks: where the table is wider than the screen, always, never."""
 
 NOT_FOUND = 127
 """What ``sh`` exits with where there is no such command."""
 
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _COLLECTED = frozenset({Format.TABLE, Format.WIDE, Format.JSON, Format.YAML})
 """Formats that are read as a whole. The others are shown line by line, as their rows come."""
 
@@ -42,11 +34,9 @@ class Screen:
         self,
         *,
         pager: str = "",
-        expand: Expand = "auto",
         size: Callable[[], os.terminal_size] = shutil.get_terminal_size,
     ) -> None:
         self.pager = pager
-        self.expand: Expand = expand
         self._size = size
 
     def takes(self, form: Format) -> bool:
@@ -55,22 +45,10 @@ class Screen:
 
     def show(self, report: Report, form: Format, *, header: bool) -> bool:
         """Show a report; whether any of its rows had failed."""
-        report = replace(report, rows=list(report.rows))
-        text, failed = self._rendered(report, form, header)
-        self.write(text)
-        return failed
-
-    def _rendered(self, report: Report, form: Format, header: bool) -> tuple[str, bool]:
-        out, is_table = _Terminal(), form in (Format.TABLE, Format.WIDE)
-        if not is_table or self.expand != "on":
-            failed = render(report, form, out, header=header, terminal=True)
-            text = out.getvalue()
-            wider = max(map(len, _COLOUR.sub("", text).splitlines()), default=0) > self._size().columns
-            if not (is_table and wider and self.expand == "auto"):
-                return text, failed
         out = _Terminal()
-        failed = write_blocks(report, out, wide=form is Format.WIDE)
-        return out.getvalue(), failed
+        failed = render(report, form, out, header=header, terminal=True)
+        self.write(out.getvalue())
+        return failed
 
     def write(self, text: str) -> None:
         """Show text, through the pager where it has more lines than the screen."""
@@ -83,7 +61,8 @@ class Screen:
     def _page(self, text: str) -> None:
         sys.stdout.flush()
         with interrupts_left_to_child():
-            process = subprocess.Popen(["sh", "-c", self.pager], stdin=subprocess.PIPE)
+            secure = {**os.environ, "LESSSECURE": "1"}  # what is shown may come from strangers: nothing runs or writes
+            process = subprocess.Popen(["sh", "-c", self.pager], stdin=subprocess.PIPE, env=secure)
             assert process.stdin is not None
             try:
                 process.stdin.write(text.encode("utf-8", "backslashreplace"))

@@ -1,7 +1,6 @@
 """``shell.toml`` in klog's home folder: how the shell looks, its aliases and its named commands::
 
     pager = "less -SRXF"      # "" shows everything at once
-    expand = "auto"           # rows as blocks: auto (where the table is wider than the screen), on or off
     complete = true           # offer completions while typing; otherwise with Tab only
     suggest = true            # the rest of the line from the history, in grey
     toolbar = true
@@ -27,7 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from klog.admin.shell.screen import Expand
 from klog.admin.toml_lines import wrong
 from klog.config.text_files import read_text
 from klog.config.units import parse_duration_ms
@@ -42,14 +40,13 @@ ALIASES: Final = "aliases"
 NAMED: Final = "named"
 _TYPES: Final[Mapping[str, type]] = {
     "pager": str,
-    "expand": str,
     "complete": bool,
     "suggest": bool,
     "toolbar": bool,
     "refresh": str,
     "editing": str,
 }
-_WORDS: Final = {"expand": ("auto", "on", "off"), "editing": ("emacs", "vi")}
+_WORDS: Final = {"editing": ("emacs", "vi")}
 _TYPE_WORDS: Final = {str: "a string", bool: "true or false"}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -60,7 +57,6 @@ class ShellSettings:
 
     path: Path | None = None
     pager: str = PAGER
-    expand: Expand = "auto"
     complete: bool = True
     suggest: bool = True
     toolbar: bool = True

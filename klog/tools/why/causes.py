@@ -181,7 +181,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
         do = "read the controller's log: `klog broker list` shows which broker that is"
         yield step(None, "the cause is not known: every in-sync replica's broker answers", "metadata", do)
     else:
-        do = f"wait until it caught up; `klog partition list {name.topic} --under-replicated` shows it"
+        do = f"wait until it caught up; `klog topic describe {name.topic} --under-replicated` shows it"
         yield step(None, f"broker {listed(suspects)} answers, and is behind the leader", "metadata", do)
 
 

@@ -135,7 +135,7 @@ async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], 
         return f"live brokers: {', '.join(map(str, sorted(known.metadata.brokers)))}"
     if kind in (None, "group"):
         there += await asyncio.to_thread(registry.names, await zookeeper())
-    lists = "`klog topic list`, `klog partition list`, `klog broker list` and `klog group list` show what there is"
+    lists = "`klog topic list`, `klog topic describe`, `klog broker list` and `klog group list` show what there is"
     return near_hint(name, there[:NAMES_MAX], lists)
 
 
@@ -248,7 +248,7 @@ def _partition(known: Known, name: str) -> TopicPartition:
     topic, _, number = name.rpartition("-")
     topics = known.metadata.topics
     if topic not in topics or _number(number) not in topics[topic].partitions:
-        raise NoSuchThing(f"the cluster has no partition {name!r}", hint="`klog partition list` shows what there is")
+        raise NoSuchThing(f"the cluster has no partition {name!r}", hint="`klog topic describe` shows what there is")
     return TopicPartition(topic, _number(number))
 
 

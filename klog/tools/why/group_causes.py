@@ -86,7 +86,7 @@ def _symptom(known: Known, of: GroupFacts) -> Step:
         what += f"; {counted(len(never), 'partition')} without a committed offset"
     at = of.committed
     evidence = "nothing is committed" if at is None else f"last commit {at:%Y-%m-%d %H:%M:%S}"
-    return step(known.now, what, f"`klog group lag`: {evidence}")
+    return step(known.now, what, f"`klog lag`: {evidence}")
 
 
 # --- The rules --------------------------------------------------------------------------------------------------------

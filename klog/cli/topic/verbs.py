@@ -1,4 +1,4 @@
-"""``klog topic``: create, list, describe, alter, config, delete, trash, restore."""
+"""Verbs of topics: create, list, describe, alter, config, delete, restore."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klog.cli.arguments import ID_MAX, Properties, Regex, Topic, Topics, assignment, regular_expression, topic_settings
-from klog.cli.command import Noun
+from klog.cli.arguments import (
+    ID_MAX,
+    OptionalTopics,
+    Properties,
+    Regex,
+    Topic,
+    Topics,
+    assignment,
+    regular_expression,
+    topic_settings,
+)
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import deleted_topics, remember_deleted, remember_topics, remember_trash, topic_names
 from klog.cli.progress import counting
+from klog.cli.topic.noun import topic
 from klog.errors import KlogError, UsageError
 from klog.render import Report
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-
-topic = Noun("topic", "Create, list, describe, alter and delete topics.")
 
 
 @topic.command("create", rows="klog.admin.topics:TopicCreated", asks=True, changes=True)
@@ -109,14 +117,24 @@ async def list_topics(
     overrides: Annotated[
         bool, typer.Option("--overrides", help="Only topics with settings of their own; -o wide shows them.")
     ] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Topics that wait in the trash, the oldest first, and until when.")
+    ] = False,
 ) -> Report:
     """List topics.
+
+    A deleted topic waits for klog.trash.retention.ms (24 hours) after its deletion is complete; before that it has no
+    UNTIL. Its messages need their disk space meanwhile.
 
     The exit code is 1 if a pattern matches no topic, and if the messages of a topic cannot be counted because a leader
     does not answer: its row then has an ERROR.
     """
     from klog.admin import topics
 
+    if deleted:
+        if pattern is not None or internal or overrides:
+            raise UsageError("--deleted lists the whole trash: it excludes PATTERN, --internal and --overrides")
+        return await _deleted(invocation)
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
     if regex:
@@ -143,14 +161,39 @@ async def _unmatched(cluster: Cluster, pattern: str | None) -> str:
 
 
 @topic.command("describe", rows="klog.admin.partitions:PartitionRow")
-async def describe(invocation: Invocation, names: Topics) -> Report:
-    """Show the partitions of topics: leaders, replicas, offsets, sizes."""
+async def describe(
+    invocation: Invocation,
+    topics: OptionalTopics = None,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Only partitions without a leader.")] = False,
+    under_min_isr: Annotated[
+        bool,
+        typer.Option("--under-min-isr", help="Only partitions with fewer in-sync replicas than min.insync.replicas."),
+    ] = False,
+    at_min_isr: Annotated[
+        bool,
+        typer.Option("--at-min-isr", help="Only partitions with exactly min.insync.replicas in-sync replicas."),
+    ] = False,
+) -> Report:
+    """Show the partitions of topics: leaders, replicas, offsets, sizes; all, or those that any given filter is about.
+
+    Without a topic, those of all topics.
+    """
     from klog.admin import partitions
 
     cluster = await invocation.cluster()
-    rows = await partitions.describe_topics(cluster, names)
+    rows = await partitions.list_partitions(
+        cluster,
+        topics,
+        under_replicated=under_replicated,
+        offline=offline,
+        under_min_isr=under_min_isr,
+        at_min_isr=at_min_isr,
+    )
     try:
-        sizes = await partitions.uncompacted(cluster, names) if cluster.is_klog else {}
+        sizes = await partitions.uncompacted(cluster, topics) if topics and cluster.is_klog else {}
     except KlogError:
         sizes = {}  # a client that may not read the settings sees the partitions
     notes = [
@@ -232,7 +275,7 @@ async def delete(
 ) -> Report:
     """Delete topics and all their messages. Asks first, and shows the number of messages.
 
-    A deleted topic waits in the trash for klog.trash.retention.ms, on its brokers' disks: `klog topic trash`,
+    A deleted topic waits in the trash for klog.trash.retention.ms, on its brokers' disks: `klog topic list --deleted`,
     `klog topic restore`. --purge removes it from there, too.
     """
     from klog.admin import topics
@@ -267,13 +310,8 @@ async def delete(
         return invocation.report(await trash.purge_topics(cluster, rows, ids, count))
 
 
-@topic.command("trash", rows="klog.admin.trash:TrashRow")
-async def list_trash(invocation: Invocation) -> list[Any]:
-    """List deleted topics that wait in the trash, the oldest first.
-
-    A topic waits there for klog.trash.retention.ms (24 hours) after its deletion is complete; before that it has no
-    UNTIL. Its messages need their disk space meanwhile.
-    """
+async def _deleted(invocation: Invocation) -> Report:
+    """Deleted topics that wait in the trash, the oldest first."""
     from klog.admin import trash
 
     session = await invocation.zookeeper()
@@ -282,7 +320,7 @@ async def list_trash(invocation: Invocation) -> list[Any]:
     for what in damage.values():
         invocation.warn(f"left out: {what}")
     remember_trash(invocation.target, dict.fromkeys(row.topic for row in rows))
-    return rows
+    return Report(invocation.command, trash.TrashRow, rows)
 
 
 @topic.command("restore", rows="klog.admin.trash:RestoreRow")

@@ -1,4 +1,4 @@
-"""``klog verify``: verify that all replicas hold the same bytes."""
+"""``klog topic verify``: verify that all replicas hold the same bytes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Annotated
 import typer
 
 from klog.cli.arguments import OptionalTopics, regular_expression
-from klog.cli.command import Noun
 from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
 from klog.cli.progress import Done, progress
+from klog.cli.topic.noun import topic
 from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import UsageError
 from klog.render import Report
 from klog.render.counts import counted
 
-verify = Noun("verify", "Verify that all replicas hold the same bytes.")
 
-
-@verify.command("replicas", rows="klog.tools.verify_replicas:ReplicaRow")
-async def replicas(
+@topic.command("verify", rows="klog.tools.verify_replicas:ReplicaRow")
+async def verify(
     invocation: Invocation,
     topics: OptionalTopics = None,
     regex: Annotated[

@@ -1,4 +1,4 @@
-"""``klog election``: leaders, elected on request."""
+"""``klog topic elect``: leaders, elected on request."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
-from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topics_and_partitions
+from klog.cli.topic.noun import topic
 from klog.render import Report
 from klog.render.counts import counted
 
-election = Noun("election", "Elect leaders on request.")
 
-
-@election.command("preferred", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True)
-async def preferred(
+@topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True)
+async def elect(
     invocation: Invocation,
     names: Annotated[
         list[str] | None,

@@ -1,0 +1,84 @@
+"""A table made as wide as its screen: first short heads and times, then columns give way by rank, then text wraps.
+
+The columns that gave way are named beside the table, with how to see them (``-o wide``).
+``field(metadata={"rank": N})``: of the columns with a rank, the highest goes first; a column without one stays.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from klog.render.columns import Column
+
+GAP: Final = 2
+TEXT_MIN: Final = 20
+"""Of a column whose text wraps."""
+SHORT_HEADS: Final = {
+    "PARTITION": "P",
+    "PARTITIONS": "PARTS",
+    "REPLICATION-FACTOR": "RF",
+    "UNDER-REPLICATED": "URP",
+    "LEADER-EPOCH": "EPOCH",
+    "LOG-START-OFFSET": "START",
+    "LOG-END-OFFSET": "END",
+    "CURRENT-OFFSET": "OFFSET",
+    "LAG-MS": "AGE-MS",
+    "COORDINATOR": "COORD",
+    "CONTROLLER": "CTRL",
+}
+_TIME: Final = re.compile(r"\d{4}-(\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z")
+
+
+class Fitted(NamedTuple):
+    """The columns that are shown, their heads, the cells of each row by lines, and the heads of those that went."""
+
+    columns: list[Column]
+    heads: list[str]
+    rows: list[list[list[str]]]
+    left_out: list[str]
+
+
+def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, size: Callable[[str], int]) -> Fitted:
+    """The table at most so wide, as far as that goes. ``size``: the places that a text takes."""
+    shown, heads = list(columns), [column.head for column in columns]
+    cells = [list(row) for row in rows]
+    left_out: list[str] = []
+
+    def widths() -> list[int]:
+        return [
+            max([size(heads[at]), *(size(line) for row in cells for line in row[at].split("\n"))])
+            for at in range(len(shown))
+        ]
+
+    def is_wide() -> bool:
+        return sum(widths()) + GAP * (len(shown) - 1) > width
+
+    if is_wide():
+        heads = [SHORT_HEADS.get(one, one) for one in heads]
+        cells = [[_TIME.sub(lambda found: found[1].replace("T", " "), cell) for cell in row] for row in cells]
+    while is_wide() and any(column.rank for column in shown):
+        at = max(range(len(shown)), key=lambda at: shown[at].rank)
+        left_out.append(shown[at].head)
+        del shown[at], heads[at]
+        for row in cells:
+            del row[at]
+    for breaks_words in (False, True):  # a long word is broken only where the table fits in no other way
+        texts = {at for at, column in enumerate(shown) if not column.numeric}
+        while is_wide() and texts:
+            sizes = widths()
+            at = max(texts, key=lambda at: sizes[at])
+            texts.remove(at)
+            room = max(TEXT_MIN, width - sum(sizes) - GAP * (len(shown) - 1) + sizes[at])
+            for row in cells:
+                row[at] = "\n".join(_wrapped(row[at], room, breaks_words=breaks_words))
+    return Fitted(shown, heads, [[cell.split("\n") for cell in row] for row in cells], left_out)
+
+
+def _wrapped(text: str, width: int, *, breaks_words: bool) -> list[str]:
+    """A command between backquotes stays whole where it can: it is pasted."""
+    kept = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(kept, width, break_long_words=breaks_words, break_on_hyphens=False) or [""]
+    return [line.replace("\0", " ") for line in lines]
