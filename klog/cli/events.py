@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from klog.tools.events import Event
 
 SINCE = "@-1d"
+LAST = 20
+"""Of the stories that are shown unless a count or a start is given."""
 
 
 @top_command("events", rows="klog.tools.events:EventRow")
@@ -47,15 +49,25 @@ async def events(
             "--kind", metavar="KIND", help="Only this kind, such as leader-elected.", autocompletion=event_kinds
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="PRINCIPAL", help="Only acts of this principal, or of a part of its name."),
+    ] = None,
     since: Annotated[
-        str, typer.Option("--since", metavar="POS", help=f"Start position; a day ago ({SINCE}) if not given.")
-    ] = SINCE,
+        str | None, typer.Option("--since", metavar="POS", help=f"Start position; a day ago ({SINCE}) if not given.")
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option("-n", "--last", metavar="N", min=1, help=f"Only the last N [{LAST}; all with --since]."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what happens, until stopped.")] = False,
 ) -> Report | None:
-    """Show what has happened to the cluster: elections, in-sync replicas, brokers, topics, settings, rebalances.
+    """Show what has happened to the cluster, and who changed what: brokers, topics, leaders, settings, groups.
 
-    Brokers write their events to the topic `klog.events`, which keeps them for a week. `-o jsonl` shows each event as
-    it was written.
+    A table tells events of one cause in one line: a broker's death with all that it did, a rolling restart, a topic
+    with the act that made it; `-v` shows each event. UNDO has the act for `klog undo`. Brokers write their events to
+    the topic `klog.events`, which keeps them for a week. `-o jsonl` shows each event as it was written; the other
+    formats have all events since the start position, unless -n is given.
 
     The exit code is 1 if there are no events because the topic, group or broker does not exist.
     """
@@ -69,7 +81,9 @@ async def events(
                 f"there are no events of the kind {kind!r}{did_you_mean(kind, EVENT_KINDS)}",
                 hint=f"kinds: {', '.join(EVENT_KINDS)}",
             )
-    begin = position(since, "--since")
+    if by is not None and kinds and "act" not in kinds:
+        raise UsageError("--by is about acts, and --kind leaves them out")
+    begin = position(since or SINCE, "--since")
     if follow and invocation.shared.output in (Format.JSON, Format.YAML):
         raise UsageError(
             f"--output {invocation.shared.output.value} is for a single report, and --follow shows many",
@@ -78,7 +92,7 @@ async def events(
     if follow and invocation.shared.output is None and not is_terminal(sys.stdout):
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
     invocation.has_shown = follow
-    chosen = reading.EventFilter(topic, partition, group, broker, tuple(kinds or ()))
+    chosen = reading.EventFilter(topic, partition, group, broker, tuple(kinds or ()) if by is None else ("act",), by)
     found: list[Any] = []
     cluster = await invocation.cluster()
     if follow:
@@ -103,7 +117,23 @@ async def events(
         await check_there(invocation, topic=topic, group=group, broker=broker)
     if follow or invocation.output is Format.JSONL:
         return None
-    return invocation.report(found)
+    if invocation.output is not Format.TABLE:
+        return invocation.report(found if count is None else found[-count:])
+    return _told(invocation, found, count or (LAST if since is None else len(found)))
+
+
+def _told(invocation: Invocation, found: list[Event], count: int) -> Report:
+    """The last so many, by cause; with ``-v`` each event."""
+    from klog.tools.events import in_turn, row
+    from klog.tools.history import StoryRow, fold
+
+    events = in_turn(found)
+    rows = [row(one) for one in events] if invocation.shared.verbose else fold(events)
+    earlier = len(rows) - count
+    note = f"{earlier:,} earlier: -n {len(rows)}" if earlier > 0 else ""
+    if invocation.shared.verbose:
+        return invocation.report(rows[-count:], notes=(note,))
+    return Report(invocation.command, StoryRow, rows[-count:], notes=(note,))
 
 
 def _shower(invocation: Invocation, found: list[Any], *, follow: bool) -> Any:
@@ -121,7 +151,7 @@ def _shower(invocation: Invocation, found: list[Any], *, follow: bool) -> Any:
         invocation.shared = replace(invocation.shared, no_header=True)
 
     def keep(event: Event) -> None:
-        found.append(row(event))
+        found.append(event if invocation.output is Format.TABLE else row(event))
 
     if invocation.output is Format.JSONL:
         return line

@@ -30,7 +30,11 @@ COMMANDS = {
     **dict.fromkeys(("kafka-mirror-maker", "connect-mirror-maker"), "mirror"),
     "kafka-producer-perf-test": "perf produce",
     "kafka-consumer-perf-test": "perf consume",
-    "history": "acts list",
+    "history": "events",
+    "verify": "topic verify",
+    "election": "topic elect",
+    "partition": "topic describe",
+    "registry": "zookeeper rebuild",
     "version": "--version",
 }
 """For a word in a noun's place."""
@@ -39,7 +43,7 @@ NOUNS = {
     **dict.fromkeys(("list", "describe"), ("topic", "group", "broker")),
     "create": ("topic", "zk"),
     "delete": ("topic", "group"),
-    **dict.fromkeys(("alter", "restore", "trash"), ("topic",)),
+    **dict.fromkeys(("alter", "restore", "elect"), ("topic",)),
     "config": ("topic", "broker"),
     **dict.fromkeys(("rewind", "peek", "rename", "copy"), ("group",)),
     "import": ("offset",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +55,8 @@ class EventFilter:
     group: str | None = None
     broker: int | None = None
     kinds: tuple[str, ...] = ()
+    by: str | None = None
+    """Of acts: a part of the principal or of the client id."""
 
     def takes(self, event: Event) -> bool:
         """Whether the event is one of them."""
@@ -64,6 +66,7 @@ class EventFilter:
             and self.group in (None, event.get("group"))
             and (self.broker is None or self.broker in brokers_of(event))
             and (not self.kinds or event.get("kind") in self.kinds)
+            and (self.by is None or any(self.by in str(event.get(name) or "") for name in ("principal", "client")))
         )
 
 
@@ -169,6 +172,15 @@ def row(event: Event) -> EventRow:
         _what(event),
         str(reason) if reason else None,
     )
+
+
+def in_turn(events: Iterable[Event]) -> list[Event]:
+    """Events by their times, as their brokers give them; those without one as they came."""
+    latest, timed = datetime.min.replace(tzinfo=UTC), []
+    for event in events:
+        latest = _time(event.get("ts")) or latest
+        timed.append((latest, event))
+    return [event for _, event in sorted(timed, key=lambda one: one[0])]
 
 
 def _time(text: object) -> datetime | None:

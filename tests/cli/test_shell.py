@@ -53,7 +53,7 @@ def test_commands_then_verbs_then_flags_then_values() -> None:
     assert {"topic", "tail", "help", "exit"} <= set(completions(""))
     assert completions("topi") == ["topic"]
     assert set(completions("topic ")) == {
-        *("create", "list", "describe", "alter", "config", "delete", "trash", "restore")
+        *("create", "list", "describe", "alter", "config", "delete", "restore", "elect", "verify")
     }
     assert completions("klog topic des") == ["describe"]
     assert "--partitions" in completions("topic create x --part")
@@ -78,7 +78,7 @@ def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic:
     def offered(line: str) -> list[str]:
         return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
-    assert offered(f"group lag {topic}") == [f"{topic}-readers"]
+    assert offered(f"lag {topic}") == [f"{topic}-readers"]
     assert f"{topic}-readers" in offered("offset export ")
     klog("group", "delete", f"{topic}-readers", "-y", "-B", broker.bootstrap)
     (act,) = klog("acts", "list", "--group", f"{topic}-readers", "-o", "json", "-B", broker.bootstrap).rows

