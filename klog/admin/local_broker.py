@@ -15,10 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from klog.admin.local_state import Part, log_dir, log_file, pid_file
+from klog.admin.local_state import Part, log_dir, log_file, look, pid_file, recorded_clusters
 from klog.coordination import embedded, process
 from klog.coordination.process import ProcessId
-from klog.errors import HostError, TimedOut
+from klog.errors import HostError, NoSuchThing, TimedOut, UsageError
 from klog.security.client_security import OPEN, ClientSecurity
 
 READY_LINE_BYTES_MAX = 1 << 16
@@ -110,6 +110,31 @@ def _ended(what: str, log_file: Path, since: int = 0) -> HostError:
     return HostError(
         f"{what} ended while it was starting; the end of its log:\n{end or '(nothing)'}", hint=f"its log: {log_file}"
     )
+
+
+def log_of(broker: int, home: Path, directory: Path | None = None) -> Path:
+    """The log of a broker of a local cluster: of the one in the folder, or of the only one here that has the broker.
+
+    NoSuchThing without one, UsageError where there are several.
+    """
+    here = [look(directory)] if directory is not None else recorded_clusters(home)
+    found = [(one.directory, part) for one in here if one is not None for part in one.parts if part.id == broker]
+    running = [one for one in found if one[1].identity is not None]
+    if not found:
+        where = f"in {directory}" if directory is not None else "on this machine"
+        raise NoSuchThing(
+            f"no local cluster {where} has a broker {broker}",
+            hint="of a broker that `klog broker start` runs the log is its stderr; --dir DIR names a cluster's folder",
+        )
+    if len(found) > 1 and len(running) != 1:
+        raise UsageError(
+            f"broker {broker} is in several local clusters: {', '.join(str(one) for one, _ in found)}",
+            hint="say which is meant: --dir DIR",
+        )
+    file = (running[0] if len(found) > 1 else found[0])[1].log_file
+    if not file.exists():
+        raise NoSuchThing(f"broker {broker} has never been started: there is no {file}")
+    return file
 
 
 def await_serving(

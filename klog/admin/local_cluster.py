@@ -36,7 +36,7 @@ from klog.admin.local_state import (
 from klog.admin.zookeeper import check_folder, check_heap
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
-from klog.errors import NoSuchThing, PortInUse, Refused
+from klog.errors import HostError, NoSuchThing, PortInUse, Refused
 from klog.security.client_security import OPEN, ClientSecurity
 
 __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "look", "running_clusters", "up"]
@@ -49,15 +49,17 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """One part after `up`. `state`: "started" now, or "running" already."""
+    """One part after `up`. `state`: "started" now, "running" already, or "failed": why is in `error` and `message`."""
 
     kind: str
     id: int | None
     address: str
     state: str
-    pid: int
+    pid: int | None
     log_file: str
     ms: int | None = field(metadata={"wide": True})
+    error: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,9 @@ def up(
     `directory` None is HOME/local. Options that are None are those of the last `up` on the directory, else one broker
     on port 9092. `processes`: so many brokers under one parent, which keeps them alive. `secure`: closed from its first
     start on, by what `klog.admin.security_files` writes into DIR/security. Refused when a running part
-    would have to change; PortInUse, JavaMissing; HostError with the end of its log when a part ends while it starts.
-    After an error everything that this call started is stopped again.
+    would have to change; PortInUse, JavaMissing; HostError with the end of its log when ZooKeeper ends while it starts,
+    or every broker. After an error everything that this call started is stopped again; a broker that alone cannot start
+    is a failed row, and the others stay.
     """
     home = home.resolve()
     directory = (directory or home / "local").resolve()
@@ -242,15 +245,14 @@ def _start(
                 starting.append(
                     StartingBroker.spawn(directory, number, listen, server.address, settings, processes, config)
                 )
-        for broker in starting:
-            broker.await_ready(server.identity, server.log_file, deadline)
-            took_ms["broker", broker.number] = _ms_since(begun)
+        failed = _await_ready(starting, server, deadline, took_ms, begun, others_run=brokers_run)
         server.await_serving(min(embedded.START_TIMEOUT_S, max(0.1, deadline - time.monotonic())))
         took_ms["zookeeper", None] = _ms_since(begun)
         cluster = look(directory)
         assert cluster is not None
         if brokers_run or plan.brokers > 1:
-            begins: dict[int | None, int] = {broker.number: broker.log_begin for broker in starting}
+            ready = [broker for broker in starting if broker.number not in failed]
+            begins: dict[int | None, int] = {broker.number: broker.log_begin for broker in ready}
             parts = [part for part in cluster.parts if part.kind == "broker"]
             # One that was ready, and has ended since, is among them.
             wanted = [part for part in parts if part.identity is not None or part.id in begins]
@@ -279,9 +281,40 @@ def _start(
             None if (part.kind, part.id) in running else took_ms.get((part.kind, part.id)),
         )
         for part in cluster.parts
-        if part.identity is not None
+        if part.identity is not None and part.id not in failed
     ]
-    return cluster, rows
+    return cluster, [*rows, *(_failed_row(part, failed[part.id]) for part in cluster.parts if part.id in failed)]
+
+
+def _await_ready(
+    starting: Sequence[StartingBroker],
+    server: embedded.ZooKeeperServer,
+    deadline: float,
+    took_ms: dict[tuple[str, int | None], int],
+    begun: float,
+    *,
+    others_run: bool,
+) -> dict[int | None, HostError]:
+    """Wait for each of them; those that cannot start, where others can: one bad disk does not stop a cluster."""
+    failed: dict[int | None, HostError] = {}
+    for broker in starting:
+        try:
+            broker.await_ready(server.identity, server.log_file, deadline)
+        except HostError as error:
+            if not server.identity.is_alive():
+                raise
+            failed[broker.number] = error
+        else:
+            took_ms["broker", broker.number] = _ms_since(begun)
+    if failed and len(failed) == len(starting) and not others_run:
+        raise next(iter(failed.values()))
+    return failed
+
+
+def _failed_row(part: Part, error: HostError) -> Started:
+    lines = [line for line in error.message.splitlines() if line and not line.startswith(" ")]  # without its hint
+    said = f"{part.name} did not start: {lines[-1].removeprefix('klog broker start: ')}"
+    return Started(part.kind, part.id, part.address, "failed", None, str(part.log_file), None, error.code, said)
 
 
 def _closed(directory: Path, server: embedded.ZooKeeperServer, deadline: float) -> tuple[Path, ClientSecurity]:

@@ -8,18 +8,21 @@ or its end, with a word about it.
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from klog.admin import offset_files
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.positions import Anchor, Position
 from klog.client.resolve import Bounds, bounds, resolve
+from klog.clock import SYSTEM_CLOCK
+from klog.config.units import parse_duration_ms
 from klog.coordination import committed, groups, offset_changes, paths
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
@@ -69,19 +72,43 @@ def _is_same(before: CommittedOffset | None, new: CommittedOffset | None) -> boo
 # --- Plans ------------------------------------------------------------------------------------------------------------
 
 
+class Shift(NamedTuple):
+    """From where the group is: by so many messages, or by a time between the messages. Negative: back."""
+
+    messages: int | None = None
+    ms: int | None = None
+
+
+def parse_shift(text: str) -> Shift:
+    """``-1000``, ``+10`` or ``-1h``. UsageError."""
+    found = re.fullmatch(r"[+-][0-9]{1,18}", text)
+    if found is not None:
+        return Shift(messages=int(text))
+    if text[:1] in ("+", "-") and text[1:2] in tuple("0123456789"):
+        try:
+            return Shift(ms=(-1 if text[0] == "-" else 1) * parse_duration_ms(text[1:]))
+        except ValueError:
+            pass
+    raise UsageError(
+        f"expected messages or a duration with their sign, got {text!r}", hint="--by -1000, --by +10, --by -1h"
+    )
+
+
 async def plan_rewind(
     cluster: Cluster,
     zookeeper: ZooKeeper,
     group: str,
-    position: Position,
+    position: Position | Shift,
     *,
     topics: Sequence[str] = (),
     partitions: Sequence[int] | None = None,
     create: bool = False,
 ) -> Plan:
-    """To a position in these topics, or in all that the group has committed in, in all of their partitions.
+    """To a position in these topics, or in all that the group has committed in, in all of their partitions; or from
+    what is committed there, by a shift.
 
-    GroupIdNotFound (unless ``create``), UnknownTopicOrPartition; UsageError where partitions of no one topic are meant.
+    GroupIdNotFound (unless ``create``), UnknownTopicOrPartition; UsageError where partitions of no one topic are meant,
+    or several by one offset; Refused where messages counted from the end would move the group forward.
     """
     if partitions is not None and len(topics) != 1:
         raise UsageError("-p selects partitions of one topic", hint="name it: -t TOPIC -p 0,2")
@@ -110,6 +137,19 @@ async def plan_rewind(
         wanted += [TopicPartition(topic, one) for one in (node.partitions if partitions is None else partitions)]
     if not wanted:
         raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")
+    if isinstance(position, Shift):
+        without = [name for name in wanted if name not in known]
+        wanted = [name for name in wanted if name in known]
+        if not wanted:
+            raise Refused(f"group {group!r} has committed nothing there to count from", hint="--to POSITION")
+        if without:
+            notes.append(f"{counted(len(without), 'partition')} without a committed offset left out")
+        return await _plan_shift(cluster, group, {name: known[name] for name in wanted}, position, notes)
+    if position.anchor is Anchor.OFFSET and len(wanted) > 1:
+        raise UsageError(
+            f"an offset is an address in one partition, and this would set {counted(len(wanted), 'partition')} to it",
+            hint=f"-t {shlex.quote(wanted[0].topic)} -p N; a point in all of them: --to start, end, +N, -N or @TIME",
+        )
     within = await _bounds(cluster, wanted)
     found = await asyncio.gather(
         *(resolve(cluster, topic, some, position, within[topic]) for topic, some in _by_topic(wanted).items())
@@ -126,7 +166,65 @@ async def plan_rewind(
         notes=notes,
     )
     words = await _moved(cluster, position, offsets, within)
+    shown = await _shown(cluster, plan, words)
+    forward = [row for row in shown.rows if row.delta is not None and row.delta > 0]
+    if position.anchor is Anchor.BACK and position.value and forward:
+        raise Refused(
+            f"--to -{position.value} is {counted(position.value, 'message')} before the end, which would move group "
+            f"{group!r} forward in {counted(len(forward), 'partition')}, first in {forward[0].name}",
+            hint=f"from where the group is: --by -{position.value}; to skip what is unread: --to end",
+        )
+    return shown
+
+
+async def _plan_shift(
+    cluster: Cluster, group: str, known: Mapping[TopicPartition, CommittedOffset], shift: Shift, notes: list[str]
+) -> Plan:
+    """By messages, each partition counted by its leader; or to the time of the committed message, earlier or later."""
+    within = await _bounds(cluster, known)
+    limits = {name: within[name.topic][name.partition] for name in known}
+    begin = {name: min(max(known[name].offset, limit.start), limit.end) for name, limit in limits.items()}
+    words: dict[TopicPartition, str] = {}
+    if shift.messages is not None:
+        back = shift.messages < 0
+        held = await _count(
+            cluster,
+            {name: (limits[name].start, at) if back else (at, limits[name].end) for name, at in begin.items()},
+        )
+        for name, messages in held.items():
+            if messages is not None and messages < abs(shift.messages):
+                where = f"{'before' if back else 'behind'} the committed offset"
+                words[name] = f"{name}: {counted(messages, 'message')} {where}; set to the {'start' if back else 'end'}"
+        position = Position(Anchor.BACK if back else Anchor.FORWARD, abs(shift.messages))
+        around = {
+            name: Bounds(limits[name].start, at) if back else Bounds(at, limits[name].end) for name, at in begin.items()
+        }
+        offsets = await _resolved(cluster, dict.fromkeys(known, position), around)
+    else:
+        times = await cluster.to_leaders({name: [at] for name, at in begin.items()}, leader_requests.message_times)
+        positions: dict[TopicPartition, Position] = {}
+        for name, at in begin.items():
+            told = times.get(name)
+            time_ms = None if told is None or isinstance(told, KlogError) else told.get(at)
+            if time_ms is None:
+                words[name] = f"{name}: no message at the committed offset; counted from now"
+                time_ms = SYSTEM_CLOCK.now_ms()
+            positions[name] = Position(Anchor.TIME, max(0, time_ms + (shift.ms or 0)))
+        offsets = await _resolved(cluster, positions, limits)
+    plan = Plan(group, dict(known), {name: CommittedOffset(offsets[name]) for name in known}, notes=notes)
     return await _shown(cluster, plan, words)
+
+
+async def _resolved(
+    cluster: Cluster, positions: Mapping[TopicPartition, Position], limits: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, int]:
+    found = await asyncio.gather(
+        *(
+            resolve(cluster, name.topic, [name.partition], position, {name.partition: limits[name]})
+            for name, position in positions.items()
+        )
+    )
+    return {name: next(iter(one.values())) for name, one in zip(positions, found, strict=True)}
 
 
 async def plan_lines(
@@ -197,9 +295,17 @@ async def committed_by(zookeeper: ZooKeeper, group: str) -> dict[TopicPartition,
     return await asyncio.to_thread(committed.read, zookeeper, group)
 
 
-async def plan_deletion(zookeeper: ZooKeeper, group: str) -> Plan:
-    """To nothing at all. GroupIdNotFound."""
+async def plan_deletion(zookeeper: ZooKeeper, group: str, topic: str | None = None) -> Plan:
+    """To nothing at all, or to nothing in a topic, which need no longer exist. GroupIdNotFound; Refused where the
+    group has committed nothing in the topic."""
     known = await committed_by(zookeeper, group)
+    if topic is not None:
+        known = {name: one for name, one in known.items() if name.topic == topic}
+        if not known:
+            raise Refused(
+                f"group {group!r} has no committed offsets in topic {topic!r}",
+                hint="`klog lag GROUP` shows where it has",
+            )
     rows = [OffsetChange(group, *name, one.offset, None, None, None) for name, one in known.items()]
     return Plan(group, dict(known), dict.fromkeys(known), rows)
 

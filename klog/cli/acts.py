@@ -21,6 +21,7 @@ from klog.render.counts import counted
 acts = Noun("acts", "Who changed what of the cluster.")
 
 ROW = "klog.admin.acts:ActRow"
+LISTED_MAX = 10
 ActId = Annotated[str, typer.Argument(metavar="ACT", help="The act, as `klog acts list` shows it.")]
 
 
@@ -84,8 +85,13 @@ async def show(invocation: Invocation, act: ActId) -> Report:
 
 
 @top_command("undo", rows="klog.admin.undo:UndoRow", asks=True, changes=True)
-async def undo(invocation: Invocation, act: ActId) -> Report:
-    """Take an act back.
+async def undo(
+    invocation: Invocation,
+    act: Annotated[
+        str | None, typer.Argument(metavar="ACT", help="The act; without it, those that can be taken back.")
+    ] = None,
+) -> Report:
+    """Take an act back; without one, show the last acts that can be taken back, the newest first.
 
     Changes of a topic's settings, of offsets, of a schema's level, of ACLs and of znodes; reassignments, elections,
     deletions of groups, and of topics that are still in the trash. It is refused if the state has moved on since, with
@@ -95,6 +101,12 @@ async def undo(invocation: Invocation, act: ActId) -> Report:
     from klog.admin import undo as undoing
 
     session = await invocation.zookeeper()
+    if act is None:
+        rows = await asyncio.to_thread(verbs.list_acts, session)
+        open_ = [one for one in reversed(rows) if one.undone_by is None and one.kind not in undoing.CANNOT_BE_UNDONE]
+        remember_acts(invocation.target, [one.act for one in rows])
+        footer = "klog undo ACT takes one back" if open_ else "no act can be taken back"
+        return Report(invocation.command, verbs.ActRow, open_[:LISTED_MAX], footer=footer)
     row, found = await asyncio.to_thread(verbs.show_act, session, act)
     plan = await asyncio.to_thread(undoing.plan_undo, session, found)
     if row.undone_by is not None:

@@ -1,8 +1,11 @@
-"""``klog broker``: start, stop, list, describe, config."""
+"""``klog broker``: start, stop, log, list, describe, config."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +18,7 @@ from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_brokers
 from klog.cli.progress import counting
+from klog.cli.target import klog_home
 from klog.config import BrokerConfig, read_properties
 from klog.errors import UsageError
 from klog.render import Report
@@ -237,6 +241,30 @@ def _outage(planned: Sequence[BrokerStop]) -> str:
     if not offline:
         return moved
     return f"{moved}; {counted(offline, 'partition')} not served until it is back: no other replica is in sync"
+
+
+@broker.command("log", connects=False)
+def show_log(
+    invocation: Invocation,
+    id: BrokerId,
+    last: Annotated[int, typer.Option("-n", "--last", metavar="N", min=0, help="Only the last N lines.")] = 20,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is logged, until Ctrl-C.")] = False,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="Data folder of the cluster, if several are here.")
+    ] = None,
+) -> int:
+    """Show the log of a broker that `klog up` runs on this machine, dead or alive."""
+    from klog.admin.local_broker import log_of
+    from klog.render.visible import for_stream
+
+    file = log_of(id, klog_home(), directory)
+    invocation.say(str(file))
+    if follow:
+        return subprocess.run(["tail", "-n", str(last), "-F", str(file)], check=False).returncode
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in deque(lines, maxlen=last):
+            sys.stdout.write(for_stream(line.rstrip("\n"), sys.stdout) + "\n")
+    return 0
 
 
 @broker.command("list", rows="klog.admin.brokers:BrokerRow")

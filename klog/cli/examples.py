@@ -64,7 +64,9 @@ klog group list  # List groups.
 klog group describe billing  # Show the members of a group, and their partitions.
 klog lag billing  # Show where a group is, and how far behind.
 klog group rewind billing --to @-1h --dry-run  # Show what would be read again.
+klog group rewind billing --by -1000 --dry-run  # Show what would be read again from where the group is.
 klog group rewind billing --to start --topic clicks  # Read a topic again from its start.
+klog group forget billing -t clicks  # Remove what a group has committed in one topic.
 klog group delete billing  # Delete a group without members, with its offsets.
 klog group peek billing -n 3  # Show the next messages that a group will read.
 klog group rename billing accounts  # Give a group another name.
@@ -79,6 +81,7 @@ klog broker start --processes 4 --id 1 --dir /var/lib/klog --zookeeper zk1:2181/
 klog broker restart --host kafka-1  # Restart the brokers of a host, one at a time.
 klog broker restart --all --wait 5m  # Restart every broker, with at most five minutes for each.
 klog broker stop 3 --dry-run  # Show how many partitions change their leader or lose it.
+klog broker log 1 -n 50  # Show the last lines that a broker of this machine has logged.
 klog broker stop 3  # Stop a broker after its leaderships have moved.
 klog broker list  # List live brokers.
 klog broker describe 1  # Show one broker.

@@ -20,7 +20,7 @@ from klog.cli.arguments import (
 )
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember_groups
+from klog.cli.name_cache import remember_groups, topic_names
 from klog.cli.undo import change_notes, write_undo
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.errors import BrokerNotAvailable, CannotConnect, Refused, UsageError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
     from klog.admin.rewind import Plan
     from klog.client.cluster import Cluster
+    from klog.client.positions import Position
     from klog.coordination.zookeeper import ZooKeeper
 
 group = Noun("group", "Consumer groups: members, lag, rewind, copy, delete.")
@@ -143,6 +144,15 @@ async def rewind(
         str | None,
         typer.Option("--to", metavar="POSITION", help="start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h."),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="SHIFT",
+            parser=str,
+            help="From what is committed: messages (-1000, +10), or the time between messages (-1h).",
+        ),
+    ] = None,
     topics: TopicFlag = None,
     partitions: Partitions = None,
     force: Annotated[
@@ -150,25 +160,30 @@ async def rewind(
     ] = False,
     undo: Annotated[
         Path | None,
-        typer.Option("--undo", metavar="FILE", help="Instead of --to: undo the change that wrote this file."),
+        typer.Option("--undo", metavar="FILE", help="Instead of --to and --by: undo the change that wrote this file."),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist; needs -t.")] = False,
 ) -> Report:
     """Set the committed offsets of a group, forward or back. Asks first, with a preview.
 
-    Without -t it covers all topics that the group has committed in. Fails if the group has live members; check and
-    write are atomic. An offset outside the log is moved to the log's start or end, and a note says so. An undo file is
-    written first.
+    Without -t it covers all topics that the group has committed in. --to counts from the log, --by from where the group
+    is. An offset is an address in one partition: it needs -t and -p where there are several. Fails if the group has
+    live members; check and write are atomic. An offset outside the log is moved to the log's start or end, and a note
+    says so. An undo file is written first.
     """
     from klog.admin import rewind as rewinding
     from klog.admin.acts import here
     from klog.coordination import offset_changes
 
-    if (to is None) == (undo is None):
-        raise UsageError("give either --to POSITION or --undo FILE")
+    if [to, by, undo].count(None) != 2:
+        raise UsageError("give one of --to POSITION, --by SHIFT and --undo FILE")
     if undo is not None and (topics or partitions or create):
         raise UsageError("--undo excludes -t, -p and --create: the undo file names the partitions")
-    point = position(to, "--to") if to is not None else None
+    if by is not None and create:
+        raise UsageError("--by counts from what is committed, and a new group has committed nothing")
+    point: Position | rewinding.Shift | None = position(to, "--to") if to is not None else None
+    if by is not None:
+        point = rewinding.parse_shift(by)
     chosen = all_partitions(partitions)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     if point is not None:
@@ -213,6 +228,29 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     kept = [write_undo(invocation, plan)] if plan.rows else []
     await rewinding.delete_group(cluster, session, name, here())
     return invocation.report(plan.rows, footer=f"group {name} deleted", notes=change_notes(invocation, *kept))
+
+
+@group.command("forget", rows=CHANGES, asks=True, changes=True)
+async def forget(
+    invocation: Invocation,
+    name: Group,
+    topic: Annotated[
+        str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", autocompletion=topic_names)
+    ],
+) -> Report:
+    """Remove the offsets that a group without members has committed in one topic, which may be gone. Asks first."""
+    from klog.admin import rewind as rewinding
+    from klog.admin.acts import here
+
+    cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    plan = await rewinding.plan_deletion(session, name, topic)
+    await rewinding.refuse_members(session, [name])
+    question = f"Forget the offsets of group {name} in {counted(len(plan.rows), 'partition')} of {topic}"
+    invocation.confirm(question, invocation.report(plan.rows))
+    kept = write_undo(invocation, plan)
+    await rewinding.carry_out(cluster, session, plan, actor=here())
+    footer = f"group {name} has no offsets in {topic} now"
+    return invocation.report(plan.rows, footer=footer, notes=change_notes(invocation, kept))
 
 
 @group.command("peek", rows="klog.admin.group_peek:PeekRow")

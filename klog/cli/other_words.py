@@ -85,7 +85,7 @@ FLAGS = {
     "--to-offset": (OtherFlag("--to", "--to N"),),
     "--to-datetime": (OtherFlag("--to", "--to @TIME"),),
     "--by-duration": (OtherFlag("--to", "--to @-DURATION"),),
-    "--shift-by": (OtherFlag("--to", "--to -N"),),
+    "--shift-by": (OtherFlag("--by", "--by -N"),),
     "--from-file": (OtherFlag("--undo", "--undo FILE"),),
     "--execute": (OtherFlag("--yes", "--yes"),),
     **dict.fromkeys(("--max-messages", "--num"), (OtherFlag("--count", "-c N"),)),

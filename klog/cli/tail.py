@@ -205,6 +205,8 @@ async def tail(
     if group is not None:
         invocation.check_may_change()
     cluster = await invocation.cluster()
+    if options.offset is None and options.last is None and group is None and not until_end:
+        invocation.say("waiting for new messages; -o start for those that are there")
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))
     try:
         with ExitStack() as around:

@@ -69,7 +69,8 @@ def up(
 ) -> int:
     """Run ZooKeeper and brokers on this machine, ready to use.
 
-    Runs in the foreground until Ctrl-C, which shuts everything down. Another run on the same folder keeps its data,
+    Runs in the foreground until Ctrl-C, which shuts everything down. A broker that cannot start does not stop the
+    others: exit 1, and the last line says why. Another run on the same folder keeps its data,
     leaves running servers alone, starts missing ones, and with a larger --brokers adds brokers. Every other command
     finds the running cluster. Brokers have the ids 1 to N and the ports PORT to PORT+N-1.
 
@@ -123,11 +124,16 @@ def up(
             )
         ms = (time.monotonic() - begun) * 1000
         ready = f"ready in {ms:,.0f} ms: bootstrap {cluster.bootstrap}, zookeeper {cluster.zookeeper}"
-        invocation.show(invocation.report(rows, notes=(ready, *cluster.notes), footer=f"data in {cluster.directory}"))
+        code = invocation.show(
+            invocation.report(rows, notes=(ready, *cluster.notes), footer=f"data in {cluster.directory}")
+        )
+        for row in rows:
+            if row.error is not None:
+                invocation.say(f"{row.message}; its log: {row.log_file}; when that is mended: `klog up`")
         if detach:
-            return 0
+            return code
         invocation.say("stop with Ctrl-C")
-        return _stay(invocation, cluster)
+        return max(code, _stay(invocation, cluster))
     except _StopAsked:
         invocation.say("shutting down; press Ctrl-C again to exit now")
         try:

@@ -54,6 +54,66 @@ def carried_out(broker: RunningBroker, registry: ZooKeeper, plan: Plan) -> None:
     run(broker.bootstrap, act)
 
 
+def shifted(broker: RunningBroker, registry: ZooKeeper, group: str, by: str, **options: object) -> Plan:
+    async def plan(cluster: Cluster) -> Plan:
+        return await rewind.plan_rewind(cluster, registry, group, rewind.parse_shift(by), **options)  # type: ignore[arg-type]
+
+    return run(broker.bootstrap, plan)
+
+
+def test_by_counts_from_what_is_committed(broker: RunningBroker, registry: ZooKeeper, filled: str) -> None:
+    group, first, second = f"{filled}-g", TopicPartition(filled, 0), TopicPartition(filled, 1)
+
+    def at(index: int) -> int:
+        """The offset of a message of the first partition."""
+        found = planned(broker, registry, group, f"+{index}", topics=[filled], partitions=[0], create=True)
+        new = found.wanted[first]
+        assert new is not None
+        return new.offset
+
+    offsets = [at(index) for index in range(21)]
+    commit(registry, group, {first: offsets[7]})
+    wanted = {"-3": 4, "-1": 6, "+1": 8, "+13": 20, "+99": 20, "-99": 0, "-2s": 5, "+5s": 12, "-1h": 0, "+1h": 20}
+    for by, index in wanted.items():
+        plan = shifted(broker, registry, group, by, topics=[filled], partitions=[0])
+        assert {name: one and one.offset for name, one in plan.wanted.items()} == {first: offsets[index]}, by
+        assert bool(plan.notes) == (by in ("+99", "-99")), (by, plan.notes)
+        assert sum(row.messages or 0 for row in plan.rows) == index - 7, by
+    commit(registry, group, {second: 0})
+    both = shifted(broker, registry, group, "-3")
+    assert {name.partition: one and one.offset for name, one in both.wanted.items()} == {0: offsets[4], 1: 0}
+    assert any(str(second) in note for note in both.notes), "it has no messages to go back by"
+    alone = shifted(broker, registry, group, "+1", topics=[filled], partitions=[0])
+    assert list(alone.wanted) == [first]
+    with pytest.raises(Refused):
+        shifted(broker, registry, group, "-3", topics=[make_other(broker, filled)])
+
+
+def make_other(broker: RunningBroker, topic: str) -> str:
+    make_topic(broker.bootstrap, f"{topic}-other")
+    return f"{topic}-other"
+
+
+@pytest.mark.parametrize("text", ["10", "", "-", "+", "--3", "-x", "-1h2", "+1e3", "-9" * 12, "-\u0663"])
+def test_what_is_no_shift_is_wrong_usage(text: str) -> None:
+    with pytest.raises(UsageError):
+        rewind.parse_shift(text)
+
+
+def test_a_rewind_that_would_go_forward_or_set_one_offset_everywhere_is_refused(
+    broker: RunningBroker, registry: ZooKeeper, filled: str
+) -> None:
+    group = f"{filled}-g"
+    commit(registry, group, {TopicPartition(filled, 0): 0, TopicPartition(filled, 1): 0})
+    with pytest.raises(Refused) as forward:
+        planned(broker, registry, group, "-5")
+    assert "--by -5" in str(forward.value.hint)
+    with pytest.raises(UsageError) as several:
+        planned(broker, registry, group, "5", topics=[filled])
+    assert "-p" in str(several.value.hint)
+    assert planned(broker, registry, group, "5", topics=[filled], partitions=[0]).wanted
+
+
 def test_every_kind_of_position_and_how_much_is_between(
     broker: RunningBroker, registry: ZooKeeper, filled: str
 ) -> None:
@@ -67,7 +127,7 @@ def test_every_kind_of_position_and_how_much_is_between(
         "end": (10, end),
         "+0": (-10, 0),
         "+3": (-7, None),
-        "-1": (9, end - 1),
+        "-15": (-5, None),
         "-20": (-10, 0),
         f"@{TIMES_MS[12]}": (2, None),
         f"@{TIMES_MS[9] + 1}": (0, where),
@@ -87,14 +147,16 @@ def test_what_the_log_does_not_have_is_moved_with_a_word(
     broker: RunningBroker, registry: ZooKeeper, filled: str
 ) -> None:
     group = f"{filled}-g"
-    commit(registry, group, {TopicPartition(filled, 0): 0})
+    end = planned(broker, registry, group, "end", topics=[filled], create=True).rows[0].new
+    assert end is not None
+    commit(registry, group, {TopicPartition(filled, 0): end})
     for position, words in {
         "99999999": "offset 99999999 ",
         "+21": " 20 messages",
         "-21": " 20 messages",
         "@2100-01-01": "time",
     }.items():
-        plan = planned(broker, registry, group, position)
+        plan = planned(broker, registry, group, position, topics=[filled], partitions=[0])
         assert words in plan.notes[0], position
         assert plan.notes[0].startswith(f"{filled}-0: ")
         assert plan.rows[0].note == plan.notes[0]

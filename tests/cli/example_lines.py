@@ -40,7 +40,9 @@ IN_LOOKING = "tests/cluster/test_looking.py"
 
 ELSEWHERE = {
     **dict.fromkeys(lines_of("up", "down", "top", "shell", "mirror", "zk watch", "schema serve"), IN_CLI),
-    **dict.fromkeys(lines_of("broker start", "broker stop", "broker restart", "zookeeper rebuild"), IN_CLI),
+    **dict.fromkeys(
+        lines_of("broker start", "broker log", "broker stop", "broker restart", "zookeeper rebuild"), IN_CLI
+    ),
     **dict.fromkeys(lines_of("zookeeper start", "zookeeper status", "zookeeper stop"), IN_CLI),
     "klog tail clicks": IN_CLI,
     "klog up --secure -d": IN_SECURE,

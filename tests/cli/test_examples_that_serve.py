@@ -50,6 +50,8 @@ def test_a_local_cluster(local: Path) -> None:
     up = klog(*example("klog up --brokers 3 -d"), "--port", ports_in_a_row(3), "-o", "json")
     assert up.code == 0, up.stderr
     assert [row["kind"] for row in up.rows].count("broker") == 3
+    logged = klog(*example("klog broker log 1 -n 50"))
+    assert logged.code == 0 and "broker 1 serves" in logged.stdout
     down = klog(*example("klog down"), "-o", "json")
     assert down.code == 0 and {row["state"] for row in down.rows} == {"stopped"}
 

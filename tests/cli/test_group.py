@@ -269,12 +269,27 @@ def test_a_rewind_is_shown_asked_about_done_and_taken_back(
 
 
 def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
-    ran = klog("group", "rewind", group, "--to", "123456789", "-y", *at)
-    assert ran.code == 0
-    assert f"{topic}-0: offset 123456789 " in ran.stderr
-    assert re.search(rf"{topic}-1: offset 123456789 .*\b0\n", ran.stderr)
+    assert klog("group", "rewind", group, "--to", "123456789", "-y", *at).code == 2, "of two partitions"
+    for number, end in ((0, r"\d+"), (1, "0")):
+        ran = klog("group", "rewind", group, "-t", topic, "-p", number, "--to", "123456789", "-y", *at)
+        assert ran.code == 0
+        assert re.search(rf"{topic}-{number}: offset 123456789 .*\b{end}\n", ran.stderr)
     assert klog("lag", group, "--only-lagging", "-o", "json", *at).rows == []
     assert klog("status", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
+
+
+def test_one_topic_is_forgotten_and_comes_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+    commit(registry, group, {TopicPartition(f"{topic}-gone", 3): 9})
+    gone = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
+    assert gone.code == 0 and [(row["partition"], row["prior"], row["new"]) for row in gone.rows] == [(3, 9, None)]
+    assert offsets(registry, group) == {0: 4, 1: 0}, "the others stay"
+    again = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
+    assert again.code == 1 and group in again.error["message"]
+    assert klog("group", "forget", group, "-t", topic, "-y", *at).code == 0 and offsets(registry, group) == {}
+    act = klog("acts", "list", "--group", group, "-o", "json", *at).rows[-1]["act"]
+    assert klog("undo", act, "-y", *at).code == 0 and offsets(registry, group) == {0: 4, 1: 0}
+    join(registry, group, member("m-1", TopicPartition(topic, 0)))
+    assert klog("group", "forget", group, "-t", topic, "-y", "-o", "json", *at).error["code"] == "NON_EMPTY_GROUP"
 
 
 @pytest.mark.parametrize("way", ["stock", "streams"])

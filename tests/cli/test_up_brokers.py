@@ -116,7 +116,11 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         properties = folder / "broker-2" / "meta.properties"
         kept = properties.read_text()
         properties.write_text(re.sub("cluster.id=.*", "cluster.id=another", kept))
-        assert klog(*shlex.split(command)[1:]).code == 1
+        failed = klog(*shlex.split(command)[1:])
+        assert failed.code == 1 and "another" in failed.stderr.splitlines()[-1], "the last line says why"
+        assert [row["broker"] for row in klog("broker", "list", "-o", "json").rows if row["state"] != "dead"] == [1]
+        said = klog("broker", "log", 2, "-n", 2)
+        assert said.code == 0 and "another" in said.stdout
         cause, _ = found("is dead")
         assert f"log {folder / 'broker-2.log'}: " in cause["evidence"] and "another" in cause["evidence"]
         properties.write_text(kept)

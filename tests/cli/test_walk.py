@@ -80,7 +80,16 @@ COLUMNS = {
 
 ASKING = {
     *("topic delete", "topic alter", "log repair", "reassign execute", "reassign cancel"),
-    *("group rewind", "group delete", "offset import", "export gc", "zookeeper rebuild", "undo", "topic config"),
+    *(
+        "group rewind",
+        "group delete",
+        "group forget",
+        "offset import",
+        "export gc",
+        "zookeeper rebuild",
+        "undo",
+        "topic config",
+    ),
     *("zk set", "zk create", "zk rm", "group rename", "user delete", "stream remove", "security zookeeper"),
     *("topic create", "broker stop", "broker restart", "schema delete"),
     *("acl add", "acl remove", "quota remove", "user passwd", "down", "zookeeper stop"),

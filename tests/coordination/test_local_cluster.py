@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes import free_port
+from bench.processes import free_port, ports_in_a_row
 from klog.admin import local_cluster, local_state
 from klog.admin import zookeeper as zookeeper_verbs
 from klog.admin.health.findings import causes
@@ -317,6 +317,32 @@ def test_status(up: Up, home: Path) -> None:
     (cause,) = causes(down.findings)
     assert "klog up" in cause.do, "one command starts all of it"
     assert verdict(*answer(None, cluster.zookeeper)).word == "DOWN"
+
+
+def test_a_broker_that_cannot_start_leaves_the_others(up: Up, home: Path) -> None:
+    first = ports_in_a_row(2)
+    up(port=first, brokers=2)
+    local_cluster.down(None, home)
+    blocked = home / "local" / "broker-2" / "meta.properties"
+    kept = blocked.read_text()
+    blocked.write_text(kept.replace("broker.id=2", "broker.id=7"))
+    _, rows = up(port=first)
+    assert {(row.kind, row.id): row.state for row in rows} == {
+        ("zookeeper", None): "started", ("broker", 1): "started", ("broker", 2): "failed",
+    }  # fmt: skip
+    (failed,) = [row for row in rows if row.error is not None]
+    assert failed.pid is None and "broker 2" in (failed.message or "") and "7" in (failed.message or "")
+    BlockingChannel.connect("127.0.0.1", first).close()
+    blocked.write_text(kept)
+    _, rows = up(port=first)
+    assert {row.id: row.state for row in rows if row.kind == "broker"} == {1: "running", 2: "started"}
+    local_cluster.down(None, home)
+    for number in (1, 2):
+        path = home / "local" / f"broker-{number}" / "meta.properties"
+        path.write_text(path.read_text().replace(f"broker.id={number}", "broker.id=9"))
+    with pytest.raises(HostError):
+        up(port=first)
+    assert local_cluster.running_clusters(home) == [], "without any broker nothing stays"
 
 
 def test_the_verbs_of_zookeeper_alone(home: Path, tmp_path: Path) -> None:

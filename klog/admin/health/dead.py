@@ -59,6 +59,9 @@ def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) 
         do = "; ".join(f"start broker {broker}{way}" for broker, way in ways.items())
     if len(brokers) == 1 and can_be_replaced(metadata, brokers[0]):
         do += f"; or `klog reassign plan --remove-broker {brokers[0]}`"
+    logged = next((broker for broker in brokers if broker in snapshot.here), None)
+    if logged is not None:
+        do += f"; `klog broker log {logged}` shows its last lines"
     if any(snapshot.located.get(broker) is None for broker in brokers):
         do += ". If its process still runs, it hangs: `kill -9 PID` first"
     return do
