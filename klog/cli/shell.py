@@ -30,9 +30,9 @@ def shell(
 ) -> int:
     """Run commands interactively on one cluster.
 
-    Completes while typing; `\\h` lists the shell's own commands. The history leaves out lines that begin with a space.
-    History and transcript leave out passwords. If stdin is not a terminal, its lines are run as a script. A script ends
-    at the first command that fails, with its exit code.
+    Completes while typing; `\\h` lists the shell's own commands. The history leaves out passwords, and lines that begin
+    with a space. If stdin is not a terminal, its lines are run as a script. A script ends at the first command that
+    fails, with its exit code.
     """
     from klog.admin.shell import settings
     from klog.admin.shell.screen import Screen
@@ -44,7 +44,7 @@ def shell(
     chosen = settings.load(klog_home() / settings.FILE)
     screen = Screen()
     tree = Tree(invocation.shared, screen)
-    running = Shell(tree, chosen, screen)
+    running = Shell(tree, screen)
     running.keep_going = keep_going
     before = interrupt.take_over(ends_process=False)
     try:
@@ -59,7 +59,7 @@ def shell(
         from klog.admin.shell.prompt import Prompt
 
         screen.pager = chosen.pager  # a script does not wait for a person
-        return Prompt(running, klog_home() / "shell_history").run()
+        return Prompt(running, chosen, klog_home() / "shell_history").run()
     except UnicodeDecodeError as error:
         raise UsageError(f"{file or 'stdin'}: not UTF-8 text: {error.reason}, byte {error.start}") from None
     finally:

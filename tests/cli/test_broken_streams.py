@@ -74,13 +74,6 @@ def test_findings_are_told_without_stderr(tmp_path: Path, nowhere: int) -> None:
     assert code_of("topic", "no-such-verb", stderr=nowhere) == 2
 
 
-def test_what_a_transcript_copies_does_not_wait_for_stderr(tmp_path: Path, nowhere: int) -> None:
-    file = tmp_path / "transcript"
-    script = f"\\o {file}\n" + f"cat {'/x' * 2_000} -o json\n" * 40
-    code_of("shell", "-B", "127.0.0.1:1", "--keep-going", input=script.encode(), stderr=nowhere)
-    assert file.read_bytes().count(b"\n> ") == 40
-
-
 def test_a_group_commits_nothing_that_a_closed_stdout_did_not_take(broker: RunningBroker, topic: str) -> None:
     at = ("-B", broker.bootstrap)
     output_of("topic", "create", *at, topic)

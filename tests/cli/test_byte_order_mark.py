@@ -27,7 +27,7 @@ FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "settings.properties": ("bootstrap.servers=a:1\nacks=all\n", read_properties),
     "offsets.csv": (OFFSETS, offset_files.read),
     "config.toml": ('[near]\nbootstrap_server = "a:1"\n', lambda path: profiles.read_file(path).profiles),
-    "shell.toml": ('[aliases]\nt = "topic list"\n', lambda path: shell_settings.load(path).aliases),
+    "shell.toml": ('pager = "topic list"\n', lambda path: shell_settings.load(path).pager),
     "plan.json": (PLAN, reassignment_file.read),
     "passwords.json": ('{"users": {"a": "b"}}', lambda path: security_files.passwords(path.parent)),
     "orders.avsc": ('"string"', lambda path: schemas_in([str(path)])(1)),

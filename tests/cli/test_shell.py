@@ -20,6 +20,7 @@ from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import SUBJECTS, KlogCompleter, split_unfinished
 from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
 from klog.admin.shell.prompt import Prompt
+from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import read
 from klog.admin.shell.tree import Kind
@@ -259,7 +260,7 @@ def typed(text: str, history: Path, shared: GlobalFlags | None = None) -> Shell:
     shell = Shell(Tree(shared or GlobalFlags()))
     with create_pipe_input() as keys:
         keys.send_text(text)
-        Prompt(shell, history, terminal_input=keys, terminal_output=DummyOutput()).run()
+        Prompt(shell, ShellSettings(), history, terminal_input=keys, terminal_output=DummyOutput()).run()
     shell.tree.close()
     return shell
 

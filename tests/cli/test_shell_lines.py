@@ -15,7 +15,6 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from klog.admin.shell import bar
-from klog.admin.shell import settings as shell_settings
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.checking import LineCheck
 from klog.admin.shell.completer import KlogCompleter
@@ -29,7 +28,6 @@ from klog.admin.shell.using import Using
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.shell_tree import Tree
 from klog.config.broker import SECRETS as OF_BROKERS
-from klog.errors import UsageError
 from klog.security.client_security import SECRETS as OF_CLIENTS
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
@@ -71,10 +69,6 @@ def names() -> LiveCatalog:
 # --- Statements -------------------------------------------------------------------------------------------------------
 
 
-def values(name: str) -> str:
-    return {"topic": "two words", "n": "3"}[name]
-
-
 @each(
     ("text", "expected"),
     [
@@ -84,9 +78,9 @@ def values(name: str) -> str:
         ("a \\\n b", [["a", "b"]]),
         ("a # b", [["a", "#", "b"]]),
         ("# a; b\nc", [[], ["c"]]),
-        ("a $topic \"$topic-x\" '$topic'", [["a", "two words", "two words-x", "$topic"]]),
-        ("\\$topic ${n}4 b$", [["$topic", "34", "b$"]]),
-        ("\\set n 1; \\watch", [["\\set", "n", "1"], ["\\watch"]]),
+        ("a $topic \"$topic-x\" '$topic'", [["a", "$topic", "$topic-x", "$topic"]]),
+        ("\\$topic \"\\$n\" b$", [["$topic", "$n", "b$"]]),
+        ("\\c prod; \\watch", [["\\c", "prod"], ["\\watch"]]),
         ("a \\watch 2s", [["a", "\\watch", "2s"]]),
         ("a \\w b\\watch", [["a", "w", "bwatch"]]),
     ],
@@ -94,7 +88,7 @@ def values(name: str) -> str:
 def test_a_text_is_statements_of_words(text: str, expected: list[list[str]]) -> None:
     found, at = [], 0
     while at < len(text):
-        statement = read(text, at, values)
+        statement = read(text, at)
         found.append(statement.texts)
         at = statement.next
     assert found == expected
@@ -123,7 +117,7 @@ def test_what_a_line_leaves_open(text: str, left: str) -> None:
 def test_every_text_is_read_to_its_end(text: str) -> None:
     at = 0
     while at < len(text):
-        statement = read(text, at, lambda name: "")
+        statement = read(text, at)
         assert at < statement.next <= len(text)
         assert all(at <= word.start < word.end <= statement.next for word in statement.words)
         at = statement.next
@@ -146,28 +140,6 @@ def refused(capfd: pytest.CaptureFixture[str], shell: Shell, line: str) -> str:
     return capfd.readouterr().err
 
 
-def test_variables_named_commands_and_aliases(tree: Tree, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = tmp_path / "shell.toml"
-    file.write_text('pager = "" # mine\n')
-    shell = Shell(tree, shell_settings.load(file))
-    assert ran(capfd, shell, "\\set word two words", "echo a$word ${word}b '$word'") == "atwo words two wordsb $word\n"
-    assert ran(capfd, shell, "\\set", "echo one; echo two") == "word=two words\none\ntwo\n"
-    assert "$other" in refused(capfd, shell, 'echo "$other"')
-    assert ran(capfd, shell, "\\ns twice 'echo $1 $2; echo $2 $1'", "\\n twice a 'b c'") == "a b c\nb c a\n"
-    assert "$2" in refused(capfd, shell, "\\n twice a")
-    shell.settings.named["all"] = 'echo [ $@ ] "$@"; alias x $@; unalias x'
-    assert ran(capfd, shell, "\\n all 'a  b' c") == "[ a  b c ] a  b c\n"
-    assert shell_settings.load(file).aliases == {}
-    assert ran(capfd, shell, "alias e echo 'a  b'", "e x", "alias") == "a  b x\ne  echo 'a  b'\n"
-    assert "topic" in refused(capfd, shell, "alias topic x")
-    again = shell_settings.load(file)
-    assert (again.pager, again.aliases, again.named) == ("", {"e": "echo 'a  b'"}, {"twice": "echo $1 $2; echo $2 $1"})
-    assert "# mine" in file.read_text()
-    ran(capfd, shell, "\\nd twice", "unalias e", "\\unset word")
-    assert shell_settings.load(file).named == {}
-    assert "deep" in (shell.settings.named.update(a="\\n a") or refused(capfd, shell, "\\n a"))
-
-
 def run_process(*lines: str, stdin: str = "") -> tuple[int, str]:
     """The exit code and stdout of a shell that runs these lines, to their end."""
     words = ("-k", *(word for line in lines for word in ("-e", line))) if lines else ()
@@ -176,16 +148,15 @@ def run_process(*lines: str, stdin: str = "") -> tuple[int, str]:
         return process.returncode, out.decode()
 
 
-def test_sh_has_the_variables_and_files_take_output(tmp_path: Path) -> None:
+def test_sh_takes_what_it_is_given_and_files_take_output(tmp_path: Path) -> None:
     file = tmp_path / "out"
     lines = [
-        "\\set x 7",
-        "! echo $x; echo y",
-        "echo abc | tr a-b $x",
+        "! x=7; echo $x; echo y",
+        "echo abc | x=7; tr a-b $x",
         f"echo one > {file}; echo two >> {file}",
-        "echo z",
+        "echo $z",
     ]
-    assert run_process(*lines) == (0, "7\ny\n77c\nz\n")
+    assert run_process(*lines) == (0, "7\ny\n77c\n$z\n")
     assert file.read_text() == "one\ntwo\n"
     assert run_process("! exit 3") == (3, "")
     assert run_process(f"echo x > {tmp_path}/no/such/folder") == (1, "")
@@ -208,9 +179,9 @@ def test_a_line_ends_at_its_first_failure(tree: Tree, capfd: pytest.CaptureFixtu
     assert capfd.readouterr().out == "two\n"
 
 
-def test_a_script_with_variables_over_several_lines(tmp_path: Path) -> None:
+def test_a_script_over_several_lines(tmp_path: Path) -> None:
     file = tmp_path / "script"
-    file.write_text('\\set shell ba\\\nsh\necho "a\nb"\ncompletion $shell > /dev/null; echo c\n! cat\n')
+    file.write_text('echo "a\nb"\ncompletion ba\\\nsh > /dev/null; echo c\n! cat\n')
     with started("shell", "-f", str(file)) as process:
         out, _ = process.communicate(b"kept\n", timeout=60)
     assert (process.returncode, out) == (0, b"a\nb\nc\nkept\n")
@@ -218,17 +189,6 @@ def test_a_script_with_variables_over_several_lines(tmp_path: Path) -> None:
     file.write_bytes(b"echo one\necho \xff\n")
     refused = klog("shell", "-f", file)
     assert refused.code == 2 and "UTF-8" in refused.stderr
-
-
-def test_the_transcript_has_commands_and_output(tmp_path: Path) -> None:
-    file = tmp_path / "transcript"
-    lines = [f"\\o {file}", "echo one", "! echo two; echo three >&2", "topic nonsense", "\\o", "echo four"]
-    assert run_process(*lines) == (2, "one\ntwo\nfour\n")
-    text = file.read_text()
-    commands = [line for line in text.splitlines() if line.startswith("> ")]
-    assert commands == ["> echo one", "> ! echo two; echo three >&2", "> topic nonsense"]
-    assert "\none\n" in text and "\ntwo\n" in text and "\nthree\n" in text and "'nonsense'" in text
-    assert "four" not in text
 
 
 @each("name", sorted(OF_BROKERS | OF_CLIENTS | {"sasl_password", "listener.name.a.sasl.jaas.config"}))
@@ -265,9 +225,7 @@ def test_a_script_loads_nothing_of_the_prompt() -> None:
         ("toolbar = 'yes'\n", ["line 1", "toolbar", "true or false"]),
         ("refresh = '5 parsecs'\n", ["line 1", "refresh"]),
         ("refresh = '10ms'\n", ["line 1", "refresh", "1s"]),
-        ("[aliases]\nx = 3\n", ["line 2", "[aliases] x"]),
-        ("[named]\n'a b' = 'x'\n", ["line 2", "[named] a b"]),
-        ("aliases = 3\n", ["line 1", "aliases"]),
+        ("[aliases]\nx = 'y'\n", ["aliases", "pager"]),
         ("[colours]\n", ["colours"]),
         ("pager = \n", ["line 1"]),
     ],
@@ -334,7 +292,7 @@ def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, na
         ("topic create x -p ", ["-p, --partitions N"]),
         ("topic list --output", ["--output FORMAT"]),
         ("use ", ["use [TOPIC|GROUP]"]),
-        ("topic list; cd ", ["cd [PATH]"]),
+        ("topic list; use ", ["use [TOPIC|GROUP]"]),
         ("", []),
     ],
 )
@@ -351,7 +309,6 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
         ("topic create x --start-broker ", ["1", "2"]),
         ("zk get /br", ["/brokers"]),
         ("zk ls /brokers/", ["/brokers/ids", "/brokers/topics"]),
-        ("ls i", ["ids"]),
         ("topic config orders cleanup.p", ["cleanup.policy="]),
         ("topic config orders preallocate=", ["preallocate=true", "preallocate=false"]),
         ("topic create x -X preall", ["preallocate="]),
@@ -369,7 +326,6 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
         ("\\h topic desc", ["describe"]),
         ("topic list; topic desc", ["describe"]),
         ("topic list | gre", []),
-        ("tl orders -", None),
         ("sql 'sel", ["select"]),
         ("sql 'SEL", ["SELECT"]),
         ("sql 'select part", ["partition"]),
@@ -384,9 +340,8 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, nam
     ],
 )
 def test_what_is_offered(line: str, offered: list[str] | None, tree: Tree, names: LiveCatalog) -> None:
-    known = shell_settings.ShellSettings(aliases={"tl": "topic describe"})
     history = ["export run orders --to s3://bucket/orders --format avro"]
-    completer = KlogCompleter(tree, names, known, history=lambda: history, folder=lambda: "/brokers")
+    completer = KlogCompleter(tree, names, history=lambda: history)
     found = [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
     assert set(found) == set(offered) if offered is not None else "--output" in found
 
@@ -405,7 +360,7 @@ def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveCatalog) -
 # --- On a cluster -----------------------------------------------------------------------------------------------------
 
 
-def test_use_and_folders_of_zookeeper(broker: RunningBroker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_name_in_use(broker: RunningBroker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
     tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap))
     shell = Shell(tree)
@@ -413,10 +368,6 @@ def test_use_and_folders_of_zookeeper(broker: RunningBroker, topic: str, capfd: 
     assert out.count(f"{topic} ") >= 2 and "retention.ms" in out
     shell.run_line("topic delete -y")
     assert shell.status == 2  # a name that is deleted is written
-    assert "config" in ran(capfd, shell, "cd brokers/topics", "ls", f"cat {topic}", "cd ..", "pwd", "cd /config; ls")
-    assert shell.folder == "/config"
-    shell.run_line("cd no/such/node")
-    assert shell.status == 1 and shell.folder == "/config"
     shell.run_line("use no-such-topic")
     assert shell.status == 1 and shell.using is not None
     ran(capfd, shell, "use", f"use topic {topic}")
@@ -456,7 +407,7 @@ def test_the_prompt_says_where_and_how_it_is() -> None:
     assert plain(bar.prompt(place, well)) == "prod 3/3 urp:0> "
     assert bar.prompt(place, well)[0] == ("bold ansired", "prod")
     ill = ClusterFacts(2, 3, None, under_replicated=7, offline=1, worst_lag=WorstLag("g", 1200))
-    assert plain(bar.prompt(place, ill, using="orders", folder="/a")) == "prod:/a orders 2/3 urp:7 offline:1> "
+    assert plain(bar.prompt(place, ill, using="orders")) == "prod orders 2/3 urp:7 offline:1> "
     shown = bar.toolbar(place, ill, LastCommand(1, 12.3))
     for part in ("controller -", "under-replicated 7", "worst lag 1,200 g", "12 ms", "exit 1", "protected", "h:1"):
         assert part in shown
@@ -466,7 +417,7 @@ def test_the_prompt_says_where_and_how_it_is() -> None:
 
 def test_names_of_others_do_not_command_the_terminal() -> None:
     place, facts = Place("\x1b[2J", "x\x1b]0;t\x07"), ClusterFacts(1, 1, 1, worst_lag=WorstLag("g\x9b" * 99, 1))
-    text = plain(bar.prompt(place, facts, using="\x1b[31m" * 50, folder="/\u202e")) + bar.toolbar(place, facts, None)
+    text = plain(bar.prompt(place, facts, using="\x1b[31m" * 50)) + bar.toolbar(place, facts, None)
     assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"} and len(text) < 500
 
 
@@ -509,8 +460,3 @@ def test_without_its_pager_the_output_is_shown_all_the_same(capfd: pytest.Captur
     Screen(pager="no-such-pager-1234", size=lambda: os.terminal_size((80, 5))).write("x\n" * 10)
     shown = capfd.readouterr()
     assert "no-such-pager-1234" in shown.err and shown.out == "x\n" * 10
-
-
-def test_a_name_that_cannot_be_one_is_not_saved() -> None:
-    with pytest.raises(UsageError):
-        shell_settings.ShellSettings().save("named", "a b", "x")

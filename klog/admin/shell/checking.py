@@ -9,7 +9,6 @@ from typing import NamedTuple
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import flag_awaiting_value, split_unfinished
 from klog.admin.shell.own_commands import LEAVE, OWN
-from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.syntax import Statement, Word, statements
 from klog.admin.shell.tree import CommandShape, CommandTree, Kind, command_path
 from klog.admin.shell.using import Using, is_left_out, positional
@@ -36,13 +35,11 @@ class LineCheck:
         self,
         tree: CommandTree,
         names: LiveCatalog,
-        settings: ShellSettings | None = None,
         *,
         using: Callable[[], Using | None] = lambda: None,
     ) -> None:
         self._tree = tree
         self._names = names
-        self._settings = settings if settings is not None else ShellSettings()
         self._using = using
 
     def wrong_words(self, text: str, cursor: int | None = None) -> list[WrongWord]:
@@ -55,7 +52,8 @@ class LineCheck:
         words, unfinished = split_unfinished(text)
         if not words:
             words = [unfinished]
-        words = self._without_alias(words)
+        if words[0] in ("klog", "help", "\\h") and len(words) > 1:
+            words = words[1:]
         own = OWN.get(words[0])
         if own is not None:
             return f"{own.usage}: {own.help}"
@@ -71,18 +69,13 @@ class LineCheck:
             return f"{', '.join(awaited.words)}{value}: {awaited.help}"
         return f"{shape.usage}: {shape.help}"
 
-    def _without_alias(self, words: list[str]) -> list[str]:
-        words = words[1:] if words and words[0] in ("klog", "help", "\\h") and len(words) > 1 else words
-        alias = self._settings.aliases.get(words[0]) if words else None
-        return words if alias is None else [*statements(alias)[0].texts, *words[1:]]
-
     def _wrong_in(self, statement: Statement, cursor: int) -> WrongWord | None:
         words = [word for word in statement.words if not (word.own and word.text == "\\watch")]
         if len(words) < len(statement.words):
             words = words[: next(index for index, word in enumerate(statement.words) if word.text == "\\watch")]
         if words and words[0].text in ("klog", "help", "\\h"):
             words = words[1:]
-        if not words or words[0].text in LEAVE or words[0].text in OWN or words[0].text in self._settings.aliases:
+        if not words or words[0].text in LEAVE or words[0].text in OWN:
             return None
         path = command_path(self._tree, [word.text for word in words])
         shape = self._tree.shape(path)
@@ -96,7 +89,7 @@ class LineCheck:
         word = words[len(path)]
         known = [one.text for one in self._tree.words_after(path)]
         if not path:
-            known += [*OWN, *LEAVE, *self._settings.aliases]
+            known += [*OWN, *LEAVE]
         if word.end == cursor and any(one.startswith(word.text) for one in known):
             return None
         near = get_close_matches(word.text, known, n=2)
@@ -143,7 +136,7 @@ class LineCheck:
 
     def _may_exist(self, kind: Kind, word: Word, cursor: int) -> bool:
         names = self._names.now(kind)
-        if not names or word.text in names or "$" in word.text or set(word.text) & _PATTERN:
+        if not names or word.text in names or set(word.text) & _PATTERN:
             return True
         return _may_become(word, names, cursor)
 

@@ -12,7 +12,6 @@ from prompt_toolkit.document import Document
 
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.own_commands import OWN
-from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.sql_words import SqlWord, forms_in, names_in, next_words, unfinished_word
 from klog.admin.shell.syntax import Statement, statements
 from klog.admin.shell.tree import Argument, CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
@@ -47,16 +46,12 @@ class KlogCompleter(Completer):
         self,
         tree: CommandTree,
         names: LiveCatalog,
-        settings: ShellSettings | None = None,
         *,
         history: Callable[[], Sequence[str]] = list,
-        folder: Callable[[], str] = lambda: "/",
         using: Callable[[], Using | None] = lambda: None,
     ) -> None:
         self._tree = tree
-        self._settings = settings if settings is not None else ShellSettings()
         self._history = history
-        self._folder = folder
         self._using = using
         self._names = names
         self._files = PathCompleter(expanduser=True)
@@ -95,7 +90,7 @@ class KlogCompleter(Completer):
         words = self._plain(words)
         own = OWN.get(words[0]) if words else None
         if own is not None:
-            yield from self._of_own(words, unfinished)
+            yield from self._of_own(words)
             return
         path = command_path(self._tree, words)
         shape = self._tree.shape(path)
@@ -127,29 +122,18 @@ class KlogCompleter(Completer):
                     yield from self._values(path, argument, behind, shape, unfinished)
 
     def _plain(self, words: list[str]) -> list[str]:
-        """The words without ``klog`` and ``help``, and with an alias replaced."""
-        if words and words[0] in ("klog", "help", "\\h"):
-            return words[1:]
-        alias = self._settings.aliases.get(words[0]) if words else None
-        return words if alias is None else [*statements(alias)[0].texts, *words[1:]]
+        """The words without ``klog`` and ``help``."""
+        return words[1:] if words and words[0] in ("klog", "help", "\\h") else words
 
     def _top(self) -> Iterator[Suggestion]:
         for name, own in OWN.items():
             yield Suggestion(name, own.help)
-        for name, text in self._settings.aliases.items():
-            yield Suggestion(name, text)
 
-    def _of_own(self, words: list[str], unfinished: str) -> Iterator[Suggestion]:
+    def _of_own(self, words: list[str]) -> Iterator[Suggestion]:
         name, own = words[0], OWN[words[0]]
-        if name in ("\\n", "\\nd"):
-            yield from (Suggestion(known, text) for known, text in self._settings.named.items())
-        elif name == "unalias":
-            yield from (Suggestion(known, text) for known, text in self._settings.aliases.items())
-        elif name == "use":
+        if name == "use":
             yield from self._live(Kind.TOPIC)
             yield from self._live(Kind.GROUP)
-        elif own.kind is Kind.ZNODE:
-            yield from self._znodes(unfinished)
         elif own.kind is not None and len(words) == 1:
             yield from self._live(own.kind)
 
@@ -219,7 +203,7 @@ class KlogCompleter(Completer):
 
     def _znodes(self, unfinished: str) -> Iterator[Suggestion]:
         folder, slash, _ = unfinished.rpartition("/")
-        about = posixpath.normpath(posixpath.join(self._folder(), folder + slash)).replace("//", "/")
+        about = posixpath.normpath(posixpath.join("/", folder + slash)).replace("//", "/")
         for name in self._names.soon(Kind.ZNODE, about):
             yield Suggestion(f"{folder}{slash}{name}", "znode")
 

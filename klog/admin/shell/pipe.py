@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,14 +20,11 @@ SIGNALLED = 128
 
 
 @contextmanager
-def output_through(command: str, environment: Mapping[str, str]) -> Iterator[Callable[[], int]]:
-    """While inside, stdout goes into ``sh -c command``; afterwards the yielded function gives that command's exit code.
-
-    ``environment``: variables that it gets beside those of this process.
-    """
+def output_through(command: str) -> Iterator[Callable[[], int]]:
+    """While inside, stdout goes into ``sh -c command``; afterwards the yielded function gives its exit code."""
     sys.stdout.flush()
     with interrupts_left_to_child():
-        process = _started(command, environment, stdin=subprocess.PIPE)
+        process = _started(command, stdin=subprocess.PIPE)
     assert process.stdin is not None
     try:
         with _stdout_at(process.stdin.fileno()):
@@ -46,11 +43,11 @@ def output_to(file: Path, *, append: bool) -> Iterator[None]:
         yield
 
 
-def run(command: str, environment: Mapping[str, str], *, reads_stdin: bool = True) -> int:
+def run(command: str, *, reads_stdin: bool = True) -> int:
     """``sh -c command`` on this terminal; its exit code."""
     sys.stdout.flush()
     with interrupts_left_to_child():
-        process = _started(command, environment, stdin=None if reads_stdin else subprocess.DEVNULL)
+        process = _started(command, stdin=None if reads_stdin else subprocess.DEVNULL)
         process.wait()
     return _code(process)
 
@@ -90,8 +87,8 @@ def _stdout_at(descriptor: int) -> Iterator[None]:
         os.close(kept)
 
 
-def _started(command: str, environment: Mapping[str, str], *, stdin: int | None = None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sh", "-c", command], stdin=stdin, env={**os.environ, **environment})
+def _started(command: str, *, stdin: int | None = None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sh", "-c", command], stdin=stdin)
 
 
 def _code(process: subprocess.Popen[bytes]) -> int:

@@ -21,6 +21,7 @@ from klog.admin.shell.completer import KlogCompleter
 from klog.admin.shell.facts import LiveFacts
 from klog.admin.shell.history import QuietHistory
 from klog.admin.shell.lexer import WrongWordLexer
+from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end
 from klog.admin.shell.tree import Kind
@@ -35,15 +36,15 @@ class Prompt:
     def __init__(
         self,
         shell: Shell,
+        settings: ShellSettings,
         history: Path,
         *,
         terminal_input: Input | None = None,
         terminal_output: Output | None = None,
     ) -> None:
         self._shell = shell
-        settings = shell.settings
         self._names = LiveCatalog(shell.tree.names)
-        self._check = LineCheck(shell.tree, self._names, settings, using=lambda: shell.using)
+        self._check = LineCheck(shell.tree, self._names, using=lambda: shell.using)
         self._facts = LiveFacts(shell.tree.facts, self._redraw, settings.refresh_s)
         lines = QuietHistory(str(history))
         shell.history = lines.get_strings
@@ -51,9 +52,7 @@ class Prompt:
         self._completer = KlogCompleter(
             shell.tree,
             self._names,
-            settings,
             history=lines.get_strings,
-            folder=lambda: shell.folder,
             using=lambda: shell.using,
         )
         self._session: PromptSession[str] = PromptSession(
@@ -91,7 +90,6 @@ class Prompt:
                     break
         finally:
             self._facts.stop()
-            self._shell.transcript.stop()
         return self._shell.status
 
     def _turn(self) -> bool:
@@ -118,7 +116,7 @@ class Prompt:
 
     def _prompt(self) -> StyleAndTextTuples:
         using = self._shell.using.name if self._shell.using is not None else ""
-        return bar.prompt(self._shell.place, self._facts.now(), using=using, folder=self._shell.folder)
+        return bar.prompt(self._shell.place, self._facts.now(), using=using)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()

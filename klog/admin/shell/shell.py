@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TextIO
@@ -14,9 +14,7 @@ from klog.admin.shell import pipe
 from klog.admin.shell.facts import LastCommand, Place
 from klog.admin.shell.own_commands import LEAVE, OWN
 from klog.admin.shell.screen import Screen
-from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.syntax import Statement, open_end, read
-from klog.admin.shell.transcript import Transcript
 from klog.admin.shell.tree import CommandTree, command_path
 from klog.admin.shell.using import Using, filled_in
 from klog.config.units import parse_duration_ms
@@ -28,25 +26,17 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 WATCH = "\\watch"
-TRANSCRIPT = "\\o"
 WATCH_EVERY = "2s"
 WATCH_S_MIN = 0.1
-DEPTH_MAX = 8
-"""Of named commands that run one another."""
 
 
 class Shell:
     """Runs lines. One thread."""
 
-    def __init__(self, tree: CommandTree, settings: ShellSettings | None = None, screen: Screen | None = None) -> None:
+    def __init__(self, tree: CommandTree, screen: Screen | None = None) -> None:
         self.tree = tree
-        self.settings = settings if settings is not None else ShellSettings()
         self.screen = screen if screen is not None else Screen()
-        self.transcript = Transcript()
-        self.variables: dict[str, str] = {}
         self.using: Using | None = None
-        self.folder = "/"
-        """Of ZooKeeper, for cd, ls and cat."""
         self.status = 0
         """The exit code of the last command."""
         self.last: LastCommand | None = None
@@ -62,7 +52,6 @@ class Shell:
         """Whether the next statement runs where one has failed."""
         self.is_on_stdin = False
         """Whether stdin is the script, which commands of ``sh`` must not read."""
-        self._depth = 0
         self.look_where()
 
     def look_where(self) -> None:
@@ -77,17 +66,11 @@ class Shell:
 
     # --- lines
 
-    def run_line(self, text: str, arguments: Sequence[str] = ()) -> bool:
-        """Run a text, to its first statement that fails; False where it says to leave. ``status`` is the exit code.
-
-        ``arguments`` are what ``$1`` and the next ones stand for.
-        """
+    def run_line(self, text: str) -> bool:
+        """Run a text, to its first statement that fails; False where it says to leave. ``status`` is the exit code."""
         at = 0
         while at < len(text):
-            try:
-                statement = read(text, at, lambda name: self._value(name, arguments), arguments)
-            except KlogError as error:
-                return self.refuse(error)
+            statement = read(text, at)
             at = statement.next
             if statement.open:
                 what = "\\ at the end" if statement.open == "\\" else f"quotation {statement.open} that is not closed"
@@ -141,28 +124,19 @@ class Shell:
                 return False
             self.status = 0
             if statement.system is not None:
-                self.status = self._recorded(f"! {statement.system}", lambda: self._system(statement))
+                self.status = self._system(statement)
             else:
-                self.status = self._recorded(
-                    " ".join(words), lambda: self._with_output(statement, lambda: self._repeated(words, every_s))
-                )
+                self.status = self._with_output(statement, lambda: self._repeated(words, every_s))
         except (KlogError, OSError) as error:
             self.refuse(error)
         except KeyboardInterrupt:
             self.status = EXIT_INTERRUPTED
         self.was_interrupted |= self.status == EXIT_INTERRUPTED
-        if self._depth == 0:
-            self.last = LastCommand(self.status, (time.monotonic() - begun_s) * 1000)
+        self.last = LastCommand(self.status, (time.monotonic() - begun_s) * 1000)
         return True
 
-    def _recorded(self, command: str, act: Callable[[], int]) -> int:
-        if self.transcript.path is None or self._depth or command.split()[0] == TRANSCRIPT:
-            return act()
-        with self.screen.without_pages(), self.transcript.recording(self.place.name if self.place else "", command):
-            return act()
-
     def _words(self, statement: Statement) -> tuple[list[str], float | None]:
-        """The words to run, aliases replaced; and how often, where ``\\watch`` ends them."""
+        """The words to run; and how often, where ``\\watch`` ends them."""
         words, every_s = statement.texts, None
         for index, word in enumerate(statement.words):
             if word.own and word.text == WATCH:
@@ -171,9 +145,6 @@ class Shell:
                 break
         if words and words[0] == "klog":  # a line copied from elsewhere
             words = words[1:] or ["--help"]
-        alias = self.settings.aliases.get(words[0]) if words else None
-        if alias is not None:
-            words = read(alias, 0, lambda name: self._value(name, ())).texts + words[1:]
         if statement.system is None and not words:
             what = f"before \\watch: {WATCH}" if every_s is not None else "before the pipe or the >"
             raise UsageError(f"no command {what}")
@@ -189,7 +160,7 @@ class Shell:
         if statement.pipe is not None:
             if not statement.pipe:
                 raise UsageError("no command behind the pipe")
-            with pipe.output_through(statement.pipe, self.environment) as filtered:
+            with pipe.output_through(statement.pipe) as filtered:
                 status = act()
             return status or filtered()
         with ExitStack() as stack:
@@ -200,7 +171,7 @@ class Shell:
     def _system(self, statement: Statement) -> int:
         assert statement.system is not None
         command = statement.system or os.environ.get("SHELL", "sh")
-        return pipe.run(command, self.environment, reads_stdin=not self.is_on_stdin)
+        return pipe.run(command, reads_stdin=not self.is_on_stdin)
 
     def _repeated(self, words: list[str], every_s: float | None) -> int:
         if every_s is None:
@@ -234,36 +205,6 @@ class Shell:
         status = self.tree.execute(words)
         self.look_where()
         return status
-
-    def run_named(self, text: str, arguments: Sequence[str]) -> int:
-        """Run a named command; its exit code."""
-        if self._depth >= DEPTH_MAX:
-            raise UsageError(f"named commands run one another {DEPTH_MAX} deep: {text}")
-        self._depth += 1
-        try:
-            self.run_line(text, arguments)
-        finally:
-            self._depth -= 1
-        return self.status
-
-    # --- names and values
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """What commands of ``sh`` find in their environment: the variables."""
-        return self.variables
-
-    def _value(self, name: str, arguments: Sequence[str]) -> str:
-        if name == "@":
-            return " ".join(arguments)
-        if name.isdigit():
-            number = int(name)
-            if 1 <= number <= len(arguments):
-                return arguments[number - 1]
-            raise UsageError(f"${name} is not given: {len(arguments)} arguments", hint="\\n NAME ARGUMENT...")
-        if name not in self.variables:
-            raise UsageError(f"${name} is not set", hint=f"\\set {name} VALUE; single quotes keep a $")
-        return self.variables[name]
 
 
 def _interval(words: list[str]) -> float:

@@ -1,27 +1,21 @@
-r"""What a person writes, as statements: words, ``;``, quotes, ``\``, ``$NAME``, ``| COMMAND``, ``> FILE``, ``! CMD``.
+r"""What a person writes, as statements: words, ``;``, quotes, ``\``, ``| COMMAND``, ``> FILE``, ``! CMD``.
 
     topic list; tail orders -e | jq .value > first.txt
     \watch 2s   \c prod                         a word that begins with a backslash is the shell's own
 
 Rules
-    * Quotes and backslashes are those of ``sh``. Nothing is replaced in single quotes; in double quotes ``$NAME`` is.
+    * Quotes and backslashes are those of ``sh``. Nothing is replaced: a ``$`` is itself.
     * A statement ends at ``;`` or at the end of the line; an open quote or a ``\`` at the end of a line goes on in the
       next one.
-    * Behind ``|`` and ``!`` the rest of the line is ``sh``'s, whose ``;`` and ``$NAME`` it keeps.
+    * Behind ``|`` and ``!`` the rest of the line is ``sh``'s, its ``;`` and ``$NAME`` too.
     * ``#`` begins a comment where a statement would begin.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-ValueOf = Callable[[str], str]
-"""The value of ``$NAME``; KlogError where it has none."""
-
-_NAME = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*|[0-9]|@)|\{([A-Za-z_][A-Za-z0-9_]*|[0-9]|@)\})")
-_ALL = re.compile(r"\$@(?=[\s;|]|$)")
 _OWN = re.compile(r"\\[A-Za-z?]")
 _WATCH = re.compile(r"\\watch(?=\s|;|$)")
 _ENDS_WORD = frozenset(" \t\r\n;|")
@@ -68,11 +62,9 @@ class Statement:
 class _Reader:
     """Reads one statement."""
 
-    def __init__(self, text: str, at: int, value_of: ValueOf | None, arguments: Sequence[str]) -> None:
+    def __init__(self, text: str, at: int) -> None:
         self.text = text
         self.at = at
-        self.value_of = value_of
-        self.arguments = arguments
         self.open = ""
         self.words: list[Word] = []
 
@@ -96,9 +88,6 @@ class _Reader:
                 self.at += 2 if append else 1
                 if self._next() not in ("", ";", "\n", "|"):
                     file = self._word().text
-            elif self.value_of is not None and (found := _ALL.match(self.text, self.at)):
-                self.words += [Word(argument, self.at, found.end()) for argument in self.arguments]
-                self.at = found.end()
             else:
                 self.words.append(self._word())
         return Statement(tuple(self.words), self._past_end(), pipe, file, append, open=self.open, redirects=redirects)
@@ -133,7 +122,7 @@ class _Reader:
             elif character == "\\":
                 parts.append(self._escaped(any_character=True))
             else:
-                parts.append(self._value_or(character))
+                parts.append(self._plain())
         return Word("".join(parts), start, self.at)
 
     def _single(self) -> str:
@@ -149,7 +138,7 @@ class _Reader:
         self.at += 1
         while self.at < len(self.text) and self.text[self.at] != '"':
             character = self.text[self.at]
-            parts.append(self._escaped(any_character=False) if character == "\\" else self._value_or(character))
+            parts.append(self._escaped(any_character=False) if character == "\\" else self._plain())
         if self.at >= len(self.text):
             self.open = '"'
         self.at = min(self.at + 1, len(self.text))
@@ -165,13 +154,9 @@ class _Reader:
             return ""
         return following if any_character or following in '"\\$' else "\\" + following
 
-    def _value_or(self, character: str) -> str:
-        """The value of a ``$NAME`` that begins here, or the character itself."""
-        if character == "$" and self.value_of is not None and (found := _NAME.match(self.text, self.at)):
-            self.at = found.end()
-            return self.value_of(found[1] or found[2])
+    def _plain(self) -> str:
         self.at += 1
-        return character
+        return self.text[self.at - 1]
 
     def _rest_of_line(self, *, quotes: bool = True) -> str:
         """All up to the end of the line, which a quote or a backslash may carry over."""
@@ -193,12 +178,9 @@ class _Reader:
         return self.text[start : self.at].strip()
 
 
-def read(text: str, at: int = 0, value_of: ValueOf | None = None, arguments: Sequence[str] = ()) -> Statement:
-    """The statement that begins at ``at``. Without ``value_of``, ``$NAME`` stays as it is written.
-
-    ``arguments`` are the words that ``$@`` stands for.
-    """
-    return _Reader(text, at, value_of, arguments).statement()
+def read(text: str, at: int = 0) -> Statement:
+    """The statement that begins at ``at``."""
+    return _Reader(text, at).statement()
 
 
 def statements(text: str) -> list[Statement]:
