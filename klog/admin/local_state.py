@@ -134,6 +134,16 @@ def recorded_clusters(home: Path) -> list[LocalCluster]:
     return [found for one in sorted(folders) if (found := look(one)) is not None]
 
 
+def the_recorded_folder(home: Path) -> Path | None:
+    """The folder of the one cluster that was last run here, running or not; None where there is none. Refused, naming
+    them, where there are several: none of them is started by chance, and no empty one beside them."""
+    here = recorded_clusters(home)
+    if len(here) > 1:
+        listed = "; ".join(f"{one.directory} ({'running' if one.live else 'down'})" for one in here)
+        raise Refused(f"{len(here)} local clusters are here: {listed}", hint="say which: --dir DIR")
+    return here[0].directory if here else None
+
+
 def look(directory: Path) -> LocalCluster | None:
     """The cluster in a directory, running or not; None where `up` never was."""
     directory = directory.resolve()

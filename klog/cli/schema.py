@@ -72,7 +72,7 @@ async def get(
 
 
 @schema.command("register", rows="klog.schemas.rows:SchemaRow", changes=True, dry_run=True)
-async def register(invocation: Invocation, subject: Subject, file: File = STDIN) -> list[Any]:
+async def register(invocation: Invocation, subject: Subject, file: File = STDIN) -> Report:
     """Register a schema under a subject and show its id. Equal schemas have the same id.
 
     Fails if the schema is not compatible with the versions that the subject's level requires; `klog schema check` shows
@@ -90,7 +90,12 @@ async def register(invocation: Invocation, subject: Subject, file: File = STDIN)
         if not there:
             what = f"register a new version of subject {subject}; {no_way_back(REGISTER_ACT)}"
         invocation.end_dry_run(what, invocation.report(there))
-    return [await asyncio.to_thread(rows.register, registry, subject, text)]
+    row = await asyncio.to_thread(rows.register, registry, subject, text)
+    level = (await asyncio.to_thread(rows.levels, registry, subject))[0].level
+    note = ""
+    if not level.startswith(("FORWARD", "FULL")):  # an export reads later messages by the schema that it began with
+        note = f"the level of {subject} is {level}; FORWARD protects exports: `klog schema level {subject} FORWARD`"
+    return invocation.report([row], notes=(note,))
 
 
 @schema.command("check", rows="klog.schemas.rows:IncompatibilityRow")

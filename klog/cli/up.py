@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="Data folder; `local` in ~/.klog if not given.")
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="Data folder; that of the one cluster here, or `local` in ~/.klog."),
 ]
 
 
@@ -90,6 +91,12 @@ def up(
             "--brokers and --processes exclude each other", hint="--brokers for replicas, --processes for cores"
         )
     home = klog_home()
+    if directory is None:
+        from klog.admin.local_state import the_recorded_folder
+
+        directory = the_recorded_folder(home)
+        if directory is not None and directory != (home / "local").resolve():
+            invocation.say(f"the local cluster in {directory}")
     begun = time.monotonic()
     given = broker_settings(properties)
     if given:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.admin.local_state import Plan, forget_cluster, note_cluster, save_plan, the_recorded_folder
 from klog.cli.target import NoCluster, TargetFlags, resolve
 from klog.errors import NoSuchThing
 from tests.cli.runner import klog
@@ -96,3 +97,25 @@ def test_no_cluster_at_all(home: Path) -> None:
 def test_verbose_says_which_cluster_and_who_said_so(dead_address: str) -> None:
     ran = klog("topic", "list", "-v", env={"KLOG_BOOTSTRAP_SERVER": dead_address})
     assert f"cluster: {dead_address} (from KLOG_BOOTSTRAP_SERVER)" in ran.stderr
+
+
+def test_the_one_cluster_that_was_here_is_meant_and_none_by_chance(home: Path, tmp_path: Path) -> None:
+    """After a reboot nothing runs: no empty cluster is started beside the one that was there."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        save_plan(tmp_path / name, Plan(brokers=2, port=1))
+    home.mkdir()
+    assert the_recorded_folder(home) is None and klog("status").code == 1
+    note_cluster(home, tmp_path / "one", "127.0.0.1:1,127.0.0.1:2", "127.0.0.1:3")
+    assert the_recorded_folder(home) == (tmp_path / "one").resolve()
+    down = klog("status", "-o", "json")
+    assert down.code == 1 and down.about["verdict"] == "DOWN"
+    assert f"klog up --detach --dir {tmp_path / 'one'}" in down.rows[0]["do"]
+    assert [one["state"] for one in down.about["brokers"]] == ["dead", "dead"]
+    note_cluster(home, tmp_path / "two", "127.0.0.1:1", "127.0.0.1:3")
+    for words in (("up", "--detach"), ("status",)):
+        several = klog(*words, "-o", "json")
+        assert several.code != 0 and all(str(tmp_path / name) in several.error["message"] for name in ("one", "two"))
+    forget_cluster(home, tmp_path / "one")
+    (tmp_path / "two" / "cluster.json").unlink()
+    assert the_recorded_folder(home) is None, "what is no longer there is not meant"

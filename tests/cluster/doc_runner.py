@@ -204,6 +204,14 @@ def _plain(line: str) -> str:
     line = re.sub(r"\d+ in \d+ topics?", "some in some topics", line)
     line = re.sub(r"holds \d+ partitions?", "holds some partitions", line)
     line = re.sub(r"[1-9]\d* not in sync", "some not in sync", line)
+    # The screen of `klog status`: who is the controller, what was changed when, and whether klog.events is there yet.
+    line = re.sub(r"\b\d\d:\d\d:\d\d(?:Z\b)?", "CLOCK", line)
+    line = re.sub(r"^\d\d:\d\d  ", "CLOCK ", line)
+    line = re.sub(r"\bundo [0-9a-z]{12}\b", "undo ACT", line)
+    line = re.sub(r"^and \d+ more", "and some more", line)
+    line = re.sub(r"\b(\d+)\* ", r"\1 ", line)
+    line = re.sub(r"\b\d+ of \d+ partitions?", "some of some partitions", line)
+    line = re.sub(r"^partitions +\d+ ", "partitions some ", line)
     return re.sub(r"\b\d+ connections?", "SOME connections", line)
 
 

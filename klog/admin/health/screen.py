@@ -94,7 +94,8 @@ def _head(snapshot: Snapshot, findings: Sequence[Finding], title: str, width: in
 
 def _parts(snapshot: Snapshot, width: int) -> Iterator[Line]:
     yield from _row("brokers", *_brokers(snapshot), width)
-    yield from _row("zookeeper", *_zookeeper(snapshot), width)
+    if "zookeeper" in snapshot.asked or snapshot.no_zookeeper is not None:
+        yield from _row("zookeeper", *_zookeeper(snapshot), width)
     metadata = snapshot.metadata
     if metadata is None:
         yield from _row("partitions", "unknown", "no broker answers", width)
@@ -107,7 +108,8 @@ def _parts(snapshot: Snapshot, width: int) -> Iterator[Line]:
     ]
     said = ", ".join(f"{count:,} {what}" for count, what in troubles if count) or "all in sync"
     yield from _row("partitions", f"{found.partitions:,}", said if found.partitions else "none yet", width)
-    yield from _row("groups", *_groups(snapshot), width)
+    if "groups" in snapshot.asked:
+        yield from _row("groups", *_groups(snapshot), width)
 
 
 def _row(head: str, count: str, said: str, width: int) -> Iterator[Line]:
@@ -224,7 +226,7 @@ def summary(snapshot: Snapshot, findings: Sequence[Finding]) -> Mapping[str, obj
         "said": found.said,
         "cluster_id": None if metadata is None else metadata.cluster_id,
         "controller": None if metadata is None else metadata.controller_id,
-        "brokers": None if metadata is None else [one._asdict() for one in broker_states(snapshot)],
+        "brokers": [one._asdict() for one in broker_states(snapshot)] or None,
         "zookeeper": None
         if snapshot.no_zookeeper is not None or snapshot.zookeeper is None
         else [{"address": one.address, "mode": one.mode} for one in snapshot.servers],

@@ -94,6 +94,7 @@ class Snapshot:
     """Everything at about one moment. ``silent``: broker -> why it could not be asked."""
 
     now_ms: int = 0
+    asked: tuple[str, ...] = ("topics", "groups", "brokers", "zookeeper")
     bootstrap: str | None = None
     """The brokers' addresses, as they were given."""
     metadata: Metadata | None = None
@@ -200,7 +201,7 @@ async def take_snapshot(
     """
     from klog.coordination.zookeeper import ZooKeeper as Session
 
-    snapshot = Snapshot(now_ms=time.time_ns() // 1_000_000, bootstrap=bootstrap)
+    snapshot = Snapshot(time.time_ns() // 1_000_000, tuple(subjects), bootstrap)
     cluster: Cluster | None = None
     session: ZooKeeper | None = None
     asking: asyncio.Future[list[ServerFact]] | None = None

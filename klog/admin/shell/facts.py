@@ -63,14 +63,16 @@ class ClusterFacts:
 
 def of_metadata(metadata: Metadata) -> ClusterFacts:
     """What metadata say."""
-    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    with_replicas = {broker for one in partitions for broker in one.replicas}
+    from klog.admin.health.dead import replicas_of_dead
+    from klog.admin.health.verdict import count_partitions
+
+    counts = count_partitions(metadata)
     return ClusterFacts(
         live=len(metadata.brokers),
-        known=len(with_replicas | metadata.brokers.keys()),
+        known=len(replicas_of_dead(metadata).keys() | metadata.brokers.keys()),
         controller=metadata.controller_id,
-        under_replicated=sum(one.is_under_replicated for one in partitions),
-        offline=sum(one.leader is None for one in partitions),
+        under_replicated=counts.under_replicated,
+        offline=counts.offline,
     )
 
 

@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
+from klog.admin.health.verdict import PartitionCounts, count_partitions
 from klog.admin.metrics import MetricRow, read_metrics
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -59,6 +60,8 @@ _CPU = "klog_event_loop_cpu_seconds_total"
 _MEMORY = "process_resident_memory_bytes"
 _OF_TOPICS = (_IN, _BYTES_IN, _BYTES_OUT)
 _PATTERNS = (*_OF_TOPICS, _LEADERS, _REPLICAS, _LAG, _CPU, _MEMORY)
+
+NO_PARTITIONS: Final = PartitionCounts(0, 0, 0, 0)
 
 Disk = tuple[int, int]
 """Free bytes, and all."""
@@ -159,13 +162,14 @@ class Gatherer:
         ]
         in_trouble.sort(key=lambda one: (one.leader is not None, len(one.isr), one.topic, one.partition))
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
+        counts = NO_PARTITIONS if self._metadata is None else count_partitions(self._metadata)
         return TopTick(
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,
             controller=self._metadata.controller_id if self._metadata is not None else None,
-            partitions=len(partitions),
-            under_replicated=sum(one.is_under_replicated for _, one in partitions),
-            offline=sum(one.leader is None for _, one in partitions),
+            partitions=counts.partitions,
+            under_replicated=counts.under_replicated,
+            offline=counts.offline,
             brokers=self._brokers,
             topics=self._topics(),
             in_trouble=tuple(in_trouble),
