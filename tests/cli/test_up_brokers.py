@@ -79,7 +79,7 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
 
 @pytest.mark.long("what check says is carried out; test_local_cluster.py starts again what was killed")
 def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
-    """`klog status` and `klog status` know the brokers of a local cluster: how one is started, its process, its log."""
+    """`klog status` knows the brokers of a local cluster: how one is started, its process, its log."""
     folder = tmp_path / "a cluster"
     up = ("up", "--detach", "--dir", folder)
 
@@ -87,7 +87,7 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         return {row["id"]: row["pid"] for row in klog(*up, "-o", "json").rows if row["kind"] == "broker"}
 
     def found(what: str) -> tuple[dict[str, Any], str]:
-        """The last step of `klog status`, and what `klog status` says is to do."""
+        """The last step of `klog status broker 2`, and what `klog status` says is to do."""
         steps = poll(
             lambda: (rows := klog("status", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows
         )

@@ -34,7 +34,7 @@ def test_a_stuck_group(operator: Operator, topic: str) -> None:
     assert stuck["value"] == "poison"
 
     behind = {"4711": stuck["offset"] + 1, "orders": topic, "readers": topic}
-    operator.runbook("klog group rewind readers -t orders --to 4711", **behind)
+    operator.runbook("klog group rewind readers -t orders -p 0 --to 4711", **behind)
     (next_one,) = operator.rows("group", "peek", topic)
     assert next_one["value"] == "good 3"
     act = operator.runbook("klog acts list --group readers", readers=topic).rows[-1]

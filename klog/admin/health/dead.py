@@ -1,4 +1,4 @@
-"""What `klog status` and `klog status` say of brokers that do not serve: what each lacks, and what helps."""
+"""What `klog status` says of brokers that do not serve: what each lacks, and what helps."""
 
 from __future__ import annotations
 

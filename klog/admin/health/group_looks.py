@@ -1,4 +1,4 @@
-"""What groups have committed and own, against what the logs hold: for `klog status` and `klog status`."""
+"""What groups have committed and own, against what the logs hold: asked for `klog status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `klog status` looks at, asked once: the facts of `klog status`, and the events of the last week."""
+"""What a chain of causes is found in, asked once: the snapshot, and the events of the last week."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def known_of(
     since: Position,
     timeout_s: float,
 ) -> Known:
-    """The facts of `klog status`, with the events and acts that causes are found in."""
+    """The snapshot, with the events and acts that causes are found in."""
     events, no_events = await _events(cluster, since, timeout_s)
     about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
     return Known(snapshot, metadata, events, no_events, about)
