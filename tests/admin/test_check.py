@@ -360,6 +360,17 @@ def test_the_verdict_is_the_worst_that_users_feel(trouble: Callable[[Snapshot], 
     assert found.word == word and bool(found.said) == (word != "OK")
 
 
+def test_a_wrong_chroot_is_not_a_zookeeper_that_has_lost_its_data() -> None:
+    snapshot = well()
+    snapshot.other_cluster = ""
+    (lost,) = judge(snapshot, SUBJECTS)
+    assert "zookeeper rebuild" in lost.do
+    snapshot.own_zookeeper = "z:2181/klog"
+    (wrong,) = judge(snapshot, SUBJECTS)
+    assert "-z z:2181/klog" in wrong.do and "rebuild" not in wrong.do
+    assert (lost.kind, wrong.severity) == ("zookeeper-empty", "critical")
+
+
 def test_a_part_that_could_not_be_asked_is_null_for_machines() -> None:
     snapshot = well()
     assert summary(snapshot, [])["groups"] is None, "they were not asked"

@@ -140,6 +140,8 @@ def _zookeeper(snapshot: Snapshot) -> tuple[str, str]:
         return "down", snapshot.no_zookeeper
     if snapshot.zookeeper is None:
         return "unknown", "no address of it is known"
+    if snapshot.other_cluster is not None:
+        return "other" if snapshot.other_cluster else "empty", f"{snapshot.zookeeper} does not have this cluster"
     down = [one for one in snapshot.servers if one.mode is None]
     if not down:
         return "up", str(snapshot.zookeeper)

@@ -127,7 +127,9 @@ class Snapshot:
     """Also those that are away; None: not known."""
     has_controller: bool | None = None
     other_cluster: str | None = None
-    """The cluster that ZooKeeper has, where that is not the brokers'; "": none, its data are lost."""
+    """The cluster that ZooKeeper has, where that is not the brokers'; "": none."""
+    own_zookeeper: str | None = None
+    """The brokers' own, where they say another than the one that was asked."""
     topics: dict[str, Topic] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)
     """Topic -> since when its deletion is asked for, in ms."""
@@ -238,7 +240,11 @@ async def take_snapshot(
                 snapshot.here = await asyncio.to_thread(local_brokers, home, snapshot.metadata.cluster_id)
             if "brokers" in subjects:
                 await _knock(snapshot, cluster, locate)
-            if "groups" in subjects and session is not None and snapshot.no_zookeeper is None:
+            if snapshot.other_cluster is not None:
+                own = await _zookeeper_of(cluster, snapshot)
+                snapshot.own_zookeeper = None if own == zookeeper else own
+                snapshot.no_groups = "ZooKeeper does not have this cluster"
+            elif "groups" in subjects and session is not None and snapshot.no_zookeeper is None:
                 await _ask_groups(snapshot, cluster, session)
         if home is not None and snapshot.metadata is None and local is not None:
             snapshot.here = await asyncio.to_thread(brokers_in, home, local)

@@ -48,9 +48,12 @@ def _lost_registries(snapshot: Snapshot) -> Iterator[Finding]:
     """It serves, and does not know the cluster that the brokers belong to."""
     if snapshot.other_cluster is None or snapshot.metadata is None:
         return
-    found, do = "has lost its data", "`klog zookeeper rebuild` restores them from the brokers' disks"
-    if snapshot.other_cluster:
-        found = f"has cluster {snapshot.other_cluster}"
+    found = f"has cluster {snapshot.other_cluster}" if snapshot.other_cluster else "has lost its data"
+    do = "`klog zookeeper rebuild` restores them from the brokers' disks"
+    if snapshot.own_zookeeper is not None:
+        found = found if snapshot.other_cluster else "has no cluster there"
+        do = f"the brokers' own is -z {snapshot.own_zookeeper}"
+    elif snapshot.other_cluster:
         do = "give the address of the brokers' own ZooKeeper, with its chroot"
     expected = f"cluster {snapshot.metadata.cluster_id}, which the brokers belong to"
     yield Finding(CRITICAL, "zookeeper", found, expected, do, "zookeeper-empty")
