@@ -42,6 +42,7 @@ klog tail clicks  # Show new messages as they come.
 klog tail clicks -n 5 -e  # Show the last five messages and exit.
 klog tail clicks -o @-1h -e -f '%o %k %s\n'  # Offset, key and value of the messages of the last hour.
 klog tail clicks -o start -e --grep error --output jsonl  # Whole messages whose value matches.
+klog tail clicks -n 5 -e --schema  # Avro values as JSON, by the schema id in each.
 klog replay clicks orders --from @-1h  # Copy the messages of the last hour into another topic, each once.
 klog where clicks 3 -p 0  # Show in which file of which broker a message is.
 klog topic create views -p 8 -X retention.ms=7d  # Create a topic with eight partitions that keeps a week.

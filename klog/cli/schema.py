@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -94,7 +95,8 @@ async def register(invocation: Invocation, subject: Subject, file: File = STDIN)
     level = (await asyncio.to_thread(rows.levels, registry, subject))[0].level
     note = ""
     if not level.startswith(("FORWARD", "FULL")):  # an export reads later messages by the schema that it began with
-        note = f"the level of {subject} is {level}; FORWARD protects exports: `klog schema level {subject} FORWARD`"
+        do = f"`klog schema level FORWARD --subject {shlex.quote(subject)}`"
+        note = f"the level of {subject} is {level}; FORWARD protects exports: {do}"
     return invocation.report([row], notes=(note,))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
@@ -120,6 +121,9 @@ async def tail(
             help="With --merge: how long a new message waits for earlier ones (500ms).",
         ),
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Decode values by the Avro schema id in each: a line of JSON a message.")
+    ] = False,
     properties: Properties = None,
 ) -> None:
     """Show the messages of topics: each value, followed by a newline.
@@ -150,6 +154,9 @@ async def tail(
     Regular expressions are matched against bytes; null never matches. A `!` before one means not: `--grep '!debug'`
     shows messages whose value does not match or is null (`\\!` is the character). With `-n` the last N messages are
     searched.
+
+    `--schema` decodes Avro values that begin with a schema id of the registry (`klog schema`), as stock serializers
+    write them. A value that cannot be decoded is shown as it is, and a note says why.
 
     `--merge time` sorts existing messages exactly, each partition's in the order of their offsets. New messages wait
     `--settle` for earlier messages of other partitions; a message that comes later than that is shown late.
@@ -201,10 +208,16 @@ async def tail(
         on_terminal=is_terminal(sys.stdout),
         librdkafka={**(configured if replica is None else {}), **settings(properties)},
     )
+    if schema and form is not None:
+        raise UsageError("-f shows values as they are, and --schema decodes them: choose one")
     tailing.check_options(options)
     if group is not None:
         invocation.check_may_change()
     cluster = await invocation.cluster()
+    if schema:
+        from klog.schemas.remote import RemoteRegistry
+
+        options = replace(options, schema_of=RemoteRegistry(cluster, asyncio.get_running_loop()).text_of)
     if options.offset is None and options.last is None and group is None and not until_end:
         invocation.say("waiting for new messages; -o start for those that are there")
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))

@@ -44,6 +44,13 @@ class RemoteRegistry:
                 raise error_of(int(one.error), one.error_message)
         return found
 
+    def text_of(self, schema_id: int) -> str:
+        """A schema's text; SchemaNotFound."""
+        found = self.schemas([schema_id]).get(schema_id)
+        if found is None:
+            raise SchemaNotFound(f"there is no schema {schema_id}")
+        return found.text
+
     def level(self) -> str:
         return str(self._ask(ApiKey.LIST_SUBJECTS, subjects=[]).level)
 

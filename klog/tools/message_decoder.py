@@ -36,7 +36,10 @@ class MessageDecoder:
 
     def decoded(self, record: Record) -> dict[str, Any]:
         """What replaces the column in the message's line: the decoded value, or why it stays as it is."""
-        content = record.value if self._column == "value" else record.key
+        return self.of(record.value if self._column == "value" else record.key)
+
+    def of(self, content: bytes | None) -> dict[str, Any]:
+        """The same of the column's content."""
         if content is None:
             return {}
         if len(content) < PREFIX_BYTES or content[0] != MAGIC:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from klog.render.visible import visible_bytes, visible_json_bytes
 from klog.tools.formats import Watermark, compile_format
 
 if TYPE_CHECKING:
+    from klog.tools.message_decoder import MessageDecoder
     from klog.tools.tail_options import TailOptions
 
 Message = Any
@@ -29,17 +32,28 @@ class MessageFormatter:
         headers: HeadersOf = headers_of,
     ) -> None:
         """Raises UsageError for an invalid format or regular expression."""
+        self._show: Callable[[list[Message]], bytes]
         self._in_value = compile_search(options.grep, "--grep") if options.grep is not None else None
         self._in_key = compile_search(options.grep_key, "--grep-key") if options.grep_key is not None else None
         self._in_header = (
             compile_search(options.grep_header, "--grep-header") if options.grep_header is not None else None
         )
         self._headers = headers
-        if options.format is not None:
+        self.undecodable: Counter[str] = Counter()
+        """Why values were shown as they are, and of how many messages."""
+        if options.schema_of is not None:
+            from klog.tools.message_decoder import MessageDecoder
+
+            if options.format is not None:
+                raise UsageError("-f shows values as they are, and --schema decodes them: choose one")
+            lines = LineWriter(headers).lines if options.output == "jsonl" else None
+            decoder = MessageDecoder("avro", options.schema_of)
+            self._show = lambda messages: b"".join(self._decoded(one, decoder, lines) for one in messages)
+            if options.on_terminal:
+                self._show = _guarded(self._show, visible_json_bytes)
+        elif options.format is not None:
             guard = visible_bytes if options.on_terminal else None
-            self._show: Callable[[list[Message]], bytes] = _formatted(
-                compile_format(options.format, watermark, headers, guard)
-            )
+            self._show = _formatted(compile_format(options.format, watermark, headers, guard))
         elif options.output == "jsonl":
             self._show = LineWriter(headers).lines
             if options.on_terminal:
@@ -56,6 +70,19 @@ class MessageFormatter:
         if (find := self._in_header) is not None:
             messages = [one for one in messages if find.in_any(_header_lines(self._headers(one)))]
         return messages
+
+    def _decoded(
+        self, message: Message, decoder: MessageDecoder, lines: Callable[[list[Message]], bytes] | None
+    ) -> bytes:
+        """A message as a line of JSON, its value decoded; as it is, where that cannot be done."""
+        content = message.value()
+        found = decoder.of(content)
+        error = found.get("value_error")
+        if error is not None:
+            self.undecodable[str(error)] += 1
+        if lines is not None:
+            return _json_line({**json.loads(lines([message])), **found})
+        return (content or b"") + b"\n" if error is not None else _json_line(found.get("value"))
 
     def show(self, messages: list[Message]) -> bytes:
         """The bytes for all of them, one after the other."""
@@ -97,6 +124,10 @@ def compile_names(text: str, flag: str) -> Callable[[str], bool]:
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None
     return lambda name: (match(name) is not None) != is_negated
+
+
+def _json_line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def _header_lines(headers: Headers) -> Iterator[bytes]:

@@ -87,6 +87,8 @@ class Reader:
         self._paused: set[Place] = set()
         self._messages = 0
         self._bytes = 0
+        self._told: set[str] = set()
+        """Why values could not be decoded, as far as a note has it."""
         self._trouble = ConnectionTrouble()
         self._gone: str | None = None
         self._failure: KlogError | None = None
@@ -138,6 +140,8 @@ class Reader:
             self._read()
         finally:
             self._consumer.close()
+        if (undecoded := self._shower.undecodable.total()) > 1:
+            self._note(f"{undecoded:,} of {self._messages:,} values could not be decoded")
         return TailSummary(self._messages, self._bytes, self._earlier)
 
     def _read(self) -> None:
@@ -416,4 +420,7 @@ class Reader:
             self._sink.flush()
             self._messages += len(wanted)
             self._bytes += len(shown)
+            for reason in [one for one in self._shower.undecodable if one not in self._told]:
+                self._told.add(reason)
+                self._note(f"a value that cannot be decoded is shown as it is: {reason}")
         return messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +23,8 @@ class TailOptions:
     `klog.tools.formats`); ``grep`` is searched in
     values, ``grep_key`` in keys, ``grep_header`` in headers as ``name=value``. ``match``: also topics whose name
     matches. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s`` for what is
-    earlier. ``replica``: what this broker has of the partitions, not their leaders. ``group`` (-G): as a member of
+    earlier. ``schema_of``: values are decoded by the Avro schema id that they begin with. ``replica``: what this broker
+    has of the partitions, not their leaders. ``group`` (-G): as a member of
     it, from where it has committed; where it has not, ``offset``. ``on_terminal``: what would command one is shown
     escaped.
     """
@@ -40,6 +42,7 @@ class TailOptions:
     match: str | None = None
     group: str | None = None
     replica: int | None = None
+    schema_of: Callable[[int], str] | None = None
     merge_by_time: bool = False
     settle_s: float = SETTLE_S
     on_terminal: bool = False
