@@ -93,6 +93,24 @@ PERF_TEST_POM = """\
 """
 """RabbitMQ's own load generator; the server is the system's."""
 
+FRAMEWORKS_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>klog.bench</groupId><artifactId>kafka-frameworks</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId><version>{version}</version>
+      <exclusions><exclusion><groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId></exclusion>
+        <exclusion><groupId>org.apache.logging.log4j</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-mirror</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"""
+"""What is built on Kafka's clients and comes with Kafka: Streams, Connect, MirrorMaker 2."""
+
 MAVEN_TIMEOUT_S = 600
 
 
@@ -190,6 +208,12 @@ def activemq_lib(cache: Path | None = None) -> Path:
 def perf_test_lib(cache: Path | None = None) -> Path:
     """The folder of the jars of RabbitMQ's PerfTest, fetched on the first call; PeerMissing as `java_tools`."""
     return _jars_of("RabbitMQ PerfTest", PERF_TEST_VERSION, PERF_TEST_POM, "rabbitmq-perf-test", cache)
+
+
+def frameworks(cache: Path | None = None) -> JavaTools:
+    """Kafka Streams, Connect and MirrorMaker 2 of 3.9, fetched on the first call; PeerMissing as `java_tools`."""
+    version = VERSIONS["kafka-3.9"]
+    return JavaTools(version, _jars_of("Kafka's frameworks", version, FRAMEWORKS_POM, "kafka-frameworks", cache))
 
 
 def _jars_of(what: str, version: str, pom: str, folder: str, cache: Path | None) -> Path:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from confluent_kafka.admin import AdminClient, ConfigResource
+
 from klog.record.batch import BatchHeader, walk
 from klog.record.codec import Codec
 from tests.server.asking import error, with_channel
@@ -96,3 +98,10 @@ def stored_batches(bootstrap: str, topic: str) -> list[BatchHeader]:
 
     with_channel(bootstrap, read)
     return found
+
+
+def cleanup_policy(bootstrap: str, topic: str) -> str:
+    """As the topic's maker has set it."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a future of librdkafka's ends with its client
+    return str(admin.describe_configs([resource])[resource].result(PATIENCE_S)["cleanup.policy"].value)
