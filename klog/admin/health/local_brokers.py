@@ -67,9 +67,14 @@ def brokers_in(home: Path, directory: Path) -> dict[int, LocalBroker]:
     return {} if cluster is None else _brokers_of(home, cluster)
 
 
+def start_command(home: Path, directory: Path) -> str:
+    """What starts all that is missing of a local cluster."""
+    is_default = directory.resolve() == (home / LOCAL).resolve()
+    return "klog up --detach" + ("" if is_default else f" --dir {shlex.quote(str(directory))}")
+
+
 def _brokers_of(home: Path, cluster: LocalCluster) -> dict[int, LocalBroker]:
-    is_default = cluster.directory == (home / LOCAL).resolve()
-    start = "klog up --detach" + ("" if is_default else f" --dir {shlex.quote(str(cluster.directory))}")
+    start = start_command(home, cluster.directory)
     return {one.id: _broker(one, start) for one in cluster.parts if one.id is not None}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
-from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at
+from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
 from klog.admin.health.moving import watch_reassignments
 from klog.client.servers import zookeeper_of
 from klog.clock import SYSTEM_CLOCK
@@ -112,6 +112,8 @@ class Snapshot:
     """HOST:PORT of what hangs -> its processes, where they are on this machine."""
     zookeeper: str | None = None
     """Its address."""
+    local_start: str | None = None
+    """The command that starts what is missing of the cluster, where it is a local one."""
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[int, dict[str, str | None]] = field(default_factory=dict)
     log_dirs: list[LogDirFact] = field(default_factory=list)
@@ -246,8 +248,10 @@ async def take_snapshot(
                 snapshot.no_groups = "ZooKeeper does not have this cluster"
             elif "groups" in subjects and session is not None and snapshot.no_zookeeper is None:
                 await _ask_groups(snapshot, cluster, session)
-        if home is not None and snapshot.metadata is None and local is not None:
-            snapshot.here = await asyncio.to_thread(brokers_in, home, local)
+        if home is not None and local is not None:
+            snapshot.local_start = start_command(home, local)
+            if snapshot.metadata is None:
+                snapshot.here = await asyncio.to_thread(brokers_in, home, local)
     finally:
         if asking is not None:
             asking.cancel()

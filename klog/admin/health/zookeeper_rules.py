@@ -30,7 +30,9 @@ def _servers(snapshot: Snapshot) -> Iterator[Finding]:
     for one in down:
         found = one.reason or "read-only: it has lost the other servers"
         # Without the folder it had, `klog zookeeper start` would begin an empty one.
-        do = f"start it again at {one.address}: `klog up`, or `klog zookeeper start --dir DIR --port PORT`"
+        do = f"start it again at {one.address}: `klog zookeeper start --dir DIR --port PORT`, on the folder that it had"
+        if snapshot.local_start is not None:
+            do = f"start it again: `{snapshot.local_start}`"
         severity = WARNING if has_quorum else CRITICAL
         yield Finding(severity, f"zookeeper {one.address}", found, "serving", do, "zookeeper-down")
     for one in snapshot.servers:
