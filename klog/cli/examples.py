@@ -153,7 +153,6 @@ klog export verify root  # Compare an export's files with the topic.
 klog export list root  # List its batches.
 klog export compact root --dry-run  # Show which small files would become large ones.
 klog export gc root --dry-run  # Show what a killed run left.
-klog export report root --to export.html  # Write a page about an export.
 klog stream run views.py --from 'views:json=country string' --to topic:totals  # Compute a stream that a file describes.
 klog stream submit views.py --from views --to topic:totals --master spark://host:7077 --state /shared  # On a cluster.
 klog stream list  # Show the streams of this machine, and whether they run.

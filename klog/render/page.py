@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from klog.render import plots
-from klog.render.plots import Plot
+from klog.render.plots import Bars
 from klog.storage.filesystem import translated
 
 WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
@@ -85,7 +85,7 @@ def render_page(
     )
 
 
-def plotted(title: str, said: str, plot: Callable[[int], Plot], legend: Sequence[str] = ()) -> Section:
+def plotted(title: str, said: str, plot: Callable[[int], Bars], legend: Sequence[str] = ()) -> Section:
     """A plot as a section. ``plot`` takes how many bars fit."""
     drawn = []
     if plots.AVAILABLE:

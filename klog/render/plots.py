@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.render.value_texts import duration_text, moment_text, span_text
+from klog.render.value_texts import moment_text, span_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,6 @@ _STEPS_MS = (
     *(86_400_000 * d for d in (1, 2, 7, 14, 30, 90)),
     *(86_400_000 * 365 * y for y in (1, 2, 5, 10, 50, 100, 1000, 10_000, 100_000)),
 )
-_DECADES_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000)
 
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 8, 8, 24
@@ -78,32 +77,12 @@ class Bins:
         return self.start_ms + i * self.width_ms
 
 
-class Spread(NamedTuple):
-    """At one moment, from ``low_ms`` to ``high_ms``."""
-
-    at_ms: float
-    low_ms: float
-    high_ms: float
-    title: str
-
-
 class Bars(NamedTuple):
     """Stacked bars, one per bin; ``unit`` writes a value."""
 
     bins: Bins
     series: Sequence[Series]
     unit: Callable[[float], str]
-
-
-class Spreads(NamedTuple):
-    """A bar from low to high for each point, and a line through the lower ends."""
-
-    points: Sequence[Spread]
-    start_ms: int
-    end_ms: int
-
-
-Plot = Bars | Spreads
 
 
 def bins_for(first_ms: int, last_ms: int, count_max: int, least_ms: int = 1) -> Bins:
@@ -118,7 +97,7 @@ def bins_for(first_ms: int, last_ms: int, count_max: int, least_ms: int = 1) -> 
     return Bins(first_ms, width, count_max)
 
 
-def draw(plot: Plot, width: int, height: int) -> str:
+def draw(plot: Bars, width: int, height: int) -> str:
     """The plot as an SVG element for a page of HTML. ImportError without matplotlib."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -131,10 +110,7 @@ def draw(plot: Plot, width: int, height: int) -> str:
         axes.tick_params(left=False, bottom=False)
         axes.set_axisbelow(True)
         axes.yaxis.grid(color=_LINE, linewidth=1, clip_on=False)
-        if isinstance(plot, Bars):
-            titles = _draw_bars(axes, plot, inner_width, inner_height)
-        else:
-            titles = _draw_spreads(axes, plot, inner_width, inner_height)
+        titles = _draw_bars(axes, plot, inner_width, inner_height)
         drawn = io.BytesIO()
         figure.savefig(drawn, format="svg", transparent=True)
     return _for_page(drawn.getvalue(), width, height, titles)
@@ -167,34 +143,6 @@ def _draw_bars(axes: Axes, plot: Bars, width: int, height: int) -> dict[str, str
     marks = _time_ticks(bins.start_ms, end_ms, width)
     axes.set_xlim(0, bins.count)
     axes.set_xticks([(at - bins.start_ms) / bins.width_ms for at, _ in marks], [text for _, text in marks])
-    return titles
-
-
-def _draw_spreads(axes: Axes, plot: Spreads, width: int, height: int) -> dict[str, str]:
-    """The titles of the marks, by their ids."""
-    points, titles = plot.points, {}
-    lowest = max(1.0, min(point.low_ms for point in points))
-    highest = max(10.0, *(point.high_ms for point in points))
-    low = max((one for one in _DECADES_MS if one <= lowest), default=1)
-    high = min((one for one in _DECADES_MS if one >= highest and one > low), default=math.ceil(highest))
-    shown = [one for one in _DECADES_MS if low <= one <= high]
-    least = (high / low) ** (1.5 / height)
-    span = max(1, plot.end_ms - plot.start_ms)
-    places = [(point.at_ms - plot.start_ms) / span for point in points]
-    lows = [min(max(point.low_ms, low), high) for point in points]
-    axes.set_yscale("log")
-    for number, (place, point, bottom) in enumerate(zip(places, points, lows, strict=True)):
-        top = max(min(point.high_ms, high), bottom * least)
-        (bar,) = axes.bar(place, top - bottom, 3 / width, bottom, color=_colour(4), alpha=0.75, clip_on=False)
-        bar.set_gid(f"mark-{number}")
-        titles[f"mark-{number}"] = point.title
-    axes.plot(places, lows, color=_colour(0), linewidth=1.6, solid_joinstyle="round", clip_on=False)
-    axes.set_ylim(low, high)
-    axes.minorticks_off()
-    axes.set_yticks(shown, [duration_text(one) for one in shown])
-    marks = _time_ticks(plot.start_ms, plot.end_ms, width)
-    axes.set_xlim(0, 1)
-    axes.set_xticks([(at - plot.start_ms) / span for at, _ in marks], [text for _, text in marks])
     return titles
 
 

@@ -22,7 +22,7 @@ from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
 from klog.render import plots
 from klog.render.counts import counted
 from klog.render.page import NO_PLOTS, Section, Tile, plotted, render_page
-from klog.render.plots import Plot
+from klog.render.plots import Bars
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
@@ -329,7 +329,7 @@ def _stacked(
     names = {name: name if name in largest else _OTHERS for name in series}
     legend = [name for name in series if name in largest] + [_OTHERS] * (len(largest) < len(series))
 
-    def plot(count_max: int) -> Plot:
+    def plot(count_max: int) -> Bars:
         bins = plots.bins_for(min(times), max(times), count_max, MINUTE_MS)
         values = {one: [0.0] * bins.count for one in legend}
         for name, some in series.items():

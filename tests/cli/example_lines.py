@@ -49,7 +49,7 @@ ELSEWHERE = {
     **dict.fromkeys(lines_of("security zookeeper"), IN_SECURE),
     **dict.fromkeys(lines_of("lost show", "lost replay"), IN_LOOKING),
     **dict.fromkeys(lines_of("export run", "export status", "export verify", "export list"), IN_SPARK),
-    **dict.fromkeys(lines_of("export compact", "export gc", "export report", "sql"), IN_SPARK),
+    **dict.fromkeys(lines_of("export compact", "export gc", "sql"), IN_SPARK),
     **dict.fromkeys(lines_of("stream run", "stream list", "stream status", "stream stop", "stream remove"), IN_SPARK),
 }
 """Where an example is run that lasts until it is ended, or needs servers of its own."""

@@ -58,7 +58,6 @@ COLUMNS = {
     "export list": "BATCH BATCHES COMMITTED-AT MESSAGES UNDECODABLE BYTES FILES GAPS",
     "export compact": "FROM TO MESSAGES FILES-BEFORE BYTES-BEFORE FILES BYTES",
     "export gc": "WHAT PATH FILES BYTES AGE-S",
-    "export report": "FILE BYTES BATCHES MESSAGES STATE",
     "stream list": "NAME STATE FROM TO PROGRAM BATCH BATCH-AT",
     "stream run": "BATCH AT ROWS MS WATERMARK LATE",
     "schema list": "ID SUBJECT VERSION TYPE",
@@ -115,7 +114,7 @@ READING = {
         "reassign plan",
     ),
     *("reassign status", "topic verify", "lost list", "lost show", "export run", "export status", "export verify"),
-    *("export report", "export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
+    *("export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("acl", "brokers", "topics", "groups", "owners", "isr", "controller")),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
     *("shell", "events", "lag", "metrics", "top", "acts list", "acts show"),
@@ -328,8 +327,8 @@ def test_plurals_and_hidden_verbs_are_aliases(entry: Any) -> None:
 LIMIT_S = 10.0
 """3 s to connect, the 1 s of --timeout to answer, and what a busy machine adds."""
 
-CANNOT_FAIL_SO = {"shell", "export report", "zookeeper rebuild"}
-"""One reads commands, here none, and talks to nobody; one does without a cluster that is not there; one makes it."""
+CANNOT_FAIL_SO = {"shell", "zookeeper rebuild"}
+"""One reads commands, here none, and talks to nobody; one makes the cluster."""
 
 
 @each("name", [name for name in CONNECTING if name not in CANNOT_FAIL_SO])

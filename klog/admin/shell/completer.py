@@ -33,7 +33,7 @@ SUBJECTS = {
 }
 """What `status` takes first, and what follows each."""
 
-_EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc|report)\s+(\S+)")
+_EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc)\s+(\S+)")
 
 
 class KlogCompleter(Completer):

@@ -12,12 +12,9 @@ from klog.cli.export import status
 from klog.cli.export import maintenance
 
 # isort: split
-from klog.cli.export import html_report
-
-# isort: split
 from klog.cli.export import submit
 
 # isort: split
 from klog.cli.export.noun import export
 
-__all__ = ["export", "html_report", "maintenance", "run", "status", "submit"]
+__all__ = ["export", "maintenance", "run", "status", "submit"]
