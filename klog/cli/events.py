@@ -15,13 +15,13 @@ from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.conversion import did_you_mean
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.name_cache import event_kinds, group_names, topic_names
+from klog.cli.name_cache import event_kinds, group_names, subjects, topic_names
 from klog.errors import KlogError, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
 
 if TYPE_CHECKING:
-    from klog.tools.events import Event
+    from klog.tools.events import Event, EventFilter
 
 SINCE = "@-1d"
 LAST = 20
@@ -31,6 +31,14 @@ LAST = 20
 @top_command("events", rows="klog.tools.events:EventRow")
 async def events(
     invocation: Invocation,
+    subject: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SUBJECT",
+            help="Only topic T, partition T-P, group G or broker ID; or a name.",
+            autocompletion=subjects,
+        ),
+    ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topic_names)
     ] = None,
@@ -73,6 +81,8 @@ async def events(
     """
     from klog.tools import events as reading
 
+    if subject and any(one is not None for one in (topic, partition, group, broker)):
+        raise UsageError("a SUBJECT excludes --topic, --partition, --group and --broker")
     if partition is not None and topic is None:
         raise UsageError("--partition needs --topic")
     for kind in kinds or ():
@@ -92,17 +102,21 @@ async def events(
     if follow and invocation.shared.output is None and not is_terminal(sys.stdout):
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
     invocation.has_shown = follow
+    cluster = await invocation.cluster()
+    if subject:
+        of = reading.filter_of(subject, (await cluster.metadata()).topics)
+        topic, partition, group, broker = of.topic, of.partition, of.group, of.broker
     chosen = reading.EventFilter(topic, partition, group, broker, tuple(kinds or ()) if by is None else ("act",), by)
     found: list[Any] = []
-    cluster = await invocation.cluster()
     if follow:
         try:
             await check_there(invocation, topic=topic, group=group, broker=broker)
         except KlogError as error:  # it may still come
             invocation.say("; ".join(filter(None, [error.message, error.hint])))
+    is_told = not follow and invocation.output is Format.TABLE
     work = reading.read_events(
         cluster,
-        chosen,
+        reading.EventFilter() if is_told else chosen,  # a story is told whole
         begin,
         _shower(invocation, found, follow=follow),
         follow=follow,
@@ -113,22 +127,24 @@ async def events(
     except asyncio.CancelledError:
         if not follow:
             raise
-    if not follow and not found:
+    if not follow and not (any(map(chosen.takes, found)) if is_told else found):
         await check_there(invocation, topic=topic, group=group, broker=broker)
     if follow or invocation.output is Format.JSONL:
         return None
     if invocation.output is not Format.TABLE:
         return invocation.report(found if count is None else found[-count:])
-    return _told(invocation, found, count or (LAST if since is None else len(found)))
+    return _told(invocation, found, chosen, count or (LAST if since is None else max(1, len(found))))
 
 
-def _told(invocation: Invocation, found: list[Event], count: int) -> Report:
+def _told(invocation: Invocation, found: list[Event], chosen: EventFilter, count: int) -> Report:
     """The last so many, by cause; with ``-v`` each event."""
     from klog.tools.events import in_turn, row
     from klog.tools.history import StoryRow, fold
 
     events = in_turn(found)
-    rows = [row(one) for one in events] if invocation.shared.verbose else fold(events)
+    rows = (
+        [row(one) for one in filter(chosen.takes, events)] if invocation.shared.verbose else fold(events, chosen.takes)
+    )
     earlier = len(rows) - count
     note = f"{earlier:,} earlier: -n {len(rows)}" if earlier > 0 else ""
     if invocation.shared.verbose:

@@ -25,7 +25,7 @@ klog status group billing  # Show why a group does not move.
 klog status message clicks-0 3  # Show what became of a message.
 klog status denied alice  # Show what a user was denied, and the rule that decides.
 klog status throttled alice  # Show for which quota a user's clients had to wait, and how to lift it.
-klog events --since @-1h --topic clicks  # Show what happened to a topic within the last hour.
+klog events clicks --since @-1h  # Show what happened to a topic within the last hour.
 klog events --kind leader-elected -o jsonl  # Elections of the last day, for a program.
 klog top  # Watch brokers, topics and groups.
 klog metrics 'klog_group_lag*'  # Show the lag of groups as metrics.

@@ -295,7 +295,7 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
         return Kind.ZNODE
     if name == "profile" and value == "NAME":
         return Kind.PROFILE
-    if name == "status" and value == "SUBJECT":
+    if name in ("status", "events") and value == "SUBJECT":
         return Kind.SUBJECT
     if path == ("topic", "restore") and value == "NAME":
         return Kind.DELETED_TOPIC

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.positions import Position, Range
-from klog.errors import NoSuchThing, UnknownTopicOrPartition
+from klog.errors import NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, host_port
 from klog.render.counts import counted
 from klog.security.quotas import QuotaKey, told_value
@@ -68,6 +68,29 @@ class EventFilter:
             and (not self.kinds or event.get("kind") in self.kinds)
             and (self.by is None or any(self.by in str(event.get(name) or "") for name in ("principal", "client")))
         )
+
+
+def filter_of(words: Sequence[str], topics: Collection[str]) -> EventFilter:
+    """The events of a subject: ``topic T``, ``partition T-P``, ``group G``, ``broker ID``; or alone a topic that there
+    is, ``T-P``, a broker's id, or the name of a topic that is gone. UsageError."""
+    kind, name = (None, words[0]) if len(words) == 1 else (words[0], words[1])
+    topic, _, number = name.rpartition("-")
+    is_number = number.isascii() and number.isdigit() and len(number) < 10
+    if len(words) > 2 or kind not in (None, "topic", "partition", "group", "broker"):
+        hint = "topic T, partition T-P, group G, broker ID, or a name"
+        raise UsageError(f"expected a subject, got {' '.join(words)!r}", hint=hint)
+    if kind == "group":
+        return EventFilter(group=name)
+    if kind == "topic" or (kind is None and name in topics):
+        return EventFilter(topic=name)
+    if kind in (None, "broker") and is_number and number == name:
+        return EventFilter(broker=int(name))
+    if kind in (None, "partition") and topic and is_number:
+        return EventFilter(topic=topic, partition=int(number))
+    if kind is not None:
+        what = "a broker's id" if kind == "broker" else "TOPIC-N"
+        raise UsageError(f"{kind} must be {what}, got {name!r}", hint="for example broker 1, partition orders-0")
+    return EventFilter(topic=name)
 
 
 async def read_events(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -73,6 +73,7 @@ class Story:
     counts: Counter[str] = field(default_factory=Counter)
     back: datetime | None = None
     is_orderly: bool = False
+    is_wanted: bool = False
     restarts: int = 0
 
     def take(self, event: Event, time: datetime | None) -> None:
@@ -95,8 +96,8 @@ class Story:
         return time is not None and self.ended is not None and abs(time - self.ended) <= within
 
 
-def fold(events: Iterable[Event]) -> list[StoryRow]:
-    """The stories of these events, which are in the order of their time."""
+def fold(events: Iterable[Event], wanted: Callable[[Event], bool] = lambda event: True) -> list[StoryRow]:
+    """The stories of these events, which are in the order of their time: those that have a ``wanted`` one, whole."""
     stories: list[Story] = []
     absences: dict[int, Story] = {}
     for event in events:
@@ -108,7 +109,8 @@ def fold(events: Iterable[Event]) -> list[StoryRow]:
             or _begun(stories, event, shown.time)
         )
         story.take(event, shown.time)
-    return [_told(one) for one in _together(stories)]
+        story.is_wanted = story.is_wanted or wanted(event)
+    return [_told(one) for one in _together(stories) if one.is_wanted]
 
 
 def _begun(stories: list[Story], event: Event, time: datetime | None) -> Story:
@@ -246,6 +248,7 @@ def _together(stories: Sequence[Story]) -> list[Story]:
         before.events += story.events
         before.counts += story.counts
         before.restarts += story.restarts
+        before.is_wanted = before.is_wanted or story.is_wanted
         before.back = None if story.back is None or before.back is None else max(story.back, before.back)
         for one in story.causes:
             _add_cause(before, one)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.errors import UsageError
 from klog.event_kinds import EVENT_KINDS
-from klog.tools.events import ACTS_REMEMBERED, EventFilter, Once, brokers_of, parse, row
+from klog.tools.events import ACTS_REMEMBERED, EventFilter, Once, brokers_of, filter_of, parse, row
 from tests.rows import each
 
 OF_T0 = {"topic": "t", "partition": 0}
@@ -196,3 +198,27 @@ def test_an_act_that_two_controllers_have_sent_is_shown_once() -> None:
     for number in range(ACTS_REMEMBERED):
         assert once.is_new({**act, "act": f"a{number}"})
     assert once.is_new(act), "forgotten, and shown rather than left out"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("orders", EventFilter(topic="orders")),
+        ("orders-0", EventFilter("orders", 0)),
+        ("a-1", EventFilter(topic="a-1")),
+        ("gone", EventFilter(topic="gone")),
+        ("2", EventFilter(broker=2)),
+        ("topic 2", EventFilter(topic="2")),
+        ("broker 2", EventFilter(broker=2)),
+        ("group orders-0", EventFilter(group="orders-0")),
+        ("partition a-1-3", EventFilter("a-1", 3)),
+    ],
+)
+def test_a_subject_is_a_filter(words: str, expected: EventFilter) -> None:
+    assert filter_of(words.split(), {"orders", "a-1"}) == expected
+
+
+@pytest.mark.parametrize("words", ["broker x", "partition orders", "nonsense a", "topic a b", "broker -1"])
+def test_what_is_no_subject_is_wrong_usage(words: str) -> None:
+    with pytest.raises(UsageError):
+        filter_of(words.split(), ())

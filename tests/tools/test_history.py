@@ -60,6 +60,13 @@ def test_a_death_is_one_story_with_all_that_it_did_and_its_end() -> None:
     assert "broker 2" in one.what and "2 partitions" in one.what and "1 min" in one.what and one.undo is None
 
 
+def test_a_story_is_told_whole_where_one_of_its_events_is_wanted() -> None:
+    events = [down(0, 2), led(0.1, 0, 1, 2, "broker 2 stopped answering"), up(5, 2), down(900, 3), up(902, 3)]
+    (one,) = fold(events, lambda event: event.get("topic") == "t")
+    assert "broker 2" in one.what and "back after" in one.what and one.events == 3
+    assert fold(events, lambda event: False) == []
+
+
 def test_brokers_that_die_together_are_one_story() -> None:
     (one,) = told(down(0, 2), down(0.5, 3), down(4, 3))
     assert "2,3" in one.what
