@@ -113,10 +113,10 @@ async def events(
             await check_there(invocation, topic=topic, group=group, broker=broker)
         except KlogError as error:  # it may still come
             invocation.say("; ".join(filter(None, [error.message, error.hint])))
-    is_told = not follow and invocation.output is Format.TABLE
+    is_folded = not follow and invocation.output is Format.TABLE
     work = reading.read_events(
         cluster,
-        reading.EventFilter() if is_told else chosen,  # a story is told whole
+        reading.EventFilter() if is_folded else chosen,  # a story is shown whole
         begin,
         _shower(invocation, found, follow=follow),
         follow=follow,
@@ -127,7 +127,7 @@ async def events(
     except asyncio.CancelledError:
         if not follow:
             raise
-    if not follow and not (any(map(chosen.takes, found)) if is_told else found):
+    if not follow and not (any(map(chosen.takes, found)) if is_folded else found):
         await check_there(invocation, topic=topic, group=group, broker=broker)
     if follow or invocation.output is Format.JSONL:
         return None

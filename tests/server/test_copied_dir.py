@@ -26,7 +26,8 @@ def copied(make_broker: MakeBroker, tmp_path: Path, topic: str) -> tuple[Running
     broker = make_broker().start()
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(5)])
-    shutil.copytree(broker.folder / "data", tmp_path / "copy" / "data")
+    unfinished = shutil.ignore_patterns("*.tmp")  # of a live broker: renamed while they are copied
+    shutil.copytree(broker.folder / "data", tmp_path / "copy" / "data", ignore=unfinished)
     return broker, make_broker(1, folder=tmp_path / "copy")
 
 
