@@ -47,33 +47,33 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, si
     cells = [list(row) for row in rows]
     left_out: list[str] = []
 
-    def widths() -> list[int]:
-        return [
-            max([size(heads[at]), *(size(line) for row in cells for line in row[at].split("\n"))])
-            for at in range(len(shown))
-        ]
+    def size_of(at: int) -> int:
+        return max([size(heads[at]), *(size(line) for row in cells for line in row[at].split("\n"))])
 
     def is_wide() -> bool:
-        return sum(widths()) + GAP * (len(shown) - 1) > width
+        return sum(sizes) + GAP * (len(shown) - 1) > width
+
+    sizes = [size_of(at) for at in range(len(shown))]
 
     if is_wide():
         heads = [SHORT_HEADS.get(one, one) for one in heads]
         cells = [[_TIME.sub(lambda found: found[1].replace("T", " "), cell) for cell in row] for row in cells]
+        sizes = [size_of(at) for at in range(len(shown))]
     while is_wide() and any(column.rank for column in shown):
         at = max(range(len(shown)), key=lambda at: shown[at].rank)
         left_out.append(shown[at].head)
-        del shown[at], heads[at]
+        del shown[at], heads[at], sizes[at]
         for row in cells:
             del row[at]
     for breaks_words in (False, True):  # a long word is broken only where the table fits in no other way
         texts = {at for at, column in enumerate(shown) if not column.numeric}
         while is_wide() and texts:
-            sizes = widths()
             at = max(texts, key=lambda at: sizes[at])
             texts.remove(at)
             room = max(TEXT_MIN, width - sum(sizes) - GAP * (len(shown) - 1) + sizes[at])
             for row in cells:
                 row[at] = "\n".join(_wrapped(row[at], room, breaks_words=breaks_words))
+            sizes[at] = size_of(at)
     return Fitted(shown, heads, [[cell.split("\n") for cell in row] for row in cells], left_out)
 
 
