@@ -85,3 +85,10 @@ def check_new_topic_name(name: str) -> str:
             hint="choose another name; `klog group` and `klog offset` show what groups have committed",
         )
     return check_topic_name(name)
+
+
+def first_few(names: Iterable[object], most: int, between: str = ", ") -> str:
+    """``a, b and 3 more``."""
+    every = [str(one) for one in names]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return between.join(every[:most]) + more

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from klog.coordination import cluster, paths
 from klog.coordination.znode_acls import OPEN, Acl, Identities, acls_of, is_open, letters
 from klog.errors import Refused, UsageError
+from klog.names import first_few
 from klog.security.errors import NotAllowedByZooKeeper
 
 if TYPE_CHECKING:
@@ -112,10 +113,9 @@ def check_ready(zookeeper: ZooKeeper, identities: Identities) -> None:
     """Refused, naming who would be locked out."""
     found = unready(zookeeper, identities)
     if found:
-        shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         raise Refused(
             f"{len(found)} live brokers and consumers do not write as {identities.owner.partition(':')[0]!r} does, and "
-            f"would be locked out: {shown}",
+            f"would be locked out: {first_few(found, 5)}",
             hint="restart them, one after the other, with zookeeper.username, zookeeper.password and "
             "zookeeper.set.acl=true (docs/security.md); --force closes ZooKeeper all the same",
         )

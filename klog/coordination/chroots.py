@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from klog.coordination.paths import BROKER_IDS
 from klog.errors import KlogError
+from klog.names import first_few
 
 LOOKED_AT_MAX: Final = 100
 """Of each folder."""
@@ -28,6 +29,5 @@ def where_clusters_are(outside: Any) -> str:
         pass  # a client that may not read there gets a shorter hint
     if not found:
         return "check the path behind the last server"
-    named = [outside.address.servers_text + chroot for chroot in found[:NAMED_MAX]]
-    more = f" and {len(found) - len(named)} more" if len(found) > len(named) else ""
-    return f"there is a cluster at {', '.join(named)}{more}"
+    named = first_few((outside.address.servers_text + chroot for chroot in found), NAMED_MAX)
+    return f"there is a cluster at {named}"

@@ -20,7 +20,7 @@ from klog.coordination import entries, group_states, paths
 from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState
 from klog.coordination.zookeeper import Create, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, GroupIsHeld, NodeExists, NoNode, SessionLost
-from klog.names import TopicPartition
+from klog.names import TopicPartition, first_few
 
 REGISTER_TRIES = 100
 """Each new consumer writes the group's node: of sixteen that come at once, the last tries sixteen times."""
@@ -122,11 +122,10 @@ def members(zookeeper: ZooKeeper, group: str, watch: Watch | None = None) -> lis
 
 
 def _held(state: GroupState) -> str:
-    shown = ", ".join(f"{one.client_id or one.member_id} on {one.host}" for one in state.members[:MEMBERS_NAMED_MAX])
-    more = f" and {len(state.members) - MEMBERS_NAMED_MAX} more" if len(state.members) > MEMBERS_NAMED_MAX else ""
+    members = (f"{one.client_id or one.member_id} on {one.host}" for one in state.members)
     return (
-        f"group {state.group!r} is held by {len(state.members)} members of the brokers' protocol: {shown}{more}; "
-        "one group consumes one way at a time"
+        f"group {state.group!r} is held by {len(state.members)} members of the brokers' protocol: "
+        f"{first_few(members, MEMBERS_NAMED_MAX)}; one group consumes one way at a time"
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from klog.coordination import committed, consumers, group_states
 from klog.coordination.group_states import COORDINATOR, FREE, ZOOKEEPER, GroupState
 from klog.errors import GroupIdNotFound, PeerError, SessionLost, ZooKeeperError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, first_few
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions
 
 if TYPE_CHECKING:
@@ -193,5 +193,4 @@ def _host_in(group: str, consumer_id: str) -> str | None:
 
 def in_words(members: Sequence[Member]) -> str:
     """The members, the first few by name."""
-    shown = ", ".join(map(str, members[:NAMED_MAX]))
-    return shown + (f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else "")
+    return first_few(members, NAMED_MAX)

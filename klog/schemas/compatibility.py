@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from klog.names import near_hint
+from klog.names import first_few, near_hint
 from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
 from klog.schemas.avro import Array, Enum, Fixed, Map, Node, Primitive, Record, Union, type_name
 from klog.schemas.parsing import Parsed
@@ -256,4 +256,4 @@ def _under(name: str, found: Iterable[Incompatibility]) -> Iterator[Incompatibil
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return first_few(names, 5)

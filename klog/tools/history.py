@@ -20,9 +20,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from klog.admin.undo import CANNOT_BE_UNDONE
+from klog.names import first_few
 from klog.render.counts import counted
 from klog.render.value_texts import duration_text
-from klog.tools.events import Event, brokers_of, row
+from klog.tools.events import Event, EventRow, brokers_of, row
 
 TOGETHER: Final = timedelta(seconds=10)
 """What happens within this time is one thing, if it has one cause."""
@@ -60,9 +61,11 @@ class StoryRow:
 
 @dataclass
 class Story:
-    """Events of one cause. ``brokers``: whose absence it is; ``back``: when the last of them was back."""
+    """Events of one cause. ``shown``: the first as a row. ``brokers``: whose absence it is; ``back``: when the last of
+    them was back."""
 
     first: Event
+    shown: EventRow
     begun: datetime | None
     ended: datetime | None
     events: int = 0
@@ -76,7 +79,7 @@ class Story:
     is_wanted: bool = False
     restarts: int = 0
 
-    def take(self, event: Event, time: datetime | None) -> None:
+    def take(self, time: datetime | None) -> None:
         """One more event of it."""
         self.events += 1
         self.ended = time or self.ended
@@ -84,56 +87,61 @@ class Story:
     @property
     def kind(self) -> str:
         """Of its first event."""
-        return str(self.first["kind"])
+        return self.shown.kind
 
     @property
     def topic(self) -> object:
         """The one that its first event is about."""
         return self.first.get("topic")
 
-    def is_near(self, time: datetime | None, within: timedelta = TOGETHER) -> bool:
+    def is_near(self, time: datetime | None) -> bool:
         """Whether it goes on at that time."""
-        return time is not None and self.ended is not None and abs(time - self.ended) <= within
+        return time is not None and self.ended is not None and abs(time - self.ended) <= TOGETHER
 
 
 def fold(events: Iterable[Event], wanted: Callable[[Event], bool] = lambda event: True) -> list[StoryRow]:
     """The stories of these events, which are in the order of their time: those that have a ``wanted`` one, whole."""
     stories: list[Story] = []
+    near: list[Story] = []  # what can still go on, of those that are not absences
     absences: dict[int, Story] = {}
     for event in events:
         shown = row(event)
+        if shown.time is not None:
+            near = [one for one in near if one.is_near(shown.time)]
+        going_on = near if shown.time is not None else []
         story = (
-            _absence(stories, absences, event, shown.time)
-            or _of_a_topic(stories, event, shown.time)
-            or _of_one_sort(stories, event, shown.time)
-            or _begun(stories, event, shown.time)
+            _absence(stories, absences, event, shown)
+            or _of_a_topic(going_on, event)
+            or _of_one_sort(going_on, event, shown)
         )
-        story.take(event, shown.time)
+        if story is None:
+            story = _begun(event, shown)
+            stories.append(story)
+            near.append(story)
+        story.take(shown.time)
         story.is_wanted = story.is_wanted or wanted(event)
     return [_told(one) for one in _together(stories) if one.is_wanted]
 
 
-def _begun(stories: list[Story], event: Event, time: datetime | None) -> Story:
-    shown = row(event)
-    story = Story(event, time, time, names=[shown.subject])
+def _begun(event: Event, shown: EventRow) -> Story:
+    story = Story(event, shown, shown.time, shown.time, names=[shown.subject])
     if shown.reason:
         story.causes.append(shown.reason.removeprefix("it "))
     if shown.kind == "act":
         story.act = event
-    stories.append(story)
     return story
 
 
 # --- to which story an event belongs ----------------------------------------------------------------------------------
 
 
-def _absence(stories: list[Story], absences: dict[int, Story], event: Event, time: datetime | None) -> Story | None:
+def _absence(stories: list[Story], absences: dict[int, Story], event: Event, shown: EventRow) -> Story | None:
     """The absence of a broker that an event begins, causes, ends or belongs to; the event noted there."""
-    kind, reason = str(event["kind"]), str(event.get("reason") or "")
+    kind, reason, time = shown.kind, shown.reason or "", shown.time
     broker = event.get("id")
     is_stop = kind == "act" and event.get("what") in STOPS
     if (is_stop or kind == "broker-down") and type(broker) is int:
-        story = _of_broker(stories, absences, broker, event, time)
+        story = _of_broker(stories, absences, broker, event, shown)
         if is_stop:
             story.act, story.is_orderly = event, True
         else:
@@ -148,7 +156,7 @@ def _absence(stories: list[Story], absences: dict[int, Story], event: Event, tim
     if kind in LOST:
         named = [int(one) for one in _NAMED.findall(reason)]
         for one in named:
-            story = _of_broker(stories, absences, one, event, time)
+            story = _of_broker(stories, absences, one, event, shown)
             story.is_orderly = story.is_orderly or bool(_ORDERLY.search(reason))
         gone = named or [one for one in brokers_of(event) if one in absences and absences[one].back is None]
         if gone and "preferred" not in reason:
@@ -172,14 +180,12 @@ def _absence(stories: list[Story], absences: dict[int, Story], event: Event, tim
     return None
 
 
-def _of_broker(
-    stories: list[Story], absences: dict[int, Story], broker: int, event: Event, time: datetime | None
-) -> Story:
+def _of_broker(stories: list[Story], absences: dict[int, Story], broker: int, event: Event, shown: EventRow) -> Story:
     """The broker's absence that goes on, or a new one."""
     there = absences.get(broker)
     if there is not None and there.back is None:
         return there
-    story = Story(event, time, time, brokers=[broker])
+    story = Story(event, shown, shown.time, shown.time, brokers=[broker])
     stories.append(story)
     absences[broker] = story
     return story
@@ -196,12 +202,12 @@ def _add_cause(story: Story, reason: str) -> None:
         story.is_orderly = story.is_orderly or bool(_ORDERLY.search(plain))
 
 
-def _of_a_topic(stories: list[Story], event: Event, time: datetime | None) -> Story | None:
+def _of_a_topic(near: Sequence[Story], event: Event) -> Story | None:
     """The change of a topic that an act, its settings or the first leaders of its partitions belong to."""
     kind, topic = str(event["kind"]), event.get("topic")
 
     def recent(*kinds: str) -> Iterator[Story]:
-        return (one for one in reversed(stories) if one.kind in kinds and one.topic == topic and one.is_near(time))
+        return (one for one in reversed(near) if one.kind in kinds and one.topic == topic)
 
     if kind == "leader-elected" and event.get("old_leader") == -1:
         return next(recent("topic-created", "partitions-added", "topic-restored"), None)
@@ -216,15 +222,14 @@ def _of_a_topic(stories: list[Story], event: Event, time: datetime | None) -> St
     return None
 
 
-def _of_one_sort(stories: list[Story], event: Event, time: datetime | None) -> Story | None:
+def _of_one_sort(near: Sequence[Story], event: Event, shown: EventRow) -> Story | None:
     """Like events of one cause, such as rebalances of a group."""
-    shown = row(event)
     if shown.kind in ("act", "?", *CHANGES):
         return None
     group = event.get("group")
-    for story in reversed(stories):
-        like = story.kind == shown.kind and not story.brokers and story.first.get("group") == group
-        if like and story.is_near(time) and (group is not None or row(story.first).reason == shown.reason):
+    for story in reversed(near):
+        like = story.kind == shown.kind and story.first.get("group") == group
+        if like and (group is not None or story.shown.reason == shown.reason):
             if shown.subject not in story.names:
                 story.names.append(shown.subject)
             return story
@@ -237,11 +242,12 @@ def _of_one_sort(stories: list[Story], event: Event, time: datetime | None) -> S
 def _together(stories: Sequence[Story]) -> list[Story]:
     """Deaths that begin together, and restarts that follow one another, as one story each."""
     found: list[Story] = []
+    before: Story | None = None
     for story in stories:
         if story.brokers and story.is_orderly and story.back is not None:
             story.restarts = 1
-        before = next((one for one in reversed(found) if one.brokers), None)
         if before is None or not story.brokers or not _is_one(before, story):
+            before = story if story.brokers else before
             found.append(story)
             continue
         before.brokers += [one for one in story.brokers if one not in before.brokers]
@@ -267,7 +273,7 @@ def _is_one(before: Story, story: Story) -> bool:
 
 
 def _told(story: Story) -> StoryRow:
-    shown, undo = row(story.first), None
+    shown, undo = story.shown, None
     cause = "; ".join(story.causes) or None
     if story.act is not None:
         if story.act.get("what") not in CANNOT_BE_UNDONE and isinstance(story.act.get("act"), str):
@@ -276,8 +282,7 @@ def _told(story: Story) -> StoryRow:
     if story.brokers:
         what = _of_brokers(story)
     elif len(story.names) > 1:
-        more = f" and {len(story.names) - NAMED_MAX} more" if len(story.names) > NAMED_MAX else ""
-        what = f"{shown.kind}: {', '.join(story.names[:NAMED_MAX])}{more}"
+        what = f"{shown.kind}: {first_few(story.names, NAMED_MAX)}"
     else:
         what = f"{shown.subject}: {shown.what}" + (f" ({story.events} times)" if _repeats(story) else "")
     return StoryRow(story.begun, what, cause, undo, story.events)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.admin.health.findings import WARNING, Finding
 from klog.coordination import paths
+from klog.names import first_few
 from klog.render.counts import counted
 from klog.render.value_texts import duration_text, moment_text
 
@@ -139,5 +140,4 @@ def _members(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _named(names: Sequence[object]) -> str:
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ",".join(map(str, names[:NAMED_MAX])) + more
+    return first_few(names, NAMED_MAX, ",")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.coordination.server_size import FULL_SHARE
+from klog.names import first_few
 
 if TYPE_CHECKING:
     from klog.admin.health.snapshot import Snapshot
@@ -65,12 +66,10 @@ def _open_nodes(snapshot: Snapshot) -> Iterator[Finding]:
     """A cluster whose users log in, while everybody who reaches ZooKeeper may change credentials and permissions."""
     if not snapshot.has_users or not snapshot.open_nodes:
         return
-    shown = ", ".join(snapshot.open_nodes[:SHOWN_MAX])
-    more = len(snapshot.open_nodes) - SHOWN_MAX
     yield Finding(
         WARNING,
         "zookeeper",
-        f"everybody who reaches it may change {shown}{f' and {more} more' if more > 0 else ''}",
+        f"everybody who reaches it may change {first_few(snapshot.open_nodes, SHOWN_MAX)}",
         "nodes that the cluster's owner alone may change, since its users log in",
         "`klog security zookeeper`; docs/security.md has what brokers need before",
         "zookeeper-open",

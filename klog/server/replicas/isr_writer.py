@@ -21,7 +21,7 @@ from klog.coordination import partition_states
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import Check, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode
-from klog.names import TopicPartition
+from klog.names import TopicPartition, first_few
 from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.server import image
@@ -219,5 +219,4 @@ def _together(fences: Fences, names: Iterable[TopicPartition]) -> list[Check]:
 
 
 def _shown(names: Iterable[TopicPartition]) -> str:
-    shown = sorted(map(str, names))
-    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+    return first_few(sorted(map(str, names)), 5)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.admin.health.group_looks import look_of
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
-from klog.names import TopicPartition
+from klog.names import TopicPartition, first_few
 from klog.render.counts import counted
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.act_causes import shortened_by
@@ -163,9 +163,8 @@ def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
         do = f"look at its members (`klog group describe {shlex.quote(of.name)}`): one of them does not join again"
         yield step(since, f"group {of.name} waits for members to join again", evidence, do)
         return
-    more = f" and {len(awaited) - AWAITED_MAX} more" if len(awaited) > AWAITED_MAX else ""
     do = "look there: clients join again in their next poll, and are removed after max.poll.interval.ms without one"
-    what = f"group {of.name} waits for {', '.join(awaited[:AWAITED_MAX])}{more} to join again"
+    what = f"group {of.name} waits for {first_few(awaited, AWAITED_MAX)} to join again"
     yield step(since, what, evidence, do)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.names import first_few
 from klog.tools.events import Event, EventFilter, row
 
 if TYPE_CHECKING:
@@ -93,6 +94,4 @@ def moment(timestamp_ms: int) -> datetime:
 
 def listed(names: Iterable[Any], shown_max: int = 12) -> str:
     """``1,2,3``, the first few; ``none``."""
-    every = [str(one) for one in names]
-    more = f" and {len(every) - shown_max} more" if len(every) > shown_max else ""
-    return ",".join(every[:shown_max]) + more or "none"
+    return first_few(names, shown_max, ",") or "none"
