@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, changed, here
+from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, ActRow, changed, here
 from klog.admin.znodes import ZnodeChange, data_of
 from klog.admin.znodes import write as write_znode
 from klog.coordination import (
@@ -64,6 +64,11 @@ CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
 def no_way_back(kind: str) -> str:
     """Why `klog undo` does not take an act of one of these kinds back, for the question before it."""
     return f"`klog undo` cannot take it back: {CANNOT_BE_UNDONE[kind]}"
+
+
+def can_be_undone(act: ActRow) -> bool:
+    """Whether there is a way back, and it was not taken yet."""
+    return act.kind not in CANNOT_BE_UNDONE and act.undone_by is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ async def undo(
     session = await invocation.zookeeper()
     if act is None:
         rows = await asyncio.to_thread(verbs.list_acts, session)
-        open_ = [one for one in reversed(rows) if one.undone_by is None and one.kind not in undoing.CANNOT_BE_UNDONE]
+        open_ = [one for one in reversed(rows) if undoing.can_be_undone(one)]
         remember_acts(invocation.target, [one.act for one in rows])
         footer = "klog undo ACT takes one back" if open_ else "no act can be taken back"
         return Report(invocation.command, verbs.ActRow, open_[:LISTED_MAX], footer=footer)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.flags import duration, limit
 from klog.cli.invocation import Invocation, is_terminal
@@ -22,7 +21,6 @@ from klog.render.visible import for_stream
 if TYPE_CHECKING:
     from klog.tools.status import Answer, Where
 
-SINCE = "@-7d"
 NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 
 
@@ -99,6 +97,8 @@ async def status(
 
 async def _chain(invocation: Invocation, subject: list[str]) -> Report:
     """From the symptom of a subject to its first cause."""
+    from klog.client.positions import parse_position
+    from klog.tools.status import HISTORY
     from klog.tools.why.gathering import parsed, why
     from klog.tools.why.steps import Step
 
@@ -111,7 +111,7 @@ async def _chain(invocation: Invocation, subject: list[str]) -> Report:
         (target.bootstrap, target.zookeeper),
         klog_home(),
         asked,
-        position(SINCE, "--since"),
+        parse_position(HISTORY),
         invocation.timeout_s,
     )
     helps = next((step.do for step in reversed(steps) if step.do is not None), None)

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from klog.client.metadata import Metadata, PartitionNode, TopicNode
 
 SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
-LOOK_AGAIN_S: Final = 0.5
 DELETION_PATIENCE_MS: Final = 30_000
 """A deletion takes seconds; one that takes this long waits for a broker."""
 SIZES: Final = (

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.health.findings import CRITICAL, Finding, causes
 from klog.admin.health.verdict import BROKEN, DOWN, WELL, broker_states, count_partitions, group_lags, verdict
-from klog.admin.undo import CANNOT_BE_UNDONE
+from klog.admin.undo import can_be_undone
 from klog.render.value_texts import count_text
 from klog.render.visible import visible
 
@@ -212,7 +212,7 @@ def _changed(snapshot: Snapshot, width: int) -> Iterator[Line]:
 
 def undo_command(act: ActRow) -> str:
     """What takes the act back; nothing where it cannot be, or was."""
-    return "" if act.kind in CANNOT_BE_UNDONE or act.undone_by is not None else f"klog undo {act.act}"
+    return f"klog undo {act.act}" if can_be_undone(act) else ""
 
 
 def _moment(time_ms: int) -> datetime:
