@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 VERSION_MAX = 3
 VERSION_MIN = 1
+LEARN_S = 2.0
+"""As long is waited, after a change, for each broker to have read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ async def add_acls(cluster: Cluster, bindings: Sequence[Binding]) -> None:
     answer = await cluster.to_any(ApiKey.CREATE_ACLS, VERSION_MAX, VERSION_MIN, creations=creations)
     for result in answer.results:
         _check(result)
+    await _let_all_read(cluster, [filter_of(one) for one in bindings])
 
 
 async def remove_acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Binding]:
@@ -118,7 +121,14 @@ async def remove_acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Bindi
                 word_of_number(PatternType, one.pattern_type),
             )
             removed.append(Binding(pattern, _acl(one)))
+    await _let_all_read(cluster, filters)
     return sorted(set(removed))
+
+
+async def _let_all_read(cluster: Cluster, changed: Sequence[Filter]) -> None:
+    """Ask each broker about the change: it reads what was written before it answers. One that is away does later."""
+    for one in changed[:1]:
+        await cluster.to_each(ApiKey.DESCRIBE_ACLS, VERSION_MAX, VERSION_MIN, wait_s=LEARN_S, **_filter_fields(one))
 
 
 async def refuse_missing(cluster: Cluster, bindings: Sequence[Binding]) -> None:

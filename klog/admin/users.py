@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
 
 PASSWORD_CHARACTERS_MIN: Final = 8
+LEARN_S: Final = 2.0
+"""After a change each broker is asked about the user, and reads what was written before it answers: who logs in right
+after the command, at any broker, is met by one that knows. One that does not answer in this time learns it later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,10 @@ async def _alter(cluster: Cluster, deletions: list[dict[str, Any]], upsertions: 
     )
     for one in answer.results:
         _check(one.error_code, one.error_message)
+    names = {one["name"] for one in (*deletions, *upsertions)}
+    await cluster.to_each(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, wait_s=LEARN_S, users=[{"name": name} for name in names]
+    )
 
 
 def _row(result: Any) -> UserRow:

@@ -69,7 +69,7 @@ async def add(
     """Allow, or deny, a principal an operation on a resource.
 
     Read, write, delete and alter include describe; alter-configs includes describe-configs. An ACL that exists already
-    stays. Every broker has the change soon after. On a protected cluster --deny asks first.
+    stays. Every broker that answers has the change when the command ends. On a protected cluster --deny asks first.
     """
     from klog.admin import acls
     from klog.security.permissions import Filter

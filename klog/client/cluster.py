@@ -247,6 +247,20 @@ class Cluster:
         """Ask one broker; BrokerNotAvailable if the cluster does not list it, CannotConnect if it is away."""
         return await self._ask(await self.channel(broker_id), key, highest, lowest, wait_s, fields)
 
+    async def to_each(
+        self, key: ApiKey, highest: int, lowest: int = 0, *, wait_s: float, **fields: Any
+    ) -> dict[int, Any | KlogError]:
+        """Ask every broker that the cluster lists: broker id -> its answer, or why there is none within ``wait_s``."""
+
+        async def ask(broker_id: int) -> Any | KlogError:
+            try:
+                return await self.to_broker(broker_id, key, highest, lowest, wait_s=wait_s, **fields)
+            except KlogError as error:
+                return error
+
+        brokers = [one.broker_id for one in await self.brokers()]
+        return dict(zip(brokers, await asyncio.gather(*map(ask, brokers)), strict=True))
+
     async def to_controller(
         self,
         key: ApiKey,

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from typing import Final
 
+from klog.coordination import paths
 from klog.coordination import scram_credentials as registry
 from klog.coordination.acts import Actor
 from klog.errors import KlogError, SessionLost, ZooKeeperError
@@ -68,6 +69,19 @@ class UserCredentials:
         )
         await self._look(name)
         return is_done
+
+    async def catch_up(self, names: list[str]) -> None:
+        """Know all that has been written of these users, by any broker. KlogError where ZooKeeper cannot be asked."""
+        written = await self._runtime.executors.run(Purpose.OTHER, self._read_latest, names)
+        for name, found in written.items():
+            if found != self._known.get(name, {}):
+                await self._look(name)
+
+    def _read_latest(self, names: list[str]) -> dict[str, registry.Credentials]:
+        """In a thread. Without watches: one would stay for each time that nothing has changed."""
+        zookeeper = self._runtime.zookeeper
+        zookeeper.sync(paths.USER_CONFIGS)
+        return {name: registry.read(zookeeper, name) for name in names}
 
     def _read_all(self, known: dict[str, registry.Credentials]) -> dict[str, registry.Credentials]:
         """In a thread: those of ``known``, which are watched already, and what has come; without what has gone."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from confluent_kafka.admin import AdminClient
 
 import klog as library
 from bench.processes import ports_in_a_row
-from klog.admin import security_files
+from klog.admin import security_files, users
 from klog.client.client_config import read_client_config
+from klog.client.cluster import Cluster
 from klog.client.raw_fetch import RawCluster
 from klog.client.servers import Servers, librdkafka_servers
 from klog.config.properties import read_properties
@@ -25,6 +27,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.coordination.zookeeper_access import ZooKeeperServers
 from klog.errors import CannotConnect
 from klog.security.errors import NotAllowedByZooKeeper, SaslAuthenticationFailed
+from klog.security.scram import ScramMechanism
 from tests.cli.example_lines import example
 from tests.cli.runner import klog
 
@@ -154,6 +157,48 @@ def test_passwords_change_and_users_go(closed: Path) -> None:
     assert klog("topic", "list", *again).code == 1
     assert klog("user", "delete", "eve", "--yes").code == 1
     assert klog("user", "add", "eve", "--password-file", "-", input="short\n").code == 2
+
+
+def test_every_broker_knows_of_a_change_when_the_command_ends(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who logs in right after the command, at any broker, is met by one that has read what was written."""
+    known = servers(closed)
+    monkeypatch.setattr(users, "LEARN_S", 30.0)
+    processes = {row["id"]: row["pid"] for row in klog("up", "--detach", "-o", "json").rows if row["kind"] == "broker"}
+
+    async def log_in(password: str, where: Iterable[str]) -> None:
+        security = read_client_config(properties_of(closed, "dan", password)).security
+        assert security is not None
+        for one in where:
+            (await asyncio.to_thread(RawCluster, Servers(one, security), timeout_s=5)).close()
+
+    async def play() -> None:
+        first, *_ = known.split(",")
+        async with await Cluster.connect(Servers(first, known.security)) as cluster:
+            await users.add_user(cluster, "dan", "a first password", [ScramMechanism.SHA_256])
+            await log_in("a first password", known.split(","))
+            asked = ((await cluster.metadata([])).controller_id, int(first.partition(":")[2]))
+            behind = next(one for one in await cluster.brokers() if not {one.broker_id, one.port} & {*asked})
+            rest = [one for one in known.split(",") if not one.endswith(f":{behind.port}")]
+            os.kill(processes[behind.broker_id], signal.SIGSTOP)
+            try:
+                changing = asyncio.create_task(users.change_password(cluster, "dan", "another password"))
+                while True:
+                    try:
+                        await log_in("another password", rest)
+                        break
+                    except SaslAuthenticationFailed:
+                        assert not changing.done()
+                assert not changing.done()
+            finally:
+                os.kill(processes[behind.broker_id], signal.SIGCONT)
+            await changing
+            await log_in("another password", known.split(","))
+            await users.delete_user(cluster, "dan")
+            for one in known.split(","):
+                with pytest.raises(SaslAuthenticationFailed):
+                    await log_in("another password", [one])
+
+    asyncio.run(play())
 
 
 def test_without_tls_or_a_name_nothing_is_told(closed: Path) -> None:

@@ -3,7 +3,7 @@
 Behaviour
     Every broker writes to ZooKeeper itself, as Kafka's do: the ACLs of one pattern in one step, which is an act. An ACL
     that is there already stays, without an error. The answer comes when this broker has read the change; the others
-    read it soon.
+    read it soon, and before they answer DescribeAcls.
 """
 
 from __future__ import annotations

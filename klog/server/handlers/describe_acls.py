@@ -1,8 +1,8 @@
 """DescribeAcls: v1-3.
 
 Behaviour
-    The ACLs that match the filter, as this broker has read them in ZooKeeper. SECURITY_DISABLED where the broker checks
-    no permissions.
+    The ACLs that match the filter; what any broker has written before is read first. SECURITY_DISABLED where the broker
+    checks no permissions.
 
 Version notes
     v1 has prefixed patterns (KIP-290). v2 is flexible.
@@ -34,6 +34,7 @@ async def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str,
     resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
     try:
         chosen = filter_of(request.entity)
+        await keeper(acl_keeper).look()
         for one in keeper(acl_keeper).authorizer.bindings():
             await share.breathe()
             if chosen.matches(one):

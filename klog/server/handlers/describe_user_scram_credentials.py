@@ -2,27 +2,33 @@
 
 Behaviour
     No users asked for: all. RESOURCE_NOT_FOUND for a user without credentials, DUPLICATE_RESOURCE for one named twice.
-    Neither salts nor keys are shown.
+    Neither salts nor keys are shown. Users that are named, up to 100, are read in ZooKeeper first, if it answers: this
+    broker then knows what any broker has written of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import Any
 
+from klog.coordination.scram_credentials import is_possible
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound
-from klog.server.credentials import UserCredentials
+from klog.server.credentials import READ_AT_ONCE, UserCredentials
 from klog.server.dispatch import Request, handles
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0)
 async def handle(request: Request, *, credentials: UserCredentials) -> dict[str, Any]:
     await credentials.load()
+    asked = [one.name for one in request.entity.users or ()]
+    if asked:
+        with contextlib.suppress(KlogError):  # ZooKeeper is away: what is known is answered
+            await credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_AT_ONCE])
     known = credentials.users()
-    asked = request.entity.users
-    names = Counter(sorted(known) if not asked else [one.name for one in asked])
+    names = Counter(asked or sorted(known))
     results = []
     for name, times in names.items():
         error: KlogError | None = None
