@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordination import acls, acts, offset_acts, quotas
 from klog.coordination.acls import ACL_ACT
-from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, Act, Actor
+from klog.coordination.acts import ELECTION_ACT, RECORDS_ACT, UNCLEAN_ACT, Act, Actor
 from klog.coordination.quotas import QUOTA_ACT
 from klog.coordination.schemas import DELETE_ACT, LEVEL_ACT, REGISTER_ACT
 from klog.coordination.scram_credentials import USER_ACT
@@ -30,7 +30,8 @@ DELETION: Final = "topic-delete"
 RESTORE: Final = "topic-restore"
 """A restore names the deletion that it takes back."""
 STATES: Final = offset_acts.KINDS | {
-    *(SETTINGS, REASSIGNMENT, REGISTER_ACT, DELETE_ACT, LEVEL_ACT, ELECTION_ACT, UNCLEAN_ACT, QUOTA_ACT, USER_ACT)
+    *(SETTINGS, REASSIGNMENT, REGISTER_ACT, DELETE_ACT, LEVEL_ACT, ELECTION_ACT, UNCLEAN_ACT, RECORDS_ACT, QUOTA_ACT),
+    USER_ACT,
 }
 """Kinds whose states are objects from names to values."""
 SHOWN_MAX: Final = 20

@@ -23,7 +23,7 @@ from klog.coordination import (
     topics,
     trash,
 )
-from klog.coordination.acts import ELECTION_ACT, UNCLEAN_ACT, ZNODE_CREATE, ZNODE_DELETE, ZNODE_KINDS, Act
+from klog.coordination.acts import ELECTION_ACT, RECORDS_ACT, UNCLEAN_ACT, ZNODE_CREATE, ZNODE_DELETE, ZNODE_KINDS, Act
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.schemas import (
     DEFAULT_LEVEL,
@@ -52,6 +52,7 @@ CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-restore": "`klog topic delete` deletes the topic again",
     "partitions-add": "partitions cannot be removed: keys would change their partition once more",
     UNCLEAN_ACT: "the new leader's log is the partition's log now; `klog lost list` shows what was cut off elsewhere",
+    RECORDS_ACT: "its messages are gone",
     "broker-stop": "`klog broker start` starts it on its host",
     "broker-restart": "it serves again",
     REGISTER_ACT: "messages may name the schema; `klog schema delete` deletes the version",

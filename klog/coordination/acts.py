@@ -54,6 +54,9 @@ ELECTION_ACT: Final = "election"
 UNCLEAN_ACT: Final = "unclean-election"
 """Kinds of acts; the states are objects from partitions to leaders."""
 
+RECORDS_ACT: Final = "records-delete"
+"""The states are objects from partitions to where they start."""
+
 ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE = "znode-create", "znode-set", "znode-delete"
 ZNODE_KINDS: Final = frozenset({ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE})
 """Kinds of acts on nodes of ZooKeeper, written by hand: ``{"version":3,"data":".."}``, null if it does not exist."""

@@ -222,4 +222,4 @@ def test_messages(three: RunningCluster, topic: str) -> None:
     cut = [{"partition_index": 0, "offset": offsets[10]}]
     leader = three.leader_of(topic, 0)
     three.ask(leader, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": cut}], timeout=10_000)
-    wait_for_cause(three, ("message", f"{topic}-0", str(offsets[9])), ("DeleteRecords",))
+    wait_for_cause(three, ("message", f"{topic}-0", str(offsets[9])), (f"below {offsets[10]} deleted",))

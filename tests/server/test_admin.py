@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from klog.coordination import acts
+from klog.coordination.zookeeper import ZooKeeper
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -285,6 +287,19 @@ def test_the_start_moves_up_in_every_version(broker: RunningBroker, topic: str, 
     assert offsets(broker.bootstrap, topic) == (second + 10, second + 10)
     (third,) = produce(broker.bootstrap, topic, [values(1)])
     assert third > second
+
+
+def test_a_deletion_of_records_is_an_act_one_an_hour_of_a_client_and_topic(broker: RunningBroker, topic: str) -> None:
+    create(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, [values(10)])
+    for offset in (0, 4, 7):
+        delete_records(broker.bootstrap, topic, (0, offset))
+    with ZooKeeper(broker.zookeeper) as zookeeper:
+        zookeeper.start()
+        told = [one for one in acts.read(zookeeper, acts.list_ids(zookeeper)) if one.topic == topic]
+    assert [(one.kind, one.before, one.after) for one in told if one.kind != "topic-create"] == [
+        (acts.RECORDS_ACT, {"0": 0}, {"0": 4})
+    ]
 
 
 def test_what_records_cannot_be_deleted(broker: RunningBroker, topic: str) -> None:

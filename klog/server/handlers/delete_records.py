@@ -6,6 +6,9 @@ Behaviour
     nothing. An offset beyond the high watermark is OFFSET_OUT_OF_RANGE. The answer has the partition's new start. What
     internal topics have, events and acts among it, no client deletes: INVALID_TOPIC_EXCEPTION.
 
+    A deletion is an act, written before anything is deleted; the topic keeps its messages if that fails. Kafka Streams
+    deletes every 30 s what it has read: of one client and topic, a leader writes one act an hour.
+
 Version notes
     v2 is flexible.
 """
@@ -14,52 +17,97 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import Any
+import math
+from collections.abc import Iterable
+from typing import Any, Final
 
+from klog.coordination.acts import RECORDS_ACT, Actor, landed, new_act
 from klog.errors import InvalidTopic, KlogError, NotLeader, OffsetOutOfRange, StorageError
 from klog.names import CLOSED_TOPICS
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
+from klog.server.executors import Purpose
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.led_partitions import LedPartitions
+from klog.server.runtime import Runtime
 from klog.storage.log_dir import RetentionRun
 
 HIGH_WATERMARK = -1
+AGAIN_S: Final = 3600.0
+REMEMBERED_MAX: Final = 10_000
 
 
-@handles(ApiKey.DELETE_RECORDS, 0, 2)
-async def handle(request: Request, *, partitions: LedPartitions, deletions: Deletions) -> dict[str, Any]:
-    asked = [
-        (topic.name, one.partition_index, one.offset) for topic in request.entity.topics for one in topic.partitions
-    ]
-    found: dict[tuple[str, int, int], tuple[LedPartition, int] | KlogError] = {}
-    share = request.share()
-    for topic, index, offset in asked:
-        await share.breathe()
-        try:
-            if topic in CLOSED_TOPICS and request.is_of_client:
-                raise InvalidTopic(f"{topic} is internal: clients do not delete what it has")
-            found[topic, index, offset] = _check(partitions, topic, index, offset)
-        except KlogError as error:
-            found[topic, index, offset] = error.bare()
-    by_disk: dict[str, list[tuple[LedPartition, int]]] = {}
-    for one in found.values():
-        if not isinstance(one, KlogError):
-            by_disk.setdefault(one[0].log.log_dir.path, []).append(one)
-    await asyncio.gather(*(deletions.run(disk, functools.partial(_plan, wanted)) for disk, wanted in by_disk.items()))
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _answer(one.partition_index, found[topic.name, one.partition_index, one.offset])
-                    for one in topic.partitions
-                ],
-            }
-            for topic in request.entity.topics
-        ]
-    }
+class _Handler:
+    """Event loop only."""
+
+    def __init__(self, *, runtime: Runtime, partitions: LedPartitions, deletions: Deletions) -> None:
+        self._runtime = runtime
+        self._partitions = partitions
+        self._deletions = deletions
+        self._told_s: dict[tuple[str, Actor], float] = {}
+        """When the last act of a topic and a client was written."""
+
+    async def __call__(self, request: Request) -> dict[str, Any]:
+        found: dict[tuple[str, int, int], tuple[LedPartition, int] | KlogError] = {}
+        share = request.share()
+        for topic in request.entity.topics:
+            wanted = [(topic.name, one.partition_index, one.offset) for one in topic.partitions]
+            for name, index, offset in wanted:
+                await share.breathe()
+                try:
+                    if name in CLOSED_TOPICS and request.is_of_client:
+                        raise InvalidTopic(f"{name} is internal: clients do not delete what it has")
+                    found[name, index, offset] = _check(self._partitions, name, index, offset)
+                except KlogError as error:
+                    found[name, index, offset] = error.bare()
+            if request.is_of_client:
+                checked = {one: there for one in wanted if not isinstance(there := found[one], KlogError)}
+                try:
+                    await self._tell(topic.name, checked.values(), request.actor)
+                except KlogError as error:
+                    found |= dict.fromkeys(checked, error.bare())
+        by_disk: dict[str, list[tuple[LedPartition, int]]] = {}
+        for one in found.values():
+            if not isinstance(one, KlogError):
+                by_disk.setdefault(one[0].log.log_dir.path, []).append(one)
+        run = self._deletions.run
+        await asyncio.gather(*(run(disk, functools.partial(_plan, wanted)) for disk, wanted in by_disk.items()))
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        _answer(one.partition_index, found[topic.name, one.partition_index, one.offset])
+                        for one in topic.partitions
+                    ],
+                }
+                for topic in request.entity.topics
+            ]
+        }
+
+    async def _tell(self, topic: str, wanted: Iterable[tuple[LedPartition, int]], actor: Actor) -> None:
+        """Write the act. Raises KlogError: it may not have been written."""
+        moving = [(one, offset) for one, offset in wanted if one.log.start_offset < offset]
+        key = topic, actor._replace(request=None)
+        now_s = self._runtime.loop.time()
+        if not moving or now_s - self._told_s.get(key, -math.inf) < AGAIN_S:
+            return
+        if len(self._told_s) >= REMEMBERED_MAX:
+            self._told_s.clear()
+        act = new_act(
+            RECORDS_ACT,
+            actor,
+            topic=topic,
+            before={str(one.topic_partition.partition): one.log.start_offset for one, _ in moving},
+            after={str(one.topic_partition.partition): offset for one, offset in moving},
+        )
+        zookeeper = self._runtime.zookeeper
+        await self._runtime.executors.run(Purpose.OTHER, zookeeper.commit, [act.write], landed(zookeeper, act))
+        self._told_s[key] = now_s
+
+
+handles(ApiKey.DELETE_RECORDS, 0, 2)(_Handler)
 
 
 def _check(partitions: LedPartitions, topic: str, index: int, asked: int) -> tuple[LedPartition, int]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.acts import SETTINGS
+from klog.coordination.acts import RECORDS_ACT
 from klog.tools.events import EventFilter
 from klog.tools.why.steps import Known, Step, step, time_of
 
@@ -48,6 +49,21 @@ def shortened_by(known: Known, topic: str, do: str) -> Step | None:
             was = "" if act.kind == CREATION else f" (before: {'the default' if before is None else before})"
             what = f"{act.principal} set {name} to {after}{was}"
             return step(act.time, what, f"act {act.act}, {act.kind}", do)
+    return None
+
+
+def deleted_by(known: Known, topic: str, partition: int, offset: int, do: str) -> Step | None:
+    """Who had the messages up to this offset deleted. A client that does it again and again has one act an hour."""
+    mine = [act for act in known.acts_on(f"topic {topic}") if act.kind == RECORDS_ACT]
+    for act in mine:
+        below = _value(str(partition), act.after)
+        if below is not None and below > offset:
+            what = f"{act.principal} had the messages of {topic}-{partition} below {below} deleted"
+            return step(act.time, what, f"act {act.act}, {act.kind}", do)
+    for act in mine:
+        if _value(str(partition), act.after) is not None:
+            what = f"{act.principal} has messages of {topic}-{partition} deleted"
+            return step(act.time, what, f"act {act.act}, {act.kind}: the first of an hour is told", do)
     return None
 
 

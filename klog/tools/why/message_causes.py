@@ -11,7 +11,7 @@ from klog.admin.acts import SETTINGS
 from klog.names import TopicPartition
 from klog.render.counts import counted
 from klog.tools.events import EventFilter
-from klog.tools.why.act_causes import shortened_by
+from klog.tools.why.act_causes import deleted_by, shortened_by
 from klog.tools.why.causes import is_well, partition_steps
 from klog.tools.why.steps import Known, Step, moment, numbered, step, time_of
 
@@ -122,6 +122,11 @@ def _cut(known: Known, of: MessageFacts, lost: Sequence[LostRow]) -> Iterator[St
 def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     """Retention, or a request to delete records: what is left is too young for retention where it was that."""
     yield step(known.now, f"{of.name} has no message {of.offset} any more", f"log start offset {of.start}")
+    do = "nothing brings it back"
+    deletion = deleted_by(known, of.name.topic, of.name.partition, of.offset, do)
+    if deletion is not None:
+        yield deletion
+        return
     retention_ms, retention_bytes = (_number(of.settings.get(name)) for name in (RETENTION_MS, RETENTION_BYTES))
     settings = f"{RETENTION_MS} {retention_ms}, {RETENTION_BYTES} {retention_bytes}"
     created = known.last(EventFilter(of.name.topic, kinds=("topic-created",)))
@@ -132,11 +137,11 @@ def _below(known: Known, of: MessageFacts) -> Iterator[Step]:
     changed = any(one.kind == SETTINGS for one in known.acts_on(f"topic {of.name.topic}"))
     if is_young and retention_bytes < 0 and not changed:
         evidence = f"{settings}: the topic is younger than its retention"
-        do = "nothing brings it back; look for who deletes records (`kafka-delete-records`, a stream program)"
+        do = f"{do}; look for who deletes records (`kafka-delete-records`, a stream program)"
         yield step(None, "a DeleteRecords request deleted it", evidence, do)
         return
     first = "" if of.first is None else f"; the first message that is left is from {of.first:%Y-%m-%d %H:%M:%S}"
-    do = f"nothing brings it back; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
+    do = f"{do}; `klog topic config {of.name.topic} retention.ms=N` keeps more of what comes"
     act = shortened_by(known, of.name.topic, do)
     yield step(of.first, "retention deleted it", f"{settings}{first}", do if act is None else None)
     if act is not None:
