@@ -63,7 +63,7 @@ def deleted_by(known: Known, topic: str, partition: int, offset: int, do: str) -
     for act in mine:
         if _value(str(partition), act.after) is not None:
             what = f"{act.principal} has messages of {topic}-{partition} deleted"
-            return step(act.time, what, f"act {act.act}, {act.kind}: the first of an hour is told", do)
+            return step(act.time, what, f"act {act.act}, {act.kind}: one act an hour", do)
     return None
 
 
