@@ -52,7 +52,13 @@ OPTIONS: Final = (
     Option("kafka.bootstrap.servers", ALL, SAME, "required", "`host:port,...`"),
     Option("bootstrap.servers", ALL, KLOGS, "", "short for `kafka.bootstrap.servers`"),
     Option("subscribe", READ, SAME, "", "`a,b`; one of this and the next two is required"),
-    Option("subscribePattern", READ, SAME, "", "a Java regular expression that matches the whole name of a topic"),
+    Option(
+        "subscribePattern",
+        READ,
+        SAME,
+        "",
+        "a regular expression of Python that matches the whole name of a topic",
+    ),
     Option("assign", READ, SAME, "", '`{"a": [0, 1]}`'),
     Option(
         "startingOffsets",

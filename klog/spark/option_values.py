@@ -10,7 +10,6 @@ from typing import Any
 from klog.client.raw_fetch import Range
 from klog.errors import UsageError
 from klog.names import TopicPartition
-from klog.spark import java_pattern
 
 _DURATION = re.compile(r"(\d+)\s*([a-z]*)")
 _UNIT_MS = {
@@ -31,6 +30,9 @@ _UNIT_MS = {
     "days": 86_400_000,
 }
 """As Spark writes durations; a number alone is milliseconds there too."""
+_OF_JAVA = re.compile(r"\\[pP0].?|&&|\[\^?\]?[^][]*\[|\(\?\w*x")
+"""What Python has not, or takes for something else, outside of escapes: properties, octal codes, intersections, classes
+of classes, and ``(?x)``, under which Java leaves out spaces in classes too."""
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
@@ -123,11 +125,21 @@ def as_json(name: str, text: str) -> Any:
 
 
 def pattern(name: str, text: str) -> re.Pattern[str]:
-    """For whole names of topics, as Java writes it."""
+    r"""For whole names of topics, by Python's `re`.
+
+    Java's ``\Q...\E`` is taken, as `Pattern.quote` writes it. What else Java has, and Python has not or means
+    otherwise, is refused: a pattern that both take finds the same topics.
+    """
+    plain = re.sub(r"\\Q(.*?)(?:\\E|\Z)", lambda quoted: re.escape(quoted[1]), text, flags=re.DOTALL)
     try:
-        return java_pattern.compiled(text)
+        if (found := _OF_JAVA.search(re.sub(r"\\[^pP0]", "__", plain))) is not None:
+            raise re.error(f"{found[0]} is Java's; Python's re has no properties, octal codes, or classes of classes")
+        return re.compile(plain)
     except re.error as error:
-        raise UsageError(f'option "{name}": {text!r} is not a regular expression ({error})') from None
+        hint = "write classes out: [a-z] for \\p{Lower}, (?i:a) for a flag in the middle"
+        raise UsageError(
+            f'option "{name}": {text!r} is not a regular expression of Python ({error})', hint=hint
+        ) from None
 
 
 def names(name: str, text: str) -> tuple[str, ...]:

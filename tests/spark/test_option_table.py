@@ -75,7 +75,7 @@ class Topics:
                 **({"endingOffsets": json.dumps(until)} if batch else {}),
             },
             "time": {
-                "subscribePattern": rf"\Q{name[:-1]}\E[\p{{XDigit}}&&[{name[-1]}]]++",
+                "subscribePattern": rf"\Q{name[:-1]}\E[{name[-1]}]++",
                 "startingTimestamp": str(middle),
                 "minPartitions": "5",
                 "kafka.client.id": "both",

@@ -183,13 +183,47 @@ def test_ranges_say_everything() -> None:
     assert found.ranges == (Range("a", 0, 5, 9),)
 
 
+def test_a_pattern_means_what_java_takes_it_for() -> None:
+    """Expected here is what `Pattern.matches` of a JVM answered."""
+    names = ("clicks", "clicks-2", "Clicks", "orders.eu", "orders.us", "a_b", "a.b", "aaa", "E", "[a[", "a\\p")
+    matches = {
+        r"\Qa.b\E|\Qorders.\E.*": {"a.b", "orders.eu", "orders.us"},
+        r"\Qa.b": {"a.b"},
+        r"(?i)clicks(-\d)?": {"clicks", "clicks-2", "Clicks"},
+        r"(?i:CL)icks|[\w.]{3}": {"clicks", "Clicks", "a_b", "a.b", "aaa"},
+        r"orders\.(?!us)[a-z]++": {"orders.eu"},
+        r"\Q[a[\E|a\\p": {"[a[", "a\\p"},
+    }
+    for text, found in matches.items():
+        parsed = SourceOptions.parse({"bootstrap.servers": "h:1", "subscribePattern": text}).subscribe_pattern
+        assert parsed is not None and {name for name in names if parsed.fullmatch(name)} == found, text
+
+
 WRONG: tuple[tuple[dict[str, str], str], ...] = (
     ({"subscribe": "a"}, "bootstrap.servers"),
     ({"bootstrap.servers": "h:1"}, "subscribe"),
     ({**BASE, "assign": '{"a": [0]}'}, "assign"),
     ({"bootstrap.servers": "h:1", "assign": "a"}, "assign"),
     ({"bootstrap.servers": "h:1", "assign": "[1]"}, "assign"),
-    ({"bootstrap.servers": "h:1", "subscribePattern": "("}, "subscribePattern"),
+    *(
+        ({"bootstrap.servers": "h:1", "subscribePattern": one}, "subscribePattern")
+        for one in (
+            *(
+                "(",
+                "[a",
+                "\\",
+                "[z-a]",
+                r"\p{Lower}+",
+                r"\PL",
+                r"[a-z&&[^a-w]]",
+                "[a[b]]",
+                "[^a[b]]",
+                r"x|\0141",
+                r"a(?i)b",
+            ),
+            *(r"a(?i)b", r"\x{61}", r"\Gb", r"(?<same>a)\k<same>", "(?x)a [b c]", r"[\y]"),
+        )
+    ),
     ({**BASE, "startingOffsets": "latest"}, "startingOffsets"),
     ({**BASE, "endingOffsets": "earliest"}, "endingOffsets"),
     ({**BASE, "endingOffsets": '{"a": {"0": -2}}'}, "endingOffsets"),
