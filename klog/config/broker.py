@@ -12,6 +12,7 @@ from klog.config.table_log import LOG_SETTINGS
 from klog.config.table_network import NETWORK_SETTINGS
 from klog.config.table_security import SECRETS as SECRETS_OF_LISTENERS
 from klog.config.table_security import SECURITY_SETTINGS
+from klog.config.table_unused import UNUSED_SETTINGS
 from klog.config.table_zookeeper import SECRETS as SECRETS_OF_ZOOKEEPER
 from klog.config.table_zookeeper import ZOOKEEPER_SETTINGS
 from klog.config.topic_maps import TOPIC_MAP_SETTINGS, TOPIC_MAPS
@@ -26,6 +27,7 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *LOG_SETTINGS,
         *CLUSTER_SETTINGS,
         *TOPIC_MAP_SETTINGS,
+        *UNUSED_SETTINGS,
     )
 }
 """Every setting of a broker by its name of today."""
@@ -36,7 +38,11 @@ SECRETS = SECRETS_OF_LISTENERS | SECRETS_OF_ZOOKEEPER
 ALIASES: dict[str, str] = {alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases}
 """Older names -> the name of today."""
 
-OF_LISTENERS = frozenset(one.name for one in SECURITY_SETTINGS) | {"max.connections", "max.connection.creation.rate"}
+OF_LISTENERS = frozenset(
+    [one.name for one in SECURITY_SETTINGS]
+    + [one.name for one in UNUSED_SETTINGS if one.name.startswith(("ssl.", "sasl."))]
+    + ["max.connections", "max.connection.creation.rate"]
+)
 """What may be given for one listener alone."""
 _OF_LISTENER = "listener.name."
 

@@ -6,20 +6,6 @@ from klog.config.setting import INT_MAX, Setting, at_least, between, one_of
 
 CLUSTER_SETTINGS = (
     Setting(
-        "max.topic.name.length",
-        "int",
-        255,
-        "Longest name of a topic; klog takes 249 characters, as Kafka does today. From Kafka 0.7.",
-        check=at_least(1),
-    ),
-    Setting(
-        "monitoring.period.secs",
-        "int",
-        600,
-        "Interval of 0.7's statistics; klog counts all the time (`klog metrics`).",
-        check=at_least(1),
-    ),
-    Setting(
         "num.partitions",
         "int",
         1,
@@ -106,15 +92,6 @@ CLUSTER_SETTINGS = (
     ),
     Setting("delete.topic.enable", "bool", True, "Allow the deletion of topics.", "deletion is refused if false"),
     Setting(
-        "create.topic.policy.class.name", "string", None, "A Java class that checks new topics; klog runs no Java."
-    ),
-    Setting(
-        "alter.config.policy.class.name",
-        "string",
-        None,
-        "A Java class that checks changed settings; klog runs no Java.",
-    ),
-    Setting(
         "min.insync.replicas",
         "int",
         1,
@@ -176,13 +153,6 @@ CLUSTER_SETTINGS = (
         "Time limit of a broker's answer to the controller.",
         "afterwards the controller retries",
         at_least(1),
-    ),
-    Setting(
-        "controller.message.queue.size",
-        "int",
-        INT_MAX,
-        "Length of the controller's queue for each broker.",
-        check=at_least(1),
     ),
     Setting(
         "replica.lag.time.max.ms",
@@ -265,33 +235,12 @@ CLUSTER_SETTINGS = (
         at_least(1),
     ),
     Setting(
-        "num.replica.alter.log.dirs.threads",
-        "int",
-        None,
-        "Threads that move replicas between log directories.",
-        check=at_least(1),
-    ),
-    Setting(
         "replica.high.watermark.checkpoint.interval.ms",
         "ms",
         5000,
         "Interval of the high watermark checkpoint.",
         "checkpoint file",
         at_least(1),
-    ),
-    Setting(
-        "fetch.purgatory.purge.interval.requests",
-        "int",
-        1000,
-        "Interval at which Kafka purges waiting fetches; klog removes each at once.",
-        check=at_least(1),
-    ),
-    Setting(
-        "producer.purgatory.purge.interval.requests",
-        "int",
-        1000,
-        "Interval at which Kafka purges waiting produce requests; klog removes each at once.",
-        check=at_least(1),
     ),
     Setting(
         "fetch.max.bytes",
@@ -358,35 +307,6 @@ CLUSTER_SETTINGS = (
         at_least(1),
     ),
     Setting(
-        "offsets.load.buffer.size",
-        "bytes",
-        5242880,
-        "Buffer of Kafka's offsets topic; klog keeps offsets in ZooKeeper.",
-        check=at_least(1),
-    ),
-    Setting(
-        "offsets.topic.replication.factor",
-        "int",
-        3,
-        "Replicas of Kafka's offsets topic; klog has none.",
-        check=at_least(1),
-    ),
-    Setting(
-        "offsets.topic.num.partitions",
-        "int",
-        50,
-        "Partitions of Kafka's offsets topic; klog has none.",
-        check=at_least(1),
-    ),
-    Setting(
-        "offsets.topic.segment.bytes",
-        "bytes",
-        104857600,
-        "Segments of Kafka's offsets topic; klog has none.",
-        check=at_least(1),
-    ),
-    Setting("offsets.topic.compression.codec", "string", "0", "Codec of Kafka's offsets topic; klog has none."),
-    Setting(
         "offsets.commit.timeout.ms",
         "ms",
         5000,
@@ -395,34 +315,11 @@ CLUSTER_SETTINGS = (
         at_least(1),
     ),
     Setting(
-        "offsets.commit.required.acks",
-        "int",
-        -1,
-        "Acknowledgements that a commit needs; in klog the majority of ZooKeeper.",
-    ),
-    Setting(
         "offsets.storage",
         "enum",
         "zookeeper",
         "Where committed offsets are stored.",
         "none",
         one_of("zookeeper"),
-    ),
-    Setting(
-        "transaction.state.log.replication.factor",
-        "int",
-        3,
-        "Replicas of Kafka's transaction log; klog has no transactions.",
-        check=at_least(1),
-    ),
-    Setting(
-        "transaction.state.log.min.isr", "int", 2, "Its replicas in sync; klog has no transactions.", check=at_least(1)
-    ),
-    Setting(
-        "transaction.state.log.num.partitions",
-        "int",
-        50,
-        "Its partitions; klog has no transactions.",
-        check=at_least(1),
     ),
 )

@@ -136,13 +136,6 @@ LOG_SETTINGS = (
         every("delete", "compact"),
     ),
     Setting(
-        "log.segment.delete.delay.ms",
-        "ms",
-        60000,
-        "How long Kafka keeps the file of a deleted segment; klog's readers keep it open themselves.",
-        check=at_least(0),
-    ),
-    Setting(
         "log.flush.interval.messages",
         "int",
         1,
@@ -187,35 +180,6 @@ LOG_SETTINGS = (
         at_least(1),
     ),
     Setting(
-        "log.flush.start.offset.checkpoint.interval.ms",
-        "ms",
-        60000,
-        "Interval at which Kafka writes the log start offset; klog writes each change.",
-        check=at_least(0),
-    ),
-    Setting("log.preallocate", "bool", False, "Create segments at full size; klog's segments grow."),
-    Setting(
-        "num.recovery.threads.per.data.dir",
-        "int",
-        1,
-        "Threads that recover a log directory at start-up.",
-        check=at_least(1),
-    ),
-    Setting(
-        "log.index.size.max.bytes",
-        "bytes",
-        10485760,
-        "Size of an index file; klog has no index files.",
-        check=at_least(4),
-    ),
-    Setting(
-        "log.index.interval.bytes",
-        "bytes",
-        4096,
-        "Distance of index entries; klog has no index files.",
-        check=at_least(0),
-    ),
-    Setting(
         "message.max.bytes",
         "bytes",
         1000012,
@@ -239,13 +203,6 @@ LOG_SETTINGS = (
         "Clock of the timestamps; klog keeps the producer's, which the batch's CRC covers.",
         "none",
         one_of("CreateTime"),
-    ),
-    Setting(
-        "log.message.timestamp.difference.max.ms",
-        "ms",
-        LONG_MAX,
-        "Kafka's older setting for both bounds of timestamps; klog uses the two newer ones.",
-        check=at_least(0),
     ),
     Setting(
         "log.message.timestamp.before.max.ms",
@@ -286,22 +243,5 @@ LOG_SETTINGS = (
         "Read rate of the scrubber. klog's own.",
         "scrubber",
         at_least(1),
-    ),
-    Setting("log.cleaner.enable", "bool", False, "Enable Kafka's compaction; klog compacts nothing yet."),
-    Setting("log.cleaner.threads", "int", 1, "Threads of compaction.", check=at_least(0)),
-    Setting("log.cleaner.io.max.bytes.per.second", "float", float(LONG_MAX), "Rate of compaction."),
-    Setting("log.cleaner.dedupe.buffer.size", "bytes", 524288000, "Memory of compaction."),
-    Setting("log.cleaner.io.buffer.size", "bytes", 524288, "Buffer of compaction.", check=at_least(0)),
-    Setting("log.cleaner.io.buffer.load.factor", "float", 0.9, "How full compaction fills its table."),
-    Setting("log.cleaner.backoff.ms", "ms", 15000, "Back-off of compaction when idle.", check=at_least(0)),
-    Setting(
-        "log.cleaner.min.cleanable.ratio",
-        "float",
-        0.5,
-        "Share of a log that must be dirty for compaction.",
-        check=between(0, 1),
-    ),
-    Setting(
-        "log.cleaner.delete.retention.ms", "ms", 86400000, "How long compaction keeps tombstones.", check=at_least(0)
     ),
 )

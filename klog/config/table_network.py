@@ -145,36 +145,6 @@ NETWORK_SETTINGS = (
         one_of(*PROTOCOLS),
     ),
     Setting(
-        "inter.broker.protocol.version",
-        "string",
-        None,
-        "Protocol version between brokers; klog negotiates it.",
-    ),
-    Setting(
-        "log.message.format.version",
-        "string",
-        None,
-        "Stored message format; klog stores record batches of version 2 only.",
-    ),
-    Setting(
-        "num.network.threads",
-        "int",
-        3,
-        "Threads that read and write sockets; klog's broker has one event loop.",
-        check=at_least(1),
-    ),
-    Setting(
-        "num.io.threads",
-        "int",
-        8,
-        "Threads that serve requests; klog's broker has one event loop.",
-        check=at_least(1),
-        aliases=("num.threads",),
-    ),
-    Setting(
-        "background.threads", "int", 10, "Threads for background tasks; klog starts them as needed.", check=at_least(1)
-    ),
-    Setting(
         "queued.max.requests",
         "int",
         500,
@@ -267,7 +237,6 @@ NETWORK_SETTINGS = (
         "closes idle connections",
         at_least_or_off(1),
     ),
-    Setting("request.timeout.ms", "ms", 30000, "Time limit of another broker's answer.", check=at_least(1)),
     Setting(
         "controlled.shutdown.enable",
         "bool",
@@ -316,5 +285,4 @@ NETWORK_SETTINGS = (
         "to this machine; the listener's host if not given. klog's own.",
         "HTTP endpoints",
     ),
-    Setting("metric.reporters", "list", (), "Java classes that report metrics; klog runs no Java."),
 )

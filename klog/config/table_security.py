@@ -90,7 +90,6 @@ SECURITY_SETTINGS = (
         "TLS",
         every(*TLS_VERSIONS),
     ),
-    Setting("ssl.protocol", "string", "TLSv1.3", "Java's name of a context; ssl.enabled.protocols decides."),
     Setting(
         "ssl.cipher.suites",
         "list",
@@ -105,10 +104,6 @@ SECURITY_SETTINGS = (
         "Whether a broker compares another one's host with its certificate: https, or empty for no.",
         "connections between brokers",
     ),
-    Setting("ssl.provider", "string", None, "Java's provider of TLS; klog has OpenSSL."),
-    Setting("ssl.keymanager.algorithm", "string", None, "Java's way to choose keys; klog has OpenSSL."),
-    Setting("ssl.trustmanager.algorithm", "string", None, "Java's way to check certificates; klog has OpenSSL."),
-    Setting("ssl.secure.random.implementation", "string", None, "Java's source of randomness; klog has OpenSSL."),
     Setting(
         "sasl.enabled.mechanisms",
         "list",
@@ -177,18 +172,6 @@ SECURITY_SETTINGS = (
         "By how much clocks may differ where a token's times are checked.",
         "OAUTHBEARER",
         at_least(0),
-    ),
-    Setting(
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "ms",
-        3_600_000,
-        "How often Kafka asks a URL for the key set; klog looks every 2 s whether the file has changed.",
-    ),
-    Setting(
-        "sasl.server.callback.handler.class",
-        "string",
-        None,
-        "Java's class that checks clients; klog's own checks decide, for OAUTHBEARER by the key set.",
     ),
     Setting(
         "sasl.server.max.receive.size",

@@ -34,14 +34,6 @@ ZOOKEEPER_SETTINGS = (
         (("zookeeper.session.timeout.ms", 1),),
     ),
     Setting(
-        "zookeeper.sync.time.ms",
-        "ms",
-        2000,
-        "How far a ZooKeeper follower may lag; ZooKeeper decides that itself.",
-        check=at_least(0),
-        aliases=("zk.synctime.ms",),
-    ),
-    Setting(
         "enable.zookeeper",
         "enum",
         "true",
@@ -82,12 +74,6 @@ ZOOKEEPER_SETTINGS = (
     ),
     Setting(
         "zookeeper.ssl.client.enable", "bool", False, "Whether the session is over TLS.", "connections to ZooKeeper"
-    ),
-    Setting(
-        "zookeeper.clientCnxnSocket",
-        "string",
-        None,
-        "Java's class of a connection; Kafka needs one for TLS, klog has its own.",
     ),
     Setting(
         "zookeeper.ssl.truststore.location",
@@ -133,13 +119,6 @@ ZOOKEEPER_SETTINGS = (
         "https",
         "Whether ZooKeeper's host is compared with its certificate: https, or empty for no.",
         "TLS to ZooKeeper",
-    ),
-    Setting(
-        "zookeeper.max.in.flight.requests",
-        "int",
-        10,
-        "Unanswered requests to ZooKeeper; kazoo pipelines by itself.",
-        check=at_least(1),
     ),
 )
 

@@ -244,7 +244,6 @@ def test_bad_ideas_warn() -> None:
         ("listeners", "h:1,h:2", ("PLAINTEXT",)),
         ("listeners", "h:70000", ("PLAINTEXT://HOST:PORT",)),
         ("port", "65536", ("0", "65535")),
-        ("log.cleaner.min.cleanable.ratio", "nan", ("0", "1")),
         ("broker.id", "-1", ("0",)),
         ("log.message.timestamp.type", "LogAppendTime", ("CreateTime",)),
     ],

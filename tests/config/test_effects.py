@@ -19,6 +19,7 @@ TABLES = {
     "config/table_log.py",
     "config/table_network.py",
     "config/table_security.py",
+    "config/table_unused.py",
     "config/table_zookeeper.py",
 }
 

@@ -1,4 +1,4 @@
-"""The registry of groups on a real ZooKeeper: slots, who holds a group, what is committed, who lives."""
+"""The registry of groups on a real ZooKeeper: slots, who holds a group, what is committed, who lives (rule G2)."""
 
 from __future__ import annotations
 

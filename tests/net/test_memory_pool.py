@@ -1,4 +1,4 @@
-"""Requests that have come in part: bounded together, nobody waits for ever, and somebody always goes on."""
+"""Requests that have come in part: bounded together (rule P2), and one always goes on."""
 
 from __future__ import annotations
 
