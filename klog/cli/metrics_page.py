@@ -87,8 +87,6 @@ $ klog events --follow -o jsonl
 ```
 
 `klog events` tells them in sentences, those of one topic, partition, group, broker or kind if asked.
-Every broker also writes what it tells, with or without the topic, into `state-change.log` in its first log dir;
-`sort -m FILE...` puts those of several brokers in one order.
 
 | kind | what has happened |
 |---|---|

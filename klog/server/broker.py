@@ -97,7 +97,6 @@ from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDirs
-from klog.storage.state_log import StateLog
 
 log = logging.getLogger(__name__)
 
@@ -205,11 +204,7 @@ class Broker:
                 lambda name: LogConfig.of(self.config.of_topic(name.topic), overrides.get(name.topic, {})),
             )
             self.log_dirs.start()
-            self.state_log = StateLog(self.log_dirs.dirs[0].path)
-            undo.push_async_callback(self.executors.run, Purpose.OTHER, self.state_log.close)
-            self.events = Events(
-                self.identity.broker_id, self.state_log, to_topic=self.config.flag("klog.events.enable")
-            )
+            self.events = Events(self.identity.broker_id, to_topic=self.config.flag("klog.events.enable"))
             self.runtime.on_event = self.events.record
             self.runtime.on_events_awaited = self.events.sent
             for path in self.log_dirs.offline.keys() - {one.path for one in self.log_dirs.dirs}:
@@ -521,7 +516,6 @@ class Broker:
         await self._log_maintenance.stop()
         await self.registry_copies.close()
         await self.events.close()
-        await self.executors.run(Purpose.OTHER, self.state_log.close)
         self._endpoints.close()
         self.groups.close()
         await self.open_requests.drain(DRAIN_S)

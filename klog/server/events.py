@@ -1,8 +1,7 @@
-"""The cluster's own story: lines of the state-change log, and messages of the topic ``klog.events``.
+"""The cluster's own story: messages of the topic ``klog.events``.
 
-`Events.tell` records what happened, from anywhere on the loop, and never waits. Every event is a line of this broker's
-state-change log. Those that an operator cares for (`klog.event_kinds`) are also messages of ``klog.events``: one
-partition, JSON, the kind as the key, so that ``klog events --follow`` shows each failover as it happens::
+`Events.tell` records what happened, from anywhere on the loop, and never waits. The topic has one partition; an event
+is JSON, its kind (`klog.event_kinds`) the key, so that ``klog events --follow`` shows each failover as it happens::
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
 
@@ -26,10 +25,9 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from klog.errors import KlogError
-from klog.event_kinds import EVENT_KINDS
 from klog.names import EVENTS_TOPIC
 from klog.net.channel import Channel
 from klog.protocol import codec
@@ -81,23 +79,16 @@ _JSON: Final = json.JSONEncoder(separators=(", ", ": "), default=str, ensure_asc
 _SHORT: Final = frozenset({int, bool, float, type(None)})
 
 
-class StateChanges(Protocol):
-    """The state-change log."""
-
-    def write(self, entry: dict[str, Any]) -> None: ...
-
-
 class Events:
     """One for a broker. Event loop only; `told` and `dropped` may be read from any thread."""
 
-    def __init__(self, broker_id: int, state_changes: StateChanges | None, *, to_topic: bool) -> None:
+    def __init__(self, broker_id: int, *, to_topic: bool) -> None:
         """``to_topic``: klog.events.enable."""
         self.told: Counter[str] = Counter()
-        """Events by kind, public or not."""
+        """Events by kind, sent or not."""
         self.dropped = 0
         """How many of them never reached the topic."""
         self._broker_id = broker_id
-        self._state_changes = state_changes
         self._to_topic = to_topic
         self._kept: deque[dict[str, Any]] = deque()
         self._underway: list[dict[str, Any]] = []
@@ -115,11 +106,8 @@ class Events:
     def record(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Record an event. The facts are JSON values: numbers, texts, lists, dicts."""
         self.told[kind] += 1
-        event = self._event(kind, facts)
-        if self._state_changes is not None:
-            self._state_changes.write(event)
-        if kind in EVENT_KINDS and self._to_topic:
-            self._keep(event)
+        if self._to_topic:
+            self._keep(self._event(kind, facts))
 
     def _event(self, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         return {"ts": _now_text(), "broker": self._broker_id, "kind": kind, **_bounded(facts)}

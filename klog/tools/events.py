@@ -120,7 +120,7 @@ async def read_events(
     except UnknownTopicOrPartition:
         raise NoSuchThing(
             f"the cluster has no topic {EVENTS_TOPIC}: it is created some seconds after the start",
-            hint="each broker has the same in state-change.log, in its first log dir",
+            hint="with klog.events.enable=false it is not: `klog broker config 1`",
         ) from None
     await asyncio.sleep(0)  # what the reader has handed over last is shown
 

@@ -80,7 +80,6 @@ class Place:
             "password.txt": "a new password\n",
             "views.py": "# a stream's program\n",
             "server.properties": "listeners=PLAINTEXT://127.0.0.1:9092\n",
-            "state-change.log": '{"ts": "2026-02-01T10:00:01Z", "broker": 1, "kind": "broker-up", "id": 1}\n',
         }
         for name, text in files.items():
             (folder / name).write_text(text)

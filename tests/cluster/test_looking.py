@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -270,27 +269,6 @@ def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: Ru
         assert len({(row.bytes, row.crc) for row in rows}) == 1
         for _ in range(3):
             assert {row.state for row in verified(three, topic)} == {"ok"}
-
-
-@pytest.mark.long("tests/server/test_events.py")
-def test_the_brokers_state_change_logs_tell_one_story(three: RunningCluster, topic: str) -> None:
-    three.create(topic)
-    leader = three.leader_of(topic)
-    three.kill(leader)
-    after = three.wait_for_leader(topic, other_than=leader)
-    files = [str(broker.folder / "data" / "state-change.log") for broker in three.brokers.values()]
-
-    def told() -> list[tuple[str, int | None]]:
-        ran = subprocess.run(["sort", "-m", *files], capture_output=True, text=True, check=True)
-        lines = [json.loads(line) for line in ran.stdout.splitlines()]
-        times = [one["ts"] for one in lines]
-        assert times == sorted(times)
-        return [(one["kind"], one.get("leader")) for one in lines if one.get("topic") == topic]
-
-    three.wait_until(lambda: ("leader-elected", after) in told(), "the election is told")
-    kinds = [kind for kind, _ in told()]
-    assert kinds.index("topic-created") < len(kinds) - 1
-    assert told().index(("leader-elected", leader)) < told().index(("leader-elected", after))
 
 
 @pytest.mark.long("test_reassignment.py has brokers that die")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.versions import is_flexible
 from klog.record.records import Record, encode_batch
+from tests.cli.runner import klog
 
 T = TypeVar("T")
 
@@ -94,6 +96,18 @@ def produce_request(topic: str, records: bytes, partition: int = 0, version: int
         timeout=10_000,
         topic_data=[{"name": topic, "partition_data": data}],
     )
+
+
+def told_of(bootstrap: str, kind: str, fits: Callable[[dict[str, Any]], object] = bool) -> list[dict[str, Any]]:
+    """The events of a kind that fit, as soon as ``klog.events`` has one."""
+    deadline = time.monotonic() + 30
+    while True:
+        told = klog("events", "--kind", kind, "--since", "@-1h", "-o", "jsonl", "-B", bootstrap)
+        found = [event for line in told.stdout.splitlines() if fits(event := json.loads(line))]
+        if found:
+            return found
+        assert time.monotonic() < deadline, told
+        time.sleep(0.1)
 
 
 def offsets(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import listen_to, ports_of, unique
-from tests.server.asking import error
+from tests.server.asking import error, told_of
 from tests.server.wire import RawConnection, bystander, framed, head, open_descriptors, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
@@ -93,8 +93,7 @@ def test_brokers_reach_one_another_where_clients_have_taken_all_connections(pair
         assert 1 <= gone <= PLACES, "some of the crowd have given way, and no more than were needed"
         channel.request(codec.request(ApiKey.LIST_GROUPS, 2))
     first.wait_for_log("INFO", "net.server", "CLIENTS")
-    told = (first.folder / "data" / "state-change.log").read_text()
-    assert '"connections-full"' in told and f"127.0.0.1 ({PLACES})" in told
+    assert told_of(address, "connections-full", lambda event: f"127.0.0.1 ({PLACES})" in str(event))
 
 
 def has_ended(one: RawConnection) -> bool:

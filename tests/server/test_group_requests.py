@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections import Counter
@@ -24,9 +23,8 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
-from klog.storage.state_log import FILE_NAME
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import borders, create, with_channel
+from tests.server.asking import borders, create, told_of, with_channel
 from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
 
 UNKNOWN_SERVER_ERROR = -1
@@ -171,18 +169,9 @@ def test_two_members_share_and_the_second_hears_what_the_first_has_said(
         assert await second.commit({TopicPartition(topic, 2): 10}) == [0]
 
     with_speakers(broker.bootstrap, group, 2, share)
-    deadline = time.monotonic() + SOON_S
-    while rebalances(broker, group) != [(1, 1), (2, 2)]:
-        assert time.monotonic() < deadline, rebalances(broker, group)
-        time.sleep(0.02)  # a thread of the broker writes the file
-
-
-def rebalances(broker: RunningBroker, group: str) -> list[tuple[int, int]]:
-    """Generation and number of members of each that the broker has told of."""
-    text = (broker.folder / "data" / FILE_NAME).read_text("utf-8")
-    told = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    of_group = [one for one in told if one["kind"] == "rebalance" and one["group"] == group]
-    return [(one["generation"], len(one["members"])) for one in of_group]
+    told_of(broker.bootstrap, "rebalance", lambda event: event["group"] == group and event["generation"] == 2)
+    rebalances = told_of(broker.bootstrap, "rebalance", lambda event: event["group"] == group)
+    assert [(one["generation"], len(one["members"])) for one in rebalances] == [(1, 1), (2, 2)]
 
 
 def test_a_static_member_comes_back_to_what_it_had(broker: RunningBroker, group: str, topic: str) -> None:
