@@ -65,6 +65,11 @@ class LagRow:
     message: str | None = None
 
     @property
+    def place(self) -> TopicPartition:
+        """The partition that the row is about."""
+        return TopicPartition(str(self.topic), self.partition or 0)
+
+    @property
     def is_outside(self) -> bool:
         """The committed offset lies outside of the log: below its start or behind its end."""
         if self.current_offset is None or self.log_start_offset is None or self.log_end_offset is None:

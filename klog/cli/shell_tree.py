@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperOption
 
-from klog.admin.shell.facts import ClusterFacts, Place
+from klog.admin.shell.facts import Place
 from klog.admin.shell.tree import Argument, CommandShape, Flag, Kind, Suggestion
 from klog.cli import interrupt
 from klog.cli.command import VERB_ALIASES, KlogCommand, NounGroup, arguments, usage_of
@@ -36,6 +36,7 @@ from klog.event_kinds import EVENT_KINDS
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
+    from klog.admin.health.snapshot import Snapshot
     from klog.admin.shell.screen import Screen
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -216,20 +217,21 @@ class Tree:
 
     # --- what the background asks
 
-    def facts(self, with_lag: bool) -> ClusterFacts:
-        """Brokers, controller, in-sync replicas; and the group that is furthest behind."""
-        from klog.admin.shell import facts
+    def facts(self, with_lag: bool) -> Snapshot:
+        """Brokers and partitions; and the lag of groups."""
+        from klog.admin import group_lag
+        from klog.admin.health.snapshot import Snapshot
         from klog.cli import connect
 
-        async def ask(session: Session) -> ClusterFacts:
+        async def ask(session: Session) -> Snapshot:
             question = self._question(session)
             cluster = await connect.open_cluster(question)
-            found = facts.of_metadata(await cluster.metadata(fresh=True))
+            found = Snapshot(metadata=await cluster.metadata(fresh=True))
             try:
                 async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
                     if with_lag:
-                        lag = await facts.worst_lag(cluster, await connect.open_zookeeper(question))
-                        return replace(found, worst_lag=lag)
+                        found.groups = await group_lag.lag(cluster, await connect.open_zookeeper(question), times=False)
+                        found.no_groups = None
             except (KlogError, OSError):
                 pass  # a cluster without ZooKeeper, or one whose ZooKeeper is away: the rest is known
             return found

@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from klog.admin.group_lag import LagRow
 from klog.admin.health.certificates import CertificateFact
 from klog.admin.health.findings import Finding, causes, in_order
-from klog.admin.health.group_looks import GroupLook, GroupOffset
+from klog.admin.health.group_looks import GroupLook
 from klog.admin.health.rules import SUBJECTS, judge
 from klog.admin.health.screen import summary
 from klog.admin.health.snapshot import LogDirFact, ServerFact, Snapshot
@@ -422,6 +424,16 @@ def test_causes_of_causes() -> None:
     assert [one.because for one in circle] == [None, None]
 
 
+def read(
+    offset: int | None, *bounds: int | None, lag: int | None = None, waits_ms: int | None = None,
+    committed_ms: int = NOW_MS, topic: str = "t", partition: int = 0,
+) -> LagRow:  # fmt: skip
+    """What group g, which has a member, has committed."""
+    committed = None if offset is None else datetime.fromtimestamp(committed_ms / 1000, UTC)
+    start, end = bounds or (None, None)
+    return LagRow("g", topic, partition, offset, start, end, lag, None, waits_ms, "m1", committed)
+
+
 def test_members_of_groups() -> None:
     snapshot = well()
     look = GroupLook("g", ("m1", "m2"), since_ms=NOW_MS - 3_600_000)
@@ -431,29 +443,29 @@ def test_members_of_groups() -> None:
     assert kinds(snapshot) == ["unowned-partitions"]
     snapshot.group_looks = [replace(look, members=())]
     assert kinds(snapshot) == [], "nothing is unread"
-    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), 5, 0, 9, 2)]
+    snapshot.groups = [read(5, 0, 9, lag=2)]
     assert kinds(snapshot) == ["no-member"]
     snapshot.group_looks = [replace(look, members=(), since_ms=NOW_MS - 60_000)]
     assert kinds(snapshot) == [], "a consumer that is restarted"
     snapshot.group_looks = [look]
-    snapshot.groups = [replace(snapshot.groups[0], waiting_ms=4_000_000)]
+    snapshot.groups = [read(5, 0, 9, lag=2, waits_ms=4_000_000)]
     assert kinds(snapshot) == ["group-far-behind"]
-    snapshot.groups = [replace(snapshot.groups[0], is_stopped=True)]
+    snapshot.groups = [read(5, 0, 9, lag=2, waits_ms=4_000_000, committed_ms=NOW_MS - 400_000)]
     assert kinds(snapshot) == ["group-stopped"]
     snapshot.groups = []
     snapshot.group_looks = [replace(look, unowned=(TopicPartition("t", 1),), since_ms=NOW_MS - 1_000)]
     assert kinds(snapshot) == [], "a rebalance may be under way"
     snapshot.group_looks = [look]
-    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
+    snapshot.groups = [read(None, 2, 200)]
     assert kinds(snapshot) == ["never-committed"]
     snapshot.group_looks = [replace(look, since_ms=NOW_MS - 1_000)]
     assert kinds(snapshot) == []
-    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), 5, 2, 200, 3, waiting_ms=600_000, is_stopped=True)]
+    snapshot.groups = [read(5, 2, 200, lag=3, waits_ms=600_000, committed_ms=NOW_MS - 600_000)]
     assert kinds(snapshot) == ["group-stopped"]
     change_partition(snapshot, 0, leader=None, isr=(9,))
     stopped = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "group-stopped")
     assert stopped.because == "topic t"
-    snapshot.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
+    snapshot.groups = [read(5, topic="gone")]
     gone = next(one for one in judge(snapshot, SUBJECTS) if one.kind == "offset-without-topic")
     assert "group delete" not in gone.do, "a group with members cannot be deleted"
 
@@ -530,17 +542,17 @@ def test_zookeeper_without_quorum_is_critical() -> None:
 )
 def test_groups(offset: int, lag: int | None, max_lag: int | None, expected: list[str]) -> None:
     snapshot = well()
-    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), offset, 2, 200, lag)]
+    snapshot.groups = [read(offset, 2, 200, lag=lag)]
     assert kinds(snapshot, max_lag) == expected
-    snapshot.groups = [GroupOffset("g", TopicPartition("gone", 0), 5, None, None, None)]
+    snapshot.groups = [read(5, topic="gone")]
     assert kinds(snapshot) == ["offset-without-topic"]
-    snapshot.groups = [GroupOffset("g", TopicPartition("t", 99), 5, None, None, None)]
+    snapshot.groups = [read(5, partition=99)]
     assert kinds(snapshot) == ["offset-without-partition"]
 
 
 def test_a_member_that_has_never_committed_is_not_well() -> None:
     snapshot = well()
-    snapshot.groups = [GroupOffset("g", TopicPartition("t", 0), None, 2, 200, None)]
+    snapshot.groups = [read(None, 2, 200)]
     assert kinds(snapshot, 100) == ["never-committed"]
     assert kinds(snapshot) == []
 

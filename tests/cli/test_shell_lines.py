@@ -14,6 +14,8 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+from klog.admin.group_lag import LagRow
+from klog.admin.health.snapshot import Snapshot
 from klog.admin.shell import bar
 from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.checking import LineCheck
@@ -27,6 +29,7 @@ from klog.admin.shell.tree import Kind
 from klog.admin.shell.using import Using
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.shell_tree import Tree
+from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import SECRETS as OF_BROKERS
 from klog.security.client_security import SECRETS as OF_CLIENTS
 from tests.broker_fixture import RunningBroker
@@ -424,11 +427,19 @@ def test_names_of_others_do_not_command_the_terminal() -> None:
 # --- Facts ------------------------------------------------------------------------------------------------------------
 
 
+def snapshot_of(brokers: int, lag: int | None = None) -> Snapshot:
+    nodes = {one: BrokerNode(one, "h", 9092, None) for one in range(1, brokers + 1)}
+    found = Snapshot(metadata=Metadata(None, 1, nodes, {}, {}))
+    if lag is not None:
+        found.groups, found.no_groups = [LagRow("g", "t", 0, 0, 0, 9, lag, None, None, None)], None
+    return found
+
+
 def test_facts_of_a_cluster_that_was_left_are_not_shown_for_the_next_one() -> None:
     asked, go, changed = threading.Event(), threading.Event(), threading.Event()
-    answers = iter([ClusterFacts(live=1), ClusterFacts(live=2), ClusterFacts(live=3, worst_lag=WorstLag("g", 7))])
+    answers = iter([snapshot_of(1), snapshot_of(2), snapshot_of(3, lag=7)])
 
-    def fetch(with_lag: bool) -> ClusterFacts:
+    def fetch(with_lag: bool) -> Snapshot:
         asked.set()
         assert go.wait(10)
         return next(answers)
@@ -441,7 +452,7 @@ def test_facts_of_a_cluster_that_was_left_are_not_shown_for_the_next_one() -> No
     facts._changed = lambda: (shown.append(facts.now().live), len(shown) == 2 and changed.set())  # type: ignore[union-attr, func-returns-value]
     go.set()
     assert changed.wait(10) and shown == [2, 3]
-    assert facts.now() == ClusterFacts(live=3, worst_lag=WorstLag("g", 7))
+    assert facts.now() == ClusterFacts(3, 3, 1, worst_lag=WorstLag("g", 7))
     facts.stop()
 
 

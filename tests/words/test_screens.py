@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from klog.admin.acts import ActRow
-from klog.admin.health.group_looks import GroupLook, GroupOffset
+from klog.admin.health.group_looks import GroupLook
 from klog.admin.health.local_brokers import LocalBroker
 from klog.admin.health.rules import SUBJECTS, judge
 from klog.admin.health.screen import screen
 from klog.admin.health.snapshot import Snapshot
-from klog.names import TopicPartition
-from tests.admin.test_check import NOW_MS, down, gone_zookeeper, kill, two_dead, unpreferred, well
+from tests.admin.test_check import NOW_MS, down, gone_zookeeper, kill, read, two_dead, unpreferred, well
 from tests.rows import each
 
 SCREENS = Path(__file__).with_name("screens")
@@ -35,7 +34,7 @@ def quiet() -> Snapshot:
 def with_group(snapshot: Snapshot) -> Snapshot:
     snapshot.zookeeper, snapshot.no_groups = "127.0.0.1:2181", None
     snapshot.group_looks = [GroupLook("billing", (), since_ms=AGO_MS), GroupLook("audit", ("m",), since_ms=AGO_MS)]
-    snapshot.groups = [GroupOffset("billing", TopicPartition("t", 0), 5, 0, 9, 62_300)]
+    snapshot.groups = [replace(read(5, 0, 9, lag=62_300), group="billing", owner=None)]
     at = datetime.fromtimestamp(AGO_MS / 1000, UTC)
     act = ActRow("mwwqwlm16h00", at, "root@host", "klog", "offsets-set", "group billing", "-", "-", None)
     snapshot.acts, snapshot.acts_in_all = [act, replace(act, kind="topic-create", subject="topic " + "t" * 90)], 5

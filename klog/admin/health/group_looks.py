@@ -1,15 +1,13 @@
-"""What groups have committed and own, against what the logs hold: asked for `klog status`."""
+"""What groups own, and what they do not: asked for `klog status`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.admin import group_lag, groups
-from klog.client import leader_requests
+from klog.admin import groups
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import KlogError, ZooKeeperError
@@ -17,32 +15,10 @@ from klog.names import TopicPartition
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 
 if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
 STABLE: Final = "Stable"
-STOPPED_AFTER: Final = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
-    """An offset that a group has committed; ``lag`` in messages, None where it cannot be counted.
-
-    ``offset`` None: a member reads a partition with messages, and has never committed. ``waiting_ms``: how long the
-    first unread message has been waiting, where a member reads and that is longer than `STOPPED_AFTER`; ``is_stopped``:
-    nothing was committed for so long, either.
-    """
-
-    group: str
-    partition: TopicPartition
-    offset: int | None
-    start: int | None
-    end: int | None
-    lag: int | None
-    committed_ms: int | None = None
-    waiting_ms: int | None = None
-    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,55 +32,6 @@ class GroupLook:
     unowned: tuple[TopicPartition, ...] = ()
     """Partitions of its topics that no member owns."""
     since_ms: int = 0
-
-
-async def group_offsets(cluster: Cluster, session: ZooKeeper, now_ms: int) -> list[GroupOffset]:
-    """Every committed offset, by group, topic and partition, with its lag in messages as the leaders count it."""
-    rows = await group_lag.lag(cluster, session, times=False)
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    waiting = await _waiting(cluster, [row for row in rows if row.owner and row.lag and row.committed], now_ms)
-    return [
-        GroupOffset(
-            row.group,
-            TopicPartition(row.topic, row.partition),
-            row.current_offset,
-            row.log_start_offset,
-            row.log_end_offset,
-            row.lag,
-            None if row.committed is None else int(row.committed.timestamp() * 1000),
-            waiting.get((row.group, TopicPartition(row.topic, row.partition))),
-            _is_old(row, now) and (row.group, TopicPartition(row.topic, row.partition)) in waiting,
-        )
-        for row in rows
-        if (row.current_offset is not None or row.has_committed_nothing)
-        and row.group is not None
-        and row.topic is not None
-        and row.partition is not None
-    ]
-
-
-def _is_old(row: LagRow, now: datetime) -> bool:
-    return row.committed is not None and now - row.committed > STOPPED_AFTER
-
-
-async def _waiting(cluster: Cluster, rows: list[LagRow], now_ms: int) -> dict[tuple[str, TopicPartition], int]:
-    """How long the first unread message waits, where that is longer than `STOPPED_AFTER`."""
-    asked: dict[TopicPartition, set[int]] = {}
-    for row in rows:
-        asked.setdefault(TopicPartition(str(row.topic), row.partition or 0), set()).add(row.current_offset or 0)
-    if not asked:
-        return {}
-    times = await cluster.to_leaders(
-        {name: sorted(some) for name, some in asked.items()}, leader_requests.message_times
-    )
-    found: dict[tuple[str, TopicPartition], int] = {}
-    for row in rows:
-        name = TopicPartition(str(row.topic), row.partition or 0)
-        told = times.get(name)
-        since_ms = None if told is None or isinstance(told, KlogError) else told.get(row.current_offset or 0)
-        if since_ms is not None and now_ms - since_ms > STOPPED_AFTER.total_seconds() * 1000:
-            found[str(row.group), name] = now_ms - since_ms
-    return found
 
 
 async def group_looks(

@@ -13,12 +13,12 @@ from klog.render.counts import counted
 from klog.render.value_texts import duration_text, moment_text
 
 if TYPE_CHECKING:
-    from klog.admin.health.group_looks import GroupOffset
+    from klog.admin.group_lag import LagRow
     from klog.admin.health.snapshot import Snapshot
     from klog.client.metadata import Metadata
 
 PATIENCE_MS: Final = 300_000
-"""Members that began less than this ago may commit yet."""
+"""Members that began less than this ago may commit yet; what waits for less is not late."""
 SETTLED_MS: Final = 10_000
 """Members of a group that changed less than this ago may be sharing its partitions out."""
 FAR_BEHIND_MS: Final = 3_600_000
@@ -38,41 +38,42 @@ def groups(snapshot: Snapshot, metadata: Metadata, max_lag: int | None) -> Itera
 
 
 def _offsets(snapshot: Snapshot, metadata: Metadata, max_lag: int | None) -> Iterator[Finding]:
-    for one in snapshot.groups:
-        what = f"group {one.group}, partition {one.partition}"
-        if one.partition.topic not in metadata.topics:
-            node = f"/consumers/{one.group}/offsets/{one.partition.topic}"
-            lives = any(look.name == one.group and look.members for look in snapshot.group_looks)
-            do = f"delete {node}" if lives else f"`klog group delete {shlex.quote(one.group)}`, or delete {node}"
+    for one in _positions(snapshot):
+        what, group = f"group {one.group}, partition {one.place}", str(one.group)
+        offset, start, end = one.current_offset, one.log_start_offset, one.log_end_offset
+        if one.place.topic not in metadata.topics:
+            node = f"/consumers/{group}/offsets/{one.topic}"
+            lives = any(look.name == group and look.members for look in snapshot.group_looks)
+            do = f"delete {node}" if lives else f"`klog group delete {shlex.quote(group)}`, or delete {node}"
             yield Finding(WARNING, what, "no such topic", "a topic", do, "offset-without-topic")
-        elif one.partition.partition not in metadata.topics[one.partition.topic].partitions:
-            do = f"delete {paths.consumer_offset(one.group, *one.partition)}"
+        elif one.place.partition not in metadata.topics[one.place.topic].partitions:
+            do = f"delete {paths.consumer_offset(group, *one.place)}"
             yield Finding(WARNING, what, "no such partition", "a partition", do, "offset-without-partition")
-        elif one.offset is None:
+        elif offset is None:
             if max_lag is not None:
-                do = f"look at its consumers, and whether they commit: `klog group describe {shlex.quote(one.group)}`"
+                do = f"look at its consumers, and whether they commit: `klog group describe {shlex.quote(group)}`"
                 found = "its member has never committed, and there are messages"
                 yield Finding(WARNING, what, found, f"lag of at most {max_lag:,}", do, "never-committed")
-        elif one.start is not None and one.offset < one.start:
-            found = f"offset {one.offset} is below the log's start"
+        elif start is not None and offset < start:
+            found = f"offset {offset} is below the log's start"
             do = "consume faster, or raise the retention: removed messages are skipped"
-            yield Finding(WARNING, what, found, f"{one.start} or later", do, "offset-below-start")
-        elif one.end is not None and one.offset > one.end:
-            found = f"offset {one.offset} is behind the log's end"
-            rewind = f"`klog group rewind {shlex.quote(one.group)} --to end`"
+            yield Finding(WARNING, what, found, f"{start} or later", do, "offset-below-start")
+        elif end is not None and offset > end:
+            found = f"offset {offset} is behind the log's end"
+            rewind = f"`klog group rewind {shlex.quote(group)} --to end`"
             do = f"check whether the topic was deleted and created again, then {rewind}"
-            yield Finding(WARNING, what, found, f"{one.end} at most", do, "offset-behind-end")
+            yield Finding(WARNING, what, found, f"{end} at most", do, "offset-behind-end")
         elif max_lag is not None and one.lag is not None and one.lag > max_lag:
             found = f"lags by {counted(one.lag, 'message')}"
-            do = f"look at its consumers: `klog group describe {shlex.quote(one.group)}`"
+            do = f"look at its consumers: `klog group describe {shlex.quote(group)}`"
             yield Finding(WARNING, what, found, f"at most {max_lag:,}", do, "lag")
 
 
 def _never_committed(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """Groups whose members read, and have not committed anything for a while."""
     for look in snapshot.group_looks:
-        mine = [one for one in snapshot.groups if one.group == look.name and one.partition.topic in metadata.topics]
-        never = [one.partition for one in mine if one.offset is None]
+        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in metadata.topics]
+        never = [one.place for one in mine if one.current_offset is None]
         if not look.members or not never or len(never) < len(mine) or snapshot.now_ms - look.since_ms < PATIENCE_MS:
             continue
         found = f"its {counted(len(look.members), 'member')} never committed; there are messages in {_named(never)}"
@@ -81,25 +82,23 @@ def _never_committed(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding
 
 
 def _stopped(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    for name, mine in _by_group(one for one in snapshot.groups if one.is_stopped):
-        longest_ms = max(one.waiting_ms or 0 for one in mine)
-        first = mine[0].partition
+    for name, mine in _by_group(one for one in snapshot.groups if _is_stopped(snapshot, one)):
+        longest_ms = max(map(_waits_ms, mine))
+        first = mine[0].place
         node = metadata.topics[first.topic].partitions.get(first.partition) if first.topic in metadata.topics else None
         because = f"topic {first.topic}" if node is not None and node.leader is None else None
         waited = f"messages wait for {duration_text(longest_ms)}"
-        found = f"stopped moving in {_named([one.partition for one in mine])}: {waited}, and nothing is committed"
+        found = f"stopped moving in {_named([one.place for one in mine])}: {waited}, and nothing is committed"
         do = f"`klog status group {shlex.quote(name)}`"
         yield Finding(WARNING, f"group {name}", found, "commits while messages wait", do, "group-stopped", because)
 
 
 def _far_behind(snapshot: Snapshot) -> Iterator[Finding]:
     """Groups that read and commit, and are far behind in time."""
-    late = (one for one in snapshot.groups if (one.waiting_ms or 0) > FAR_BEHIND_MS and not one.is_stopped)
+    late = (one for one in snapshot.groups if _waits_ms(one) > FAR_BEHIND_MS and not _is_stopped(snapshot, one))
     for name, mine in _by_group(late):
-        longest_ms = max(one.waiting_ms or 0 for one in mine)
-        found = (
-            f"far behind in {_named([one.partition for one in mine])}: messages wait for {duration_text(longest_ms)}"
-        )
+        longest_ms = max(map(_waits_ms, mine))
+        found = f"far behind in {_named([one.place for one in mine])}: messages wait for {duration_text(longest_ms)}"
         do = f"`klog lag {shlex.quote(name)}` shows whether it catches up; else more consumers, up to one a partition"
         yield Finding(WARNING, f"group {name}", found, "messages read within an hour", do, "group-far-behind")
 
@@ -107,9 +106,9 @@ def _far_behind(snapshot: Snapshot) -> Iterator[Finding]:
 def _no_member(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """Groups without a member, while messages wait for them."""
     for look in snapshot.group_looks:
-        mine = [one for one in snapshot.groups if one.group == look.name and one.partition.topic in metadata.topics]
+        mine = [one for one in _positions(snapshot) if one.group == look.name and one.topic in metadata.topics]
         unread = sum(one.lag or 0 for one in mine)
-        since_ms = look.since_ms or max((one.committed_ms or 0 for one in mine), default=0)
+        since_ms = look.since_ms or max(map(_committed_ms, mine), default=0)
         if look.members or not unread or snapshot.now_ms - since_ms < PATIENCE_MS:
             continue
         since = f" since {moment_text(since_ms)}" if since_ms else ""
@@ -118,10 +117,30 @@ def _no_member(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(WARNING, f"group {look.name}", found, "a member, or nothing unread", do, "no-member")
 
 
-def _by_group(some: Iterable[GroupOffset]) -> Iterator[tuple[str, list[GroupOffset]]]:
-    found: dict[str, list[GroupOffset]] = {}
+def _positions(snapshot: Snapshot) -> Iterator[LagRow]:
+    """What groups have committed, and what a member reads without having committed anything."""
+    return (one for one in snapshot.groups if one.current_offset is not None or one.has_committed_nothing)
+
+
+def _committed_ms(one: LagRow) -> int:
+    return 0 if one.committed is None else int(one.committed.timestamp() * 1000)
+
+
+def _waits_ms(one: LagRow) -> int:
+    """How long the first unread message has been waiting for a member; 0 where that is within patience."""
+    reads = one.owner and one.lag and one.committed
+    return one.lag_ms if reads and one.lag_ms is not None and one.lag_ms > PATIENCE_MS else 0
+
+
+def _is_stopped(snapshot: Snapshot, one: LagRow) -> bool:
+    """Messages wait, and nothing was committed for as long."""
+    return _waits_ms(one) > 0 and snapshot.now_ms - _committed_ms(one) > PATIENCE_MS
+
+
+def _by_group(some: Iterable[LagRow]) -> Iterator[tuple[str, list[LagRow]]]:
+    found: dict[str, list[LagRow]] = {}
     for one in some:
-        found.setdefault(one.group, []).append(one)
+        found.setdefault(str(one.group), []).append(one)
     yield from found.items()
 
 

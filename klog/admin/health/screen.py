@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.health.findings import CRITICAL, Finding, causes
-from klog.admin.health.verdict import BROKEN, DOWN, WELL, broker_states, count_partitions, group_lags, verdict
+from klog.admin.health.verdict import BROKEN, DOWN, WELL, Verdict, broker_states, group_lags, verdict
 from klog.admin.undo import can_be_undone
 from klog.render.value_texts import count_text
 from klog.render.visible import visible
@@ -32,6 +32,7 @@ from klog.render.visible import visible
 if TYPE_CHECKING:
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
+    from klog.admin.health.verdict import PartitionCounts
 
 WIDTH: Final = 80
 """Where the terminal's is not known."""
@@ -56,7 +57,8 @@ class Line(NamedTuple):
 
 def screen(snapshot: Snapshot, findings: Sequence[Finding], title: str, width: int = WIDTH) -> list[Line]:
     """The answer to "how is it?". ``title``: the cluster's name and addresses."""
-    lines = [*_head(snapshot, findings, title, width), *_parts(snapshot, width)]
+    found = verdict(snapshot, findings)
+    lines = [*_head(snapshot, found, title, width), *_parts(snapshot, found.counts, width)]
     first = causes(findings)
     if first:
         lines.append(Line(""))
@@ -79,8 +81,7 @@ def short_addresses(bootstrap: str) -> str:
     return bootstrap if len(servers) <= 2 else f"{bootstrap.split(',')[0]} and {len(servers) - 1} more"
 
 
-def _head(snapshot: Snapshot, findings: Sequence[Finding], title: str, width: int) -> Iterator[Line]:
-    found = verdict(snapshot, findings)
+def _head(snapshot: Snapshot, found: Verdict, title: str, width: int) -> Iterator[Line]:
     style = BAD if found.word in (DOWN, BROKEN) else GOOD if found.word == WELL else STRONG
     clock = f"{_moment(snapshot.now_ms):%H:%M:%SZ}"
     middle = f"{title}  {found}"
@@ -92,15 +93,13 @@ def _head(snapshot: Snapshot, findings: Sequence[Finding], title: str, width: in
     yield from (Line(one, style) for one in textwrap.wrap(str(found), width))
 
 
-def _parts(snapshot: Snapshot, width: int) -> Iterator[Line]:
+def _parts(snapshot: Snapshot, found: PartitionCounts | None, width: int) -> Iterator[Line]:
     yield from _row("brokers", *_brokers(snapshot), width)
     if "zookeeper" in snapshot.asked or snapshot.no_zookeeper is not None:
         yield from _row("zookeeper", *_zookeeper(snapshot), width)
-    metadata = snapshot.metadata
-    if metadata is None:
+    if found is None:
         yield from _row("partitions", "unknown", "no broker answers", width)
         return
-    found = count_partitions(metadata, snapshot.min_isr)
     troubles = [
         (found.under_replicated, "under-replicated"),
         (found.refusing or 0, "refuse acks=all"),
@@ -223,7 +222,6 @@ def summary(snapshot: Snapshot, findings: Sequence[Finding]) -> Mapping[str, obj
     """The same for machines, around the findings: what each part is, null where it could not be asked."""
     found = verdict(snapshot, findings)
     metadata = snapshot.metadata
-    counts = None if metadata is None else count_partitions(metadata, snapshot.min_isr)
     return {
         "verdict": found.word,
         "said": found.said,
@@ -233,6 +231,6 @@ def summary(snapshot: Snapshot, findings: Sequence[Finding]) -> Mapping[str, obj
         "zookeeper": None
         if snapshot.no_zookeeper is not None or snapshot.zookeeper is None
         else [{"address": one.address, "mode": one.mode} for one in snapshot.servers],
-        "partitions": None if counts is None else counts._asdict(),
+        "partitions": None if found.counts is None else found.counts._asdict(),
         "groups": None if snapshot.no_groups is not None else dict(group_lags(snapshot)),
     }

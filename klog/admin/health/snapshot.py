@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from klog.admin.acts import ActRow
-    from klog.admin.health.group_looks import GroupLook, GroupOffset
+    from klog.admin.group_lag import LagRow
+    from klog.admin.health.group_looks import GroupLook
     from klog.admin.quarantine import LostRow
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
@@ -149,7 +150,7 @@ class Snapshot:
     """Of the nodes that every cluster has, those that everybody may change."""
     has_users: bool = False
     """Whether the session can see that there are users who log in."""
-    groups: list[GroupOffset] = field(default_factory=list)
+    groups: list[LagRow] = field(default_factory=list)
     group_looks: list[GroupLook] = field(default_factory=list)
     no_groups: str | None = "they could not be asked"
     """Why groups are not known; None: they are."""
@@ -264,10 +265,11 @@ async def take_snapshot(
 
 
 async def _ask_groups(snapshot: Snapshot, cluster: Cluster, session: ZooKeeper) -> None:
-    from klog.admin.health.group_looks import group_looks, group_offsets
+    from klog.admin import group_lag
+    from klog.admin.health.group_looks import group_looks
 
     try:
-        snapshot.groups = await group_offsets(cluster, session, snapshot.now_ms)
+        snapshot.groups = await group_lag.lag(cluster, session)
         if snapshot.metadata is not None:
             snapshot.group_looks = await group_looks(cluster, session, snapshot.metadata.topics, snapshot.silent)
     except KlogError as error:

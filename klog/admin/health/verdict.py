@@ -41,10 +41,11 @@ class BrokerState(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """``word``: one of those above. ``said``: what it is, in a few words."""
+    """``word``: one of those above. ``said``: what it is, in a few words. ``counts``: of partitions, where known."""
 
     word: str
     said: str
+    counts: PartitionCounts | None = None
 
     def __str__(self) -> str:
         return f"{self.word}: {self.said}" if self.said else self.word
@@ -97,7 +98,7 @@ def group_lags(snapshot: Snapshot) -> Counter[str]:
     """Group -> the messages that wait for it, over all its partitions; of every group, by the longest."""
     behind = Counter({look.name: 0 for look in snapshot.group_looks})
     for one in snapshot.groups:
-        behind[one.group] += one.lag or 0
+        behind[str(one.group)] += one.lag or 0
     return behind
 
 
@@ -106,18 +107,21 @@ def verdict(snapshot: Snapshot, findings: Sequence[Finding]) -> Verdict:
     if snapshot.metadata is None:
         return Verdict(DOWN, "no broker answers")
     found = count_partitions(snapshot.metadata, snapshot.min_isr)
+    return Verdict(*_worst(snapshot, found, causes(findings)), found)
+
+
+def _worst(snapshot: Snapshot, found: PartitionCounts, first: Sequence[Finding]) -> tuple[str, str]:
     of = f"of {counted(found.partitions, 'partition')}"
     if found.offline:
         more = f", {found.refusing:,} refuse acks=all" if found.refusing else ""
-        return Verdict(BROKEN, f"{found.offline:,} {of} without a leader{more}")
+        return BROKEN, f"{found.offline:,} {of} without a leader{more}"
     if found.refusing:
-        return Verdict(BROKEN, f"{found.refusing:,} {of} refuse acks=all")
+        return BROKEN, f"{found.refusing:,} {of} refuse acks=all"
     if snapshot.no_zookeeper is not None:
-        return Verdict(AT_RISK, "no ZooKeeper: nothing fails over")
+        return AT_RISK, "no ZooKeeper: nothing fails over"
     if found.under_replicated:
-        return Verdict(AT_RISK, f"{found.under_replicated:,} {of} under-replicated")
-    first = causes(findings)
+        return AT_RISK, f"{found.under_replicated:,} {of} under-replicated"
     critical = sum(one.severity == CRITICAL for one in first)
     if critical:
-        return Verdict(AT_RISK, counted(critical, "critical finding"))
-    return Verdict(WARNED, counted(len(first), "finding")) if first else Verdict(WELL, "")
+        return AT_RISK, counted(critical, "critical finding")
+    return (WARNED, counted(len(first), "finding")) if first else (WELL, "")

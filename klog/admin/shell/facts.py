@@ -6,17 +6,14 @@ Rules: asking never waits and never fails. Facts of a cluster that the shell has
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import KlogError
 
 if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.zookeeper import ZooKeeper
+    from klog.admin.health.snapshot import Snapshot
 
 LAG_EVERY = 3
 """The lag of groups, which costs the brokers more, is read at every third refresh."""
@@ -61,33 +58,26 @@ class ClusterFacts:
     trouble: str | None = None
 
 
-def of_metadata(metadata: Metadata) -> ClusterFacts:
-    """What metadata say."""
-    from klog.admin.health.dead import replicas_of_dead
-    from klog.admin.health.verdict import count_partitions
+def facts_of(snapshot: Snapshot) -> ClusterFacts:
+    """What a snapshot says."""
+    from klog.admin.health.verdict import broker_states, count_partitions, group_lags
 
-    counts = count_partitions(metadata)
+    if snapshot.metadata is None:
+        return ClusterFacts(trouble=snapshot.no_brokers)
+    states, counts = broker_states(snapshot), count_partitions(snapshot.metadata)
+    behind = None if snapshot.no_groups is not None else next(iter(group_lags(snapshot).most_common(1)), ("", 0))
     return ClusterFacts(
-        live=len(metadata.brokers),
-        known=len(replicas_of_dead(metadata).keys() | metadata.brokers.keys()),
-        controller=metadata.controller_id,
-        under_replicated=counts.under_replicated,
-        offline=counts.offline,
+        sum(one.state == "up" for one in states),
+        len(states),
+        snapshot.metadata.controller_id,
+        counts.under_replicated,
+        counts.offline,
+        None if behind is None else WorstLag(*behind),
     )
 
 
-async def worst_lag(cluster: Cluster, zookeeper: ZooKeeper) -> WorstLag:
-    """Of all groups that have committed."""
-    from klog.admin import group_lag
-
-    behind = Counter[str]()
-    for row in await group_lag.lag(cluster, zookeeper, times=False):
-        behind[row.group or ""] += row.lag or 0
-    return WorstLag(*max(behind.items(), key=lambda one: one[1], default=("", 0)))
-
-
-Fetch = Callable[[bool], ClusterFacts]
-"""Blocks; the argument says whether the worst lag is wanted, too. May raise anything."""
+Fetch = Callable[[bool], "Snapshot"]
+"""Blocks; the argument says whether the lag of groups is wanted, too. May raise anything."""
 
 
 class LiveFacts:
@@ -99,7 +89,6 @@ class LiveFacts:
         self._every_s = every_s
         self._lock = threading.Lock()
         self._facts: ClusterFacts | None = None
-        self._lag: WorstLag | None = None
         self._round = 0
         self._wake = threading.Event()
         self._stopped = False
@@ -118,7 +107,7 @@ class LiveFacts:
         """Read at once: a command may have changed them. Those of another cluster are forgotten first."""
         with self._lock:
             if other_cluster:
-                self._facts, self._lag, self._round = None, None, self._round + 1
+                self._facts, self._round = None, self._round + 1
         self._wake.set()
 
     def stop(self) -> None:
@@ -148,14 +137,10 @@ class LiveFacts:
 
     def _read(self, *, with_lag: bool) -> ClusterFacts:
         try:
-            found = self._fetch(with_lag)
+            found = facts_of(self._fetch(with_lag))
         except KlogError as error:
             return ClusterFacts(trouble=error.message)
         except Exception as error:
             return ClusterFacts(trouble=str(error) or type(error).__name__)
-        if with_lag:
-            self._lag = found.worst_lag
-            return found
-        return ClusterFacts(
-            found.live, found.known, found.controller, found.under_replicated, found.offline, self._lag, found.trouble
-        )
+        before = self.now()
+        return found if with_lag or before is None else replace(found, worst_lag=before.worst_lag)

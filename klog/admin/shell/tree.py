@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from klog.admin.shell.facts import ClusterFacts, Place
+from klog.admin.shell.facts import Place
+
+if TYPE_CHECKING:
+    from klog.admin.health.snapshot import Snapshot
 
 
 class Kind(StrEnum):
@@ -122,7 +125,7 @@ class CommandTree(Protocol):
         """The settings that a command takes, a topic's or a broker's, each with the values that are worth offering."""
         ...
 
-    def facts(self, with_lag: bool) -> ClusterFacts:
+    def facts(self, with_lag: bool) -> Snapshot:
         """What the cluster is like now; blocks, may raise anything. Called from a thread."""
         ...
 
