@@ -284,6 +284,11 @@ def totals(rows: Iterable[LagRow]) -> list[LagRow]:
     return found
 
 
+def of_groups(rows: Iterable[LagRow]) -> list[LagRow]:
+    """A sum for each group, the furthest behind first."""
+    return in_order([row for row in totals(rows) if row.group is not None and row.topic is None], "lag")
+
+
 def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow:
     messages = [row.lag for row in rows if row.lag is not None]
     sizes = [row.lag_bytes for row in rows if row.lag_bytes is not None]

@@ -19,6 +19,12 @@ def free_bytes(result: Any) -> int | None:
     return None if free < 0 else free
 
 
+def total_bytes(result: Any) -> int | None:
+    """How large its file system is, likewise."""
+    total = int(getattr(result, "total_bytes", -1))
+    return None if total < 0 else total
+
+
 async def full_dir(cluster: Cluster, broker: int, partition: TopicPartition) -> tuple[str, int] | None:
     """The log dir in which this broker has the partition, and the bytes free there; None if there is room."""
     from klog.protocol.apis import ApiKey

@@ -33,6 +33,6 @@ async def write_page(invocation: Invocation, file: str) -> Report | None:
         return None
     data = text.encode("utf-8", "replace")
     await asyncio.to_thread(write, Path(file), data)
-    row = cluster_report.ReportRow(file, len(data), len(facts.findings), len(facts.tick.brokers), facts.hours)
+    row = cluster_report.ReportRow(file, len(data), len(facts.findings), len(facts.brokers), facts.hours)
     missing = tuple(f"not on the page: {one}" for one in facts.missing)
     return Report(invocation.command, cluster_report.ReportRow, [row], notes=missing)

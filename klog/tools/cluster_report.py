@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog import __version__
 from klog.admin import acts
+from klog.admin.group_lag import of_groups
 from klog.admin.health.findings import Finding
+from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, fullest_dir, group_lags
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
@@ -28,15 +31,15 @@ from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
 from klog.tools.group_curves import PARTITIONS_MAX, Curve, LagHistory, curves, moments, read_lag_history
 from klog.tools.status import Where, look, with_causes
-from klog.tools.top.facts import TopTick
-from klog.tools.top.gathering import Gatherer
+from klog.tools.top.facts import partition_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from klog.admin.acts import ActRow
-    from klog.admin.group_lag import LagRow
+    from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
+    from klog.client.metadata import Metadata
     from klog.coordination.zookeeper import ZooKeeper
 
 DAY_MS: Final = 86_400_000
@@ -75,9 +78,8 @@ class Facts:
 
     cluster: str
     cluster_id: str
-    tick: TopTick
+    snapshot: Snapshot
     findings: Sequence[Finding] = ()
-    """WHAT of a finding -> its first cause, as `klog status` finds it."""
     history: Mapping[int, Sequence[Point]] = field(default_factory=dict)
     curves: Sequence[Curve] = ()
     """The lag of groups at the moments of ``curve_times``."""
@@ -87,6 +89,17 @@ class Facts:
     missing: list[str] = field(default_factory=list)
     """What could not be read, and why."""
     now_ms: int = 0
+
+    @property
+    def brokers(self) -> list[BrokerState]:
+        """All that live, or have replicas."""
+        return broker_states(self.snapshot)
+
+    @property
+    def metadata(self) -> Metadata:
+        """Of its brokers: there is no page without them."""
+        assert self.snapshot.metadata is not None
+        return self.snapshot.metadata
 
     @property
     def hours(self) -> float:
@@ -105,18 +118,19 @@ async def gather(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Facts:
     """All facts; a part that cannot be read is named in `Facts.missing`. Only a cluster without brokers is an error."""
-    gatherer = Gatherer(cluster, zookeeper, 1.0, clock, patience_s=cluster.timeout_s)
-    try:
-        tick = await gatherer.look()
-    finally:
-        await gatherer.close()
-    if tick.trouble is not None:
-        raise TimedOut(tick.trouble)
-    facts = Facts(cluster.bootstrap, await cluster.cluster_id() or "unknown", tick, now_ms=clock.now_ms())
-    if gatherer.groups_trouble is not None:
-        facts.missing.append(f"the lag of groups: {gatherer.groups_trouble}")
-    await _gather_findings(facts, cluster, zookeeper, (bootstrap, zookeeper_address), home)
-    live = [one.broker for one in tick.brokers if one.state in ("up", "controller")]
+
+    async def connected() -> Cluster:
+        return cluster
+
+    where = Where(bootstrap, zookeeper_address, "the caller", home, timeout_s=cluster.timeout_s)
+    snapshot, findings = await with_causes(await look(where), connected, zookeeper)
+    if snapshot.metadata is None:
+        raise TimedOut(snapshot.no_brokers or "no broker answers")
+    cluster_id = snapshot.metadata.cluster_id or "unknown"
+    facts = Facts(cluster.bootstrap, cluster_id, snapshot, findings, now_ms=clock.now_ms())
+    if snapshot.no_groups is not None:
+        facts.missing.append(f"the lag of groups: {snapshot.no_groups}")
+    live = [one.broker for one in facts.brokers if one.state == "up"]
     histories = {}
     for broker in live:
         try:
@@ -124,8 +138,8 @@ async def gather(
         except KlogError as error:
             facts.missing.append(f"the history of broker {broker}: {error.message}")
     facts.history = histories
-    if tick.groups:
-        await _gather_curves(facts, cluster, live, gatherer.lag)
+    if snapshot.groups:
+        await _gather_curves(facts, cluster, live)
     try:
         session = await zookeeper()
         facts.acts = await asyncio.to_thread(lambda: acts.list_acts(session, since_ms=facts.now_ms - DAY_MS))
@@ -138,24 +152,8 @@ async def gather(
     return facts
 
 
-async def _gather_findings(
-    facts: Facts,
-    cluster: Cluster,
-    zookeeper: Callable[[], Awaitable[ZooKeeper]],
-    addresses: tuple[str | None, str | None],
-    home: Path,
-) -> None:
-    """What `klog status` finds, and the causes behind it."""
-
-    async def connected() -> Cluster:
-        return cluster
-
-    where = Where(*addresses, "the caller", home, timeout_s=cluster.timeout_s)
-    facts.findings = (await with_causes(await look(where), connected, zookeeper)).findings
-
-
-async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int], rows: Sequence[LagRow]) -> None:
-    history = LagHistory()
+async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int]) -> None:
+    history, rows = LagHistory(), facts.snapshot.groups
     for broker in brokers:
         try:
             await read_lag_history(cluster, broker, facts.now_ms - DAY_MS, history)
@@ -218,7 +216,6 @@ async def _events(cluster: Cluster) -> list[Event]:
 
 def render(facts: Facts) -> str:
     """The page. Without matplotlib it has no plots, and says so."""
-    tick = facts.tick
     sections = [
         _missing(facts),
         *([] if plots.AVAILABLE else [Section("Plots", NO_PLOTS)]),
@@ -229,10 +226,10 @@ def render(facts: Facts) -> str:
         _plot(facts, "Processor", "cpu", lambda value: f"{value:.0f}%", "Of the event loops, as shares of a core"),
         _plot(facts, "Memory", "memory_bytes", size_text, "Resident"),
         _findings(facts),
-        _brokers(tick),
-        _in_trouble(tick),
-        _topics(tick),
-        _groups(tick),
+        _brokers(facts),
+        _in_trouble(facts),
+        _topics(facts),
+        _groups(facts),
         _lag_plot(facts),
         _acts(facts),
         _events_section(facts),
@@ -253,25 +250,32 @@ def render(facts: Facts) -> str:
 
 
 def _tiles(facts: Facts) -> list[Tile]:
-    tick = facts.tick
-    live = sum(one.state in ("up", "controller") for one in tick.brokers)
-    bad = "bad" if live < len(tick.brokers) else "good"
-    healthy = not tick.under_replicated and not tick.offline
-    worst = tick.groups[0] if tick.groups else None
+    snapshot, states, controller = facts.snapshot, facts.brokers, facts.metadata.controller_id
+    live = sum(one.state == "up" for one in states)
+    counts = count_partitions(facts.metadata)
+    healthy = not counts.under_replicated and not counts.offline
+    worst = next(iter(group_lags(snapshot).most_common(1)), None)
     return [
-        Tile("Brokers", f"{live}/{len(tick.brokers)}", f"controller {tick.controller or 'none'}", bad),
+        Tile(
+            "Brokers",
+            f"{live}/{len(states)}",
+            f"controller {'none' if controller is None else controller}",
+            "bad" if live < len(states) else "good",
+        ),
         Tile(
             "Partitions",
-            f"{tick.partitions:,}",
-            f"{tick.under_replicated:,} not in sync, {tick.offline:,} offline",
+            f"{counts.partitions:,}",
+            f"{counts.under_replicated:,} not in sync, {counts.offline:,} offline",
             "good" if healthy else "bad",
         ),
-        Tile("Topics", f"{len(tick.topics):,}", ""),
+        Tile("Topics", f"{counts.topics:,}", ""),
         Tile(
             "Worst lag",
-            count_text(worst.lag or 0) if worst is not None else "–",
-            _text(f"messages, group {worst.group}") if worst is not None else "no groups",
-        ),
+            count_text(worst[1]) if worst is not None else "–",
+            _text(f"messages, group {worst[0]}") if worst is not None else "no groups",
+        )
+        if snapshot.no_groups is None
+        else Tile("Worst lag", "–", "unknown"),
         Tile(
             "Status",
             counted(len(facts.findings), "finding") if facts.findings else "no findings",
@@ -368,23 +372,30 @@ def _findings(facts: Facts) -> Section | None:
     return Section("Findings", said, heads=("What", "Severity", "Found", "Why", "Expected", "Do"), rows=rows)
 
 
-def _brokers(tick: TopTick) -> Section:
-    rows = [
-        (
-            f"{one.broker} {one.address or ''}",
-            one.state,
-            _known(one.leaders),
-            _known(one.replicas),
-            _size(one.lag_bytes),
-            "–" if one.disk_total is None else f"{_size(one.disk_free)} of {_size(one.disk_total)}",
-            _size(one.memory),
+def _brokers(facts: Facts) -> Section:
+    partitions = [one for topic in facts.metadata.topics.values() for one in topic.partitions.values()]
+    leads = Counter(one.leader for one in partitions)
+    replicas = Counter(broker for one in partitions for broker in one.replicas)
+    rows = []
+    for one in facts.brokers:
+        room, points = fullest_dir(facts.snapshot, one.broker), facts.history.get(one.broker)
+        last = points[-1].values if points else {}
+        rows.append(
+            (
+                f"{one.broker} {one.address or ''}",
+                "controller" if one.state == "up" and one.broker == facts.metadata.controller_id else one.state,
+                f"{leads[one.broker]:,}",
+                f"{replicas[one.broker]:,}",
+                _size(last.get("replica_lag_bytes")),
+                "–" if room is None else f"{_size(room.free_bytes)} of {_size(room.total_bytes)}",
+                _size(last.get("memory_bytes")),
+            )
         )
-        for one in tick.brokers
-    ]
     return Section("Brokers", heads=("Broker", "State", "Leads", "Replicas", "Lag", "Disk free", "Memory"), rows=rows)
 
 
-def _in_trouble(tick: TopTick) -> Section | None:
+def _in_trouble(facts: Facts) -> Section | None:
+    there = partition_lines(facts.metadata)
     rows = [
         (
             f"{one.topic}-{one.partition}",
@@ -393,41 +404,43 @@ def _in_trouble(tick: TopTick) -> Section | None:
             _listed(one.replicas),
             _listed(one.isr),
         )
-        for one in tick.in_trouble[:ROWS_SHOWN]
+        for one in there[:ROWS_SHOWN]
     ]
     if not rows:
         return None
-    said = _shown(len(rows), len(tick.in_trouble))
-    return Section(
-        "Partitions in trouble", said, heads=("Partition", "What", "Leader", "Replicas", "In sync"), rows=rows
-    )
+    heads = ("Partition", "What", "Leader", "Replicas", "In sync")
+    return Section("Partitions in trouble", _shown(len(rows), len(there)), heads=heads, rows=rows)
 
 
-def _topics(tick: TopTick) -> Section | None:
+def _topics(facts: Facts) -> Section | None:
+    every = {name: count_partitions(facts.metadata, only=name) for name in facts.metadata.topics}
+    worst = sorted(every.items(), key=lambda one: (-one[1].offline, -one[1].under_replicated, one[0]))
     rows = [
-        (_text(one.topic), f"{one.partitions:,}", f"{one.under_replicated:,}", f"{one.offline:,}")
-        for one in sorted(tick.topics, key=lambda one: (-one.offline, -one.under_replicated, one.topic))[:ROWS_SHOWN]
+        (_text(name), f"{one.partitions:,}", f"{one.under_replicated:,}", f"{one.offline:,}")
+        for name, one in worst[:ROWS_SHOWN]
     ]
     if not rows:
         return None
-    said = _shown(len(rows), len(tick.topics))
+    said = _shown(len(rows), len(every))
     return Section("Topics", said, heads=("Topic", "Partitions", "Not in sync", "Offline"), rows=rows)
 
 
-def _groups(tick: TopTick) -> Section | None:
+def _groups(facts: Facts) -> Section | None:
+    partitions = Counter(one.group for one in facts.snapshot.groups)
+    sums = of_groups(facts.snapshot.groups)
     rows = [
         (
-            _text(one.group),
+            _text(str(one.group)),
             _known(one.lag),
             _size(one.lag_bytes),
             "–" if one.lag_ms is None else duration_text(one.lag_ms),
-            f"{one.partitions:,}",
+            f"{partitions[one.group]:,}",
         )
-        for one in tick.groups[:ROWS_SHOWN]
+        for one in sums[:ROWS_SHOWN]
     ]
     if not rows:
         return None
-    said = _shown(len(rows), len(tick.groups))
+    said = _shown(len(rows), len(sums))
     return Section("Groups by lag", said, heads=("Group", "Messages", "Bytes", "Oldest waits", "Partitions"), rows=rows)
 
 
@@ -468,8 +481,8 @@ def _known(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _size(value: int | None) -> str:
-    return "–" if value is None else size_text(value)
+def _size(value: float | None) -> str:
+    return "–" if value is None else size_text(int(value))
 
 
 def _listed(numbers: Sequence[int]) -> str:

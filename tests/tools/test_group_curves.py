@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from klog.admin.group_lag import LagRow
+from klog.admin.health.snapshot import Snapshot
 from klog.errors import MalformedRequest, Refused
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -97,8 +98,7 @@ def test_moments_reach_back_a_day_and_end_now(minutes: int) -> None:
 
 
 def facts_with(*found: Curve) -> Facts:
-    tick = SimpleNamespace(groups=(), brokers=())
-    return Facts("c", "id", cast(Any, tick), curves=found, curve_times=TIMES[-3:], now_ms=NOW_MS)
+    return Facts("c", "id", Snapshot(), curves=found, curve_times=TIMES[-3:], now_ms=NOW_MS)
 
 
 @pytest.mark.skipif(not plots.AVAILABLE, reason="matplotlib is not installed")

@@ -72,12 +72,13 @@ SHARED_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LogDirFact:
-    """A broker's log dir; ``error`` None: it serves. ``free_bytes`` None: not known."""
+    """A broker's log dir; ``error`` None: it serves. ``free_bytes``, ``total_bytes`` None: not known."""
 
     broker: int
     path: str
     error: str | None
     free_bytes: int | None = None
+    total_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +488,7 @@ async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) 
 
 async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None:
     from klog.admin.brokers import describe_self
-    from klog.admin.log_dirs import free_bytes
+    from klog.admin.log_dirs import free_bytes, total_bytes
     from klog.admin.settings import describe_broker_settings
     from klog.protocol.apis import ApiKey
 
@@ -510,7 +511,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
         snapshot.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
-        snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one)))
+        snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one), total_bytes(one)))
     warning_days = next((one.value for one in told if one.name == WARNING_DAYS), None)
     snapshot.certificates += await certificates_of(cluster, broker, warning_days)
 

@@ -12,7 +12,7 @@ from klog.config.topic import effective_min_isr
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot
+    from klog.admin.health.snapshot import LogDirFact, Snapshot
     from klog.client.metadata import Metadata
 
 DOWN: Final = "DOWN"
@@ -51,9 +51,12 @@ class Verdict(NamedTuple):
         return f"{self.word}: {self.said}" if self.said else self.word
 
 
-def count_partitions(metadata: Metadata, min_isr: Mapping[str, int] | None = None) -> PartitionCounts:
-    """How many partitions have which trouble. The one place that counts them."""
-    every = [(topic.name, one) for topic in metadata.topics.values() for one in topic.partitions.values()]
+def count_partitions(
+    metadata: Metadata, min_isr: Mapping[str, int] | None = None, *, only: str | None = None
+) -> PartitionCounts:
+    """How many partitions, or those of one topic, have which trouble. The one place that counts them."""
+    topics = [metadata.topics[only]] if only is not None else metadata.topics.values()
+    every = [(topic.name, one) for topic in topics for one in topic.partitions.values()]
     refusing = None
     if min_isr is not None:
         refusing = sum(
@@ -61,7 +64,7 @@ def count_partitions(metadata: Metadata, min_isr: Mapping[str, int] | None = Non
             for name, one in every
         )
     return PartitionCounts(
-        len(metadata.topics),
+        len(topics),
         len(every),
         sum(one.is_under_replicated for _, one in every),
         sum(one.leader is None for _, one in every),
@@ -92,6 +95,12 @@ def broker_states(snapshot: Snapshot) -> list[BrokerState]:
             state = "dead" if is_known else "never"
         found.append(BrokerState(broker, state, address))
     return found
+
+
+def fullest_dir(snapshot: Snapshot, broker: int) -> LogDirFact | None:
+    """The log dir of a broker with the least room, as far as that is known."""
+    dirs = [one for one in snapshot.log_dirs if one.broker == broker and one.free_bytes is not None]
+    return min(dirs, key=lambda one: one.free_bytes or 0, default=None)
 
 
 def group_lags(snapshot: Snapshot) -> Counter[str]:

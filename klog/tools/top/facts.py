@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from klog.client.metadata import Metadata, PartitionNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,25 @@ class TopTick:
     groups: tuple[GroupLine, ...]
     events: tuple[Mapping[str, Any], ...]
     trouble: str | None = None
+
+
+def partition_lines(metadata: Metadata) -> list[PartitionLine]:
+    """The worst first."""
+    found = [
+        PartitionLine(topic.name, one.partition, one.leader, one.replicas, one.isr, trouble_of(one))
+        for topic in metadata.topics.values()
+        for one in topic.partitions.values()
+        if one.leader is None or one.is_under_replicated
+    ]
+    return sorted(found, key=lambda one: (one.leader is not None, len(one.isr), one.topic, one.partition))
+
+
+def trouble_of(partition: PartitionNode) -> str:
+    """In a few words; nothing where all is well."""
+    if partition.leader is None:
+        return "no leader"
+    missing = [one for one in partition.replicas if one not in partition.isr]
+    return f"not in sync: {listed(missing)}" if missing else ""
 
 
 def listed(numbers: Iterable[int]) -> str:
