@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.cli import interrupt
 from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
 from klog.render import Format
 
@@ -46,7 +47,7 @@ async def live(invocation: Invocation, every: float | None) -> int | None:
 async def _gatherer(invocation: Invocation, every_s: float) -> AsyncIterator[Gatherer]:
     from klog.tools.top.gathering import Gatherer
 
-    gatherer = Gatherer(await invocation.cluster(), invocation.zookeeper, every_s)
+    gatherer = Gatherer(await invocation.cluster(), invocation.zookeeper, every_s, klog_home())
     gatherer.start()
     try:
         yield gatherer
@@ -85,8 +86,7 @@ async def _on_screen(invocation: Invocation, gatherer: Gatherer, every_s: float)
         while True:
             due = loop.time() + every_s
             tick = await gatherer.look()
-            note = f"lag of groups unknown: {gatherer.groups_trouble}" if gatherer.groups_trouble else ""
-            screen.take(tick, list(gatherer.events), note)
+            screen.take(tick, list(gatherer.events), gatherer.no_events)
             app.invalidate()
             await asyncio.sleep(max(0.0, due - loop.time()))
 

@@ -31,7 +31,7 @@ from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
 from klog.tools.group_curves import PARTITIONS_MAX, Curve, LagHistory, curves, moments, read_lag_history
 from klog.tools.status import Where, look, with_causes
-from klog.tools.top.facts import partition_lines
+from klog.tools.top.facts import partition_lines, shares
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -373,9 +373,7 @@ def _findings(facts: Facts) -> Section | None:
 
 
 def _brokers(facts: Facts) -> Section:
-    partitions = [one for topic in facts.metadata.topics.values() for one in topic.partitions.values()]
-    leads = Counter(one.leader for one in partitions)
-    replicas = Counter(broker for one in partitions for broker in one.replicas)
+    led, kept = shares(facts.metadata)
     rows = []
     for one in facts.brokers:
         room, points = fullest_dir(facts.snapshot, one.broker), facts.history.get(one.broker)
@@ -384,8 +382,8 @@ def _brokers(facts: Facts) -> Section:
             (
                 f"{one.broker} {one.address or ''}",
                 "controller" if one.state == "up" and one.broker == facts.metadata.controller_id else one.state,
-                f"{leads[one.broker]:,}",
-                f"{replicas[one.broker]:,}",
+                f"{led[one.broker]:,}",
+                f"{kept[one.broker]:,}",
                 _size(last.get("replica_lag_bytes")),
                 "–" if room is None else f"{_size(room.free_bytes)} of {_size(room.total_bytes)}",
                 _size(last.get("memory_bytes")),

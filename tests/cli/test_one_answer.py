@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from bench.processes import ports_in_a_row
+from tests.cli.process import started
 from tests.cli.runner import Ran, klog
 
 pytestmark = pytest.mark.long("five incidents on one cluster; each cause has its rule in tests/admin/test_check.py")
@@ -84,14 +86,19 @@ def test_what_is_wrong_is_told_and_what_helps_helps(folder: Path) -> None:
     pasted(top(dead)["do"])
     awaited(is_well)
 
+    bootstrap = ",".join(f"{one['host']}:{one['port']}" for one in klog("broker", "list", "-o", "json").rows)
     os.kill(pids(folder)["zookeeper"], signal.SIGKILL)
     away = awaited(lambda found: found.about["verdict"] == "AT RISK" and top(found)["what"].startswith("zookeeper"))
     assert away.about["partitions"]["offline"] == 0, "reads and writes go on"
+    with started("top", "-o", "jsonl", "-B", bootstrap) as live:
+        assert live.stdout is not None
+        ticks = (json.loads(line) for line in live.stdout)
+        tick = next(one for one in ticks if one["verdict"].startswith("AT RISK"))
+        assert tick["groups"] is None and tick["no_groups"], "not known, and not none"
     pasted(top(away)["do"])
     awaited(is_well)
 
-    bootstrap = klog("broker", "list", "-o", "json").rows[0]
-    at = f"{bootstrap['host']}:{bootstrap['port']}"
+    at = bootstrap.split(",")[0]
     (server,) = status().about["zookeeper"]
     astray = status("-B", at, "-z", f"{server['address']}/astray")
     own = re.search(r"-z (\S+)", top(astray)["do"])

@@ -36,7 +36,7 @@ def test_on_a_terminal(make_cluster: Callable[..., RunningCluster], topic: str) 
         screen.wait_for("kafka_")
         screen.type("\x1b")
         screen.wait_for("Tab pane")
-        screen.type(f"/{group}\r\t\t\t\r")
+        screen.type(f"\t\t\t/{group}\r\r")
         shown = screen.wait_for(f"{topic}-1  lag")
         assert f"group {group}" in shown and "owner -" in shown
         screen.type("\x1b")
@@ -47,7 +47,7 @@ def test_on_a_terminal(make_cluster: Callable[..., RunningCluster], topic: str) 
         shown = screen.wait_for("not in sync: 3")
         screen.wait_for("broker-down")
         screen.wait_for("dead")
-        screen.type(f"/{topic}\r\t\t\tw")  # from the groups to the topics
+        screen.type(f"\t\t\t/{topic}\rw")  # from the groups to the topics
         screen.wait_for(f"why topic {topic}")
         shown = screen.wait_for("what helps: start broker 3")
         assert f"{topic}-0" in shown and "broker 3 is dead" in shown

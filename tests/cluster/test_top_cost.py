@@ -75,7 +75,7 @@ def top(bootstrap: str) -> Iterator[None]:
         assert process.stdout is not None
         while True:
             tick = json.loads(process.stdout.readline())
-            if len(tick["groups"]) >= GROUPS and len(tick["topics"]) >= GROUPS:
+            if len(tick["groups"] or ()) >= GROUPS and len(tick["topics"]) >= GROUPS:
                 break
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(process.stdout.read)

@@ -5,6 +5,7 @@ Method: facts and keys in, lines out; no terminal and no cluster.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ def tick(name: str = "orders", groups: int = 3, trouble: str | None = None) -> T
     return TopTick(
         datetime(2026, 2, 1, 10, tzinfo=UTC),
         "127.0.0.1:9092",
+        "BROKEN: 1 of 12 partitions without a leader",
         1,
         12,
         1,
@@ -58,7 +60,7 @@ def test_everything_is_on_80_by_24() -> None:
     shown = text(screen_of())
     for wanted in (
         "1/2 brokers, controller 1",
-        "1 offline",
+        "BROKEN: 1 of 12 partitions",
         "1 orders",
         "dead",
         "1.2k",
@@ -69,6 +71,13 @@ def test_everything_is_on_80_by_24() -> None:
         assert wanted in shown, shown
     assert "EMPTY-IN" in shown and "4s" in shown  # a lag of 20 that shrinks by 5 a second
     assert "IN TROUBLE" in shown and "q leave" in shown
+
+
+def test_what_is_not_known_is_not_none() -> None:
+    screen = Screen("prod")
+    screen.take(replace(tick(), groups=None, no_groups="NO-SESSION-7"), [], "NO-TOPIC-7")
+    shown = text(screen)
+    assert "groups unknown: NO-SESSION-7" in shown and "events unknown: NO-TOPIC-7" in shown
 
 
 def test_before_the_first_answer_and_without_one() -> None:
@@ -106,7 +115,13 @@ def test_keys() -> None:
     for key in ("/", "-", "4", "9", "q", "backspace", "enter"):
         assert screen.press(key) is None
     assert [one.group for one in screen.panes[3].rows] == ["orders-49"]
-    assert "only '-49'" in text(screen)
+    assert "only '-49'" in text(screen) and " /-49 " in text(screen)
+    assert len(screen.panes[1].rows) == 4, "the other panes keep their rows"
+    screen.press("tab")
+    for key in ("/", "z", "z", "enter"):
+        screen.press(key)
+    assert "none of 1 events has 'zz'" in text(screen)
+    screen.press("s-tab")
     screen.press("escape")
     assert len(screen.panes[3].rows) == 50
     screen.press("s")

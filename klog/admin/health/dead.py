@@ -69,11 +69,8 @@ def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) 
 
 def replicas_of_dead(metadata: Metadata) -> Counter[int]:
     """Brokers that are named in assignments and are not alive: how many replicas each has."""
-    holds: Counter[int] = Counter()
-    for topic in metadata.topics.values():
-        for one in topic.partitions.values():
-            holds.update(broker for broker in one.replicas if broker not in metadata.brokers)
-    return holds
+    partitions = (one for topic in metadata.topics.values() for one in topic.partitions.values())
+    return Counter(broker for one in partitions for broker in one.replicas if broker not in metadata.brokers)
 
 
 def never_was(snapshot: Snapshot, broker: int) -> bool:

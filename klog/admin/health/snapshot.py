@@ -239,11 +239,12 @@ async def take_snapshot(
                 snapshot.servers = await asking
         snapshot.zookeeper = zookeeper
         if cluster is not None:
-            await _ask_cluster(snapshot, cluster, subjects)
-            if home is not None and snapshot.metadata is not None and snapshot.needs_hands:
-                snapshot.here = await asyncio.to_thread(local_brokers, home, snapshot.metadata.cluster_id)
             if "brokers" in subjects:
-                await _knock(snapshot, cluster, locate)
+                await ask_brokers(snapshot, cluster, locate, home)
+            else:
+                await _look_here(snapshot, home)
+            if "topics" in subjects:
+                await _ask_topics(snapshot, cluster)
             if snapshot.other_cluster is not None:
                 own = await _zookeeper_of(cluster, snapshot)
                 snapshot.own_zookeeper = None if own == zookeeper else own
@@ -425,39 +426,52 @@ def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> Serv
 # --- Brokers ----------------------------------------------------------------------------------------------------------
 
 
-async def _ask_cluster(snapshot: Snapshot, cluster: Cluster, subjects: Collection[str]) -> None:
+async def ask_brokers(snapshot: Snapshot, cluster: Cluster, locate: Locate | None, home: Path | None) -> None:
+    """How each broker is: settings, log dirs, clock, certificates; which are silent or hang, and where dead ones were.
+
+    ``locate`` and ``home`` are as in `take_snapshot`.
+    """
+    assert snapshot.metadata is not None
+    await asyncio.gather(*(_ask_broker(snapshot, cluster, broker) for broker in snapshot.metadata.brokers))
+    await _look_here(snapshot, home)
+    await _knock(snapshot, cluster, locate)
+
+
+async def _look_here(snapshot: Snapshot, home: Path | None) -> None:
+    if home is not None and snapshot.metadata is not None and snapshot.needs_hands:
+        snapshot.here = await asyncio.to_thread(local_brokers, home, snapshot.metadata.cluster_id)
+
+
+async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
     metadata = snapshot.metadata
     assert metadata is not None
-    if "brokers" in subjects:
-        await asyncio.gather(*(_ask_broker(snapshot, cluster, broker) for broker in metadata.brokers))
-    if "topics" in subjects:
-        from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
-        from klog.admin.settings import describe_settings
+    from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
+    from klog.admin.settings import describe_settings
 
-        try:
-            names = [MIN_ISR, AFTER_MAX_MS, MAX_BYTES, CLEANUP_POLICY]
-            told = await describe_settings(cluster, list(metadata.topics), names=names)
-            asking = []
-            for topic, settings in told.items():
-                values = {one.name: one.value for one in settings}
-                snapshot.min_isr[topic] = int(values.get(MIN_ISR) or 1)
-                snapshot.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
-                snapshot.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
-                if "compact" in (values.get(CLEANUP_POLICY) or "") and cluster.is_klog:
-                    asking.append(topic)
-            snapshot.uncompacted = await replica_bytes(cluster, asking)
-            await _look_ahead(snapshot, cluster, metadata)
-            if cluster.is_klog:
-                from klog.admin.quarantine import list_lost
+    try:
+        names = [MIN_ISR, AFTER_MAX_MS, MAX_BYTES, CLEANUP_POLICY]
+        told = await describe_settings(cluster, list(metadata.topics), names=names)
+        asking = []
+        for topic, settings in told.items():
+            values = {one.name: one.value for one in settings}
+            snapshot.min_isr[topic] = int(values.get(MIN_ISR) or 1)
+            snapshot.max_bytes[topic] = int(values.get(MAX_BYTES) or 0)
+            snapshot.ahead_max_ms[topic] = int(values.get(AFTER_MAX_MS) or NO_BOUND_MS)
+            if "compact" in (values.get(CLEANUP_POLICY) or "") and cluster.is_klog:
+                asking.append(topic)
+        snapshot.uncompacted = await replica_bytes(cluster, asking)
+        await _look_ahead(snapshot, cluster, metadata)
+        if cluster.is_klog:
+            from klog.admin.quarantine import list_lost
 
-                snapshot.lost = await list_lost(cluster, known=metadata)
-            kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
-            snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
-                cluster, metadata, kept, snapshot.max_bytes
-            )
-            await _watch_new_topics(snapshot, cluster, metadata)
-        except KlogError as error:
-            snapshot.no_brokers = _or_raise(error)
+            snapshot.lost = await list_lost(cluster, known=metadata)
+        kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
+        snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
+            cluster, metadata, kept, snapshot.max_bytes
+        )
+        await _watch_new_topics(snapshot, cluster, metadata)
+    except KlogError as error:
+        snapshot.no_brokers = _or_raise(error)
 
 
 async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 class BrokerLine:
     """A broker. Rates are per second, since the look before; None: not known.
 
-    ``state``: up, controller, dead (named in assignments only) or silent (it does not answer). ``lag_bytes``: how far
-    its slowest replica is behind its leader. ``cpu``: the event loop's share of a core.
+    ``state``: controller, or as in `klog status`: up, silent, hangs, dead, never. ``lag_bytes``: how far its slowest
+    replica is behind its leader. ``cpu``: the event loop's share of a core.
     """
 
     broker: int
@@ -73,10 +74,16 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True)
 class TopTick:
-    """The cluster at one moment. ``events``: those since the line before. ``trouble``: why the rest is of earlier."""
+    """The cluster at one moment.
+
+    ``verdict``: what users feel of it, in the words of `klog status`. ``groups``: None where they are not known, which
+    ``no_groups`` gives the reason for. ``events``: those since the line before. ``trouble``: why the rest is of
+    earlier.
+    """
 
     time: datetime
     cluster: str
+    verdict: str
     controller: int | None
     partitions: int
     under_replicated: int
@@ -84,9 +91,10 @@ class TopTick:
     brokers: tuple[BrokerLine, ...]
     topics: tuple[TopicLine, ...]
     in_trouble: tuple[PartitionLine, ...]
-    groups: tuple[GroupLine, ...]
+    groups: tuple[GroupLine, ...] | None
     events: tuple[Mapping[str, Any], ...]
     trouble: str | None = None
+    no_groups: str | None = None
 
 
 def partition_lines(metadata: Metadata) -> list[PartitionLine]:
@@ -98,6 +106,13 @@ def partition_lines(metadata: Metadata) -> list[PartitionLine]:
         if one.leader is None or one.is_under_replicated
     ]
     return sorted(found, key=lambda one: (one.leader is not None, len(one.isr), one.topic, one.partition))
+
+
+def shares(metadata: Metadata | None) -> tuple[Counter[int | None], Counter[int]]:
+    """By brokers: how many partitions each leads, and how many replicas each has."""
+    topics = () if metadata is None else metadata.topics.values()
+    partitions = [one for topic in topics for one in topic.partitions.values()]
+    return Counter(one.leader for one in partitions), Counter(broker for one in partitions for broker in one.replicas)
 
 
 def trouble_of(partition: PartitionNode) -> str:

@@ -1,4 +1,4 @@
-"""The facts of `klog top`, gathered again and again by one connection.
+"""The facts of `klog top`: the snapshot of `klog status`, its parts asked again and again, and rates beside it.
 
 Strategy
     Each part has its own pace: at least the interval, and `PAUSES` times as long as its last answer took, so that a
@@ -8,7 +8,8 @@ Strategy
 
 Rules
     * `look` raises nothing that a cluster can do: its facts are then those of earlier, with the trouble.
-    * Whatever a cluster says is bounded: so many topics, groups and events are kept.
+    * What could not be asked is not known, and never none.
+    * Whatever a cluster says is bounded: so many topics and events are kept.
 
 Event loop only.
 """
@@ -17,23 +18,46 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
-from klog.admin.health.verdict import PartitionCounts, count_partitions
+from klog.admin.health.snapshot import MIN_ISR, Snapshot, ask_brokers
+from klog.admin.health.verdict import (
+    DOWN,
+    WELL,
+    BrokerState,
+    Verdict,
+    broker_states,
+    count_partitions,
+    fullest_dir,
+    verdict,
+)
 from klog.admin.metrics import MetricRow, read_metrics
+from klog.admin.settings import describe_settings
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.errors import KlogError
+from klog.errors import KlogError, Refused, SessionLost
+from klog.render.counts import counted
 from klog.tools.events import Event, EventFilter, read_events, row
-from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick, listed
+from klog.tools.top.facts import (
+    BrokerLine,
+    GroupLine,
+    TopicLine,
+    TopTick,
+    listed,
+    partition_lines,
+    shares,
+    trouble_of,
+)
 from klog.tools.top.rates import Rates, Trend
+from klog.tools.why.addresses import last_addresses
 
 if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
+    from pathlib import Path
+
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
     from klog.coordination.zookeeper import ZooKeeper
@@ -43,9 +67,9 @@ PAUSE_MAX_S: Final = 15.0
 ANSWER_S: Final = 3.0
 """Of a broker: one that takes longer is silent."""
 PATIENCE_S: Final = 1.0
-"""How long a look waits for the lag of groups, which then comes with a later one."""
+"""How long a look waits for parts, which then come with a later one."""
 GROUPS_EVERY_S: Final = 5.0
-DISKS_EVERY_S: Final = 10.0
+BROKERS_EVERY_S: Final = 15.0
 TOPICS_MAX: Final = 5_000
 EVENTS_MAX: Final = 200
 EVENTS_AGAIN_S: Final = 5.0
@@ -53,18 +77,11 @@ EVENTS_AGAIN_S: Final = 5.0
 _IN = "kafka_server_brokertopicmetrics_messagesin_total"
 _BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
 _BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
-_LEADERS = "kafka_server_replicamanager_leadercount"
-_REPLICAS = "kafka_server_replicamanager_partitioncount"
 _LAG = "kafka_server_replicafetchermanager_maxlag"
 _CPU = "klog_event_loop_cpu_seconds_total"
 _MEMORY = "process_resident_memory_bytes"
 _OF_TOPICS = (_IN, _BYTES_IN, _BYTES_OUT)
-_PATTERNS = (*_OF_TOPICS, _LEADERS, _REPLICAS, _LAG, _CPU, _MEMORY)
-
-NO_PARTITIONS: Final = PartitionCounts(0, 0, 0, 0)
-
-Disk = tuple[int, int]
-"""Free bytes, and all."""
+_PATTERNS = (*_OF_TOPICS, _LAG, _CPU, _MEMORY)
 
 
 class Pace:
@@ -87,6 +104,35 @@ class Pace:
         self._due_s = now_s - seconds + max(self._every_s * 0.9, pause_s)
 
 
+class Part:
+    """A question that is asked again and again, in the background."""
+
+    def __init__(self, ask: Callable[[], Awaitable[None]], every_s: float, clock: Clock) -> None:
+        self._ask = ask
+        self._every_s = every_s
+        self._pace = Pace(every_s)
+        self._clock = clock
+        self.task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Ask, if it is due and the last answer is there."""
+        if self.task is not None and self.task.done():
+            self.task.result()
+            self.task = None
+        if self.task is None and self._pace.is_due(self._clock.monotonic_s()):
+            self.task = asyncio.ensure_future(self._run())
+
+    def hurry(self) -> None:
+        """Ask soon, again if it is being asked: what was true has changed."""
+        self._pace = Pace(self._every_s)
+
+    async def _run(self) -> None:
+        pace, began_s = self._pace, self._clock.monotonic_s()
+        await self._ask()
+        now_s = self._clock.monotonic_s()
+        pace.took(now_s - began_s, now_s)
+
+
 class Gatherer:
     """See the module."""
 
@@ -95,36 +141,33 @@ class Gatherer:
         cluster: Cluster,
         zookeeper: Callable[[], Awaitable[ZooKeeper]],
         every_s: float,
+        home: Path,
         clock: Clock = SYSTEM_CLOCK,
-        *,
-        patience_s: float = PATIENCE_S,
     ) -> None:
-        """``zookeeper`` opens the session that the lag of groups needs, once. ``patience_s``: how long a look waits
-        for it."""
-        self._patience_s = patience_s
+        """``zookeeper`` opens the session that the lag of groups needs, once. ``home`` has the local clusters."""
+        self.snapshot = Snapshot(bootstrap=cluster.bootstrap, no_groups="not asked yet")
         self._cluster = cluster
         self._open_zookeeper = zookeeper
+        self._home = home
         self._clock = clock
-        self._metadata: Metadata | None = None
         self._metadata_pace = Pace(every_s)
-        self._metrics: dict[int, list[MetricRow]] = {}
-        self._metrics_pace = Pace(every_s)
+        self._brokers = Part(self._ask_brokers, max(every_s, BROKERS_EVERY_S), clock)
+        self._parts = [
+            Part(self._ask_metrics, every_s, clock),
+            self._brokers,
+            Part(self._ask_groups, max(every_s, GROUPS_EVERY_S), clock),
+        ]
         self._rates = Rates()
-        self._brokers: tuple[BrokerLine, ...] = ()
+        self._numbers: dict[int, dict[str, Any]] = {}
         self._topic_rates: dict[str, dict[str, float]] = {}
-        self._disks: dict[int, Disk] = {}
-        self._disks_pace = Pace(max(every_s, DISKS_EVERY_S))
-        self._lag: list[LagRow] = []
         self._trends: dict[str, Trend] = {}
         self._groups: tuple[GroupLine, ...] = ()
-        self._groups_pace = Pace(max(every_s, GROUPS_EVERY_S))
-        self._groups_task: asyncio.Task[None] | None = None
-        self.groups_trouble: str | None = None
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.no_events: str | None = None
+        """Why they are not known."""
         self._new_events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._seen: deque[str] = deque(maxlen=2 * EVENTS_MAX)
         self._events_task: asyncio.Task[None] | None = None
-        self.trouble_since: datetime | None = None
         self._trouble: str | None = None
 
     def start(self) -> None:
@@ -133,7 +176,7 @@ class Gatherer:
 
     async def close(self) -> None:
         """End what goes on in the background."""
-        tasks = [one for one in (self._events_task, self._groups_task) if one is not None]
+        tasks = [one for one in (self._events_task, *(part.task for part in self._parts)) if one is not None]
         for one in tasks:
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,206 +186,166 @@ class Gatherer:
     async def look(self) -> TopTick:
         """The cluster now."""
         try:
-            await self._read_metadata()
-            await asyncio.gather(self._read_brokers(), self._read_disks(), self._read_groups())
+            await self._ask_metadata()
         except KlogError as error:
             self._trouble = error.message
-            self.trouble_since = self.trouble_since or datetime.now(UTC)
         else:
-            self._trouble = self.trouble_since = None
+            self._trouble = None
+            for part in self._parts:
+                part.begin()
+            running = [part.task for part in self._parts if part.task is not None]
+            if running:
+                await asyncio.wait(running, timeout=PATIENCE_S)
         return self._tick()
 
     def _tick(self) -> TopTick:
-        topics = self._metadata.topics.values() if self._metadata is not None else ()
-        partitions = [(topic.name, one) for topic in topics for one in topic.partitions.values()]
-        in_trouble = [
-            PartitionLine(name, one.partition, one.leader, one.replicas, one.isr, _trouble(one))
-            for name, one in partitions
-            if one.leader is None or one.is_under_replicated
-        ]
-        in_trouble.sort(key=lambda one: (one.leader is not None, len(one.isr), one.topic, one.partition))
+        snapshot, metadata = self.snapshot, self.snapshot.metadata
+        snapshot.now_ms = self._clock.now_ms()
+        found = verdict(snapshot, ())
         new, self._new_events = tuple(self._new_events), deque(maxlen=EVENTS_MAX)
-        counts = NO_PARTITIONS if self._metadata is None else count_partitions(self._metadata)
+        counts = found.counts
+        # What else `klog status` may find is not looked for here: what seems well is not called so.
+        said = str(found if self._trouble is None else Verdict(DOWN, "no broker answers"))
+        if self._trouble is None and counts is not None and found.word == WELL:
+            said = f"{counted(counts.partitions, 'partition')} in sync"
+        led, kept = shares(metadata)
         return TopTick(
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,
-            controller=self._metadata.controller_id if self._metadata is not None else None,
-            partitions=counts.partitions,
-            under_replicated=counts.under_replicated,
-            offline=counts.offline,
-            brokers=self._brokers,
-            topics=self._topics(),
-            in_trouble=tuple(in_trouble),
-            groups=self._groups,
+            verdict=said,
+            controller=None if metadata is None else metadata.controller_id,
+            partitions=0 if counts is None else counts.partitions,
+            under_replicated=0 if counts is None else counts.under_replicated,
+            offline=0 if counts is None else counts.offline,
+            brokers=tuple(self._broker_line(one, led, kept) for one in broker_states(snapshot)),
+            topics=() if metadata is None else self._topics(metadata),
+            in_trouble=() if metadata is None else tuple(partition_lines(metadata)),
+            groups=None if snapshot.no_groups is not None else self._groups,
             events=new,
             trouble=self._trouble,
+            no_groups=snapshot.no_groups,
         )
 
-    async def _read_metadata(self) -> None:
+    def _broker_line(self, one: BrokerState, led: Counter[int | None], kept: Counter[int]) -> BrokerLine:
+        metadata = self.snapshot.metadata
+        is_controller = metadata is not None and metadata.controller_id == one.broker
+        if one.state != "up":
+            return BrokerLine(one.broker, one.address, one.state)
+        room = fullest_dir(self.snapshot, one.broker)
+        return BrokerLine(
+            one.broker,
+            one.address,
+            "controller" if is_controller else one.state,
+            leaders=led[one.broker],
+            replicas=kept[one.broker],
+            disk_free=None if room is None else room.free_bytes,
+            disk_total=None if room is None else room.total_bytes,
+            **self._numbers.get(one.broker, {}),
+        )
+
+    def _topics(self, metadata: Metadata) -> tuple[TopicLine, ...]:
+        """The busiest first."""
+        lines = []
+        for name in metadata.topics:
+            rates, counts = self._topic_rates.get(name, {}), count_partitions(metadata, only=name)
+            numbers = counts.partitions, counts.under_replicated, counts.offline
+            lines.append(TopicLine(name, *numbers, *map(rates.get, _OF_TOPICS)))
+        lines.sort(key=lambda line: (-(line.bytes_in or 0) - (line.bytes_out or 0), line.topic))
+        return tuple(lines[:TOPICS_MAX])
+
+    # --- the parts ------------------------------------------------------------------------------------------------
+
+    async def _ask_metadata(self) -> None:
         began_s = self._clock.monotonic_s()
         if not self._metadata_pace.is_due(began_s) and self._trouble is None:
             return
-        self._metadata = await self._cluster.metadata(fresh=True)
+        before, self.snapshot.metadata = self.snapshot.metadata, await self._cluster.metadata(fresh=True)
+        if before is not None and before.brokers != self.snapshot.metadata.brokers:
+            self._brokers.hurry()
         now_s = self._clock.monotonic_s()
         self._metadata_pace.took(now_s - began_s, now_s)
 
-    async def _read_brokers(self) -> None:
-        assert self._metadata is not None
-        began_s = self._clock.monotonic_s()
-        if not self._metrics_pace.is_due(began_s):
-            return
-        live = list(self._metadata.brokers)
-        read = await asyncio.gather(*(self._of_broker(one) for one in live))
+    async def _ask_brokers(self) -> None:
+        """How they are, and the settings of topics."""
+        assert self.snapshot.metadata is not None
+        fresh = Snapshot(metadata=self.snapshot.metadata)
+        try:
+            told = await describe_settings(self._cluster, list(self.snapshot.metadata.topics), names=[MIN_ISR])
+            self.snapshot.min_isr = {topic: int(one.value or 1) for topic, some in told.items() for one in some}
+            await ask_brokers(fresh, self._cluster, last_addresses, self._home)
+        except KlogError:
+            return  # a topic that has just gone, or a cluster that the next look tells of
+        for name in ("silent", "hung", "hung_addresses", "located", "here", "log_dirs"):
+            setattr(self.snapshot, name, getattr(fresh, name))
+
+    async def _ask_metrics(self) -> None:
+        try:
+            rows = await read_metrics(self._cluster, _PATTERNS, wait_s=ANSWER_S)
+        except KlogError:
+            return  # a cluster that the next look tells of
         now_s = self._clock.monotonic_s()
-        self._metrics_pace.took(now_s - began_s, now_s)
+        of_brokers: dict[int, list[MetricRow]] = {}
         self._rates.begin()
         self._topic_rates = {}
-        lines = [self._broker_line(one, rows, now_s) for one, rows in zip(live, read, strict=True)]
-        for topic in self._metadata.topics.values():
-            for one in topic.partitions.values():
-                lines += [
-                    BrokerLine(broker, None, "dead")
-                    for broker in one.replicas
-                    if all(line.broker != broker for line in lines)
-                ]
-        self._brokers = tuple(sorted(lines, key=lambda line: line.broker))
+        self._numbers = {}
+        for one in rows:
+            assert one.broker is not None
+            if one.error is None:
+                self.snapshot.silent.pop(one.broker, None)
+                of_brokers.setdefault(one.broker, []).append(one)
+            elif one.error != Refused.code:  # another's broker, which has no such numbers
+                self.snapshot.silent[one.broker] = one.message or one.error
+        for broker, found in of_brokers.items():
+            self._take_numbers(broker, found, now_s)
 
-    async def _of_broker(self, broker: int) -> list[MetricRow] | None:
-        """None: it does not answer."""
-        try:
-            rows = await read_metrics(self._cluster, _PATTERNS, broker=broker, wait_s=ANSWER_S)
-        except KlogError:
-            return None
-        return None if any(row.error for row in rows) else rows
-
-    def _broker_line(self, broker: int, rows: list[MetricRow] | None, now_s: float) -> BrokerLine:
-        assert self._metadata is not None
-        address = self._metadata.brokers[broker].address
-        if rows is None:
-            return BrokerLine(broker, address, "silent")
+    def _take_numbers(self, broker: int, rows: list[MetricRow], now_s: float) -> None:
         whole: dict[str, float] = {}
         for one in rows:
             topic = one.labels.get("topic")
             if topic is None:
                 whole[one.name] = one.value or 0.0
-            elif (rate := self._topic_rate(broker, one, topic, now_s)) is not None:
+            # A topic has no counter before its first message.
+            elif (
+                rate := self._rates.of((broker, one.name, topic), one.value, now_s, beside=(broker, _CPU, None))
+            ) is not None:
                 sums = self._topic_rates.setdefault(topic, {})
                 sums[one.name] = sums.get(one.name, 0.0) + rate
-        in_, bytes_in, bytes_out, cpu = (
-            self._rates.of((broker, name, None), whole.get(name), now_s) for name in (*_OF_TOPICS, _CPU)
-        )
-        free, total = self._disks.get(broker, (None, None))
-        return BrokerLine(
-            broker,
-            address,
-            "controller" if broker == self._metadata.controller_id else "up",
-            in_,
-            bytes_in,
-            bytes_out,
-            _whole(whole.get(_LEADERS)),
-            _whole(whole.get(_REPLICAS)),
-            _whole(whole.get(_LAG)),
-            free,
-            total,
-            _whole(whole.get(_MEMORY)),
-            cpu,
-        )
+        names = {"messages_in": _IN, "bytes_in": _BYTES_IN, "bytes_out": _BYTES_OUT, "cpu": _CPU}
+        self._numbers[broker] = {
+            **{said: self._rates.of((broker, name, None), whole.get(name), now_s) for said, name in names.items()},
+            "lag_bytes": _whole(whole.get(_LAG)),
+            "memory": _whole(whole.get(_MEMORY)),
+        }
 
-    def _topic_rate(self, broker: int, one: MetricRow, topic: str, now_s: float) -> float | None:
-        """A topic has no counter before its first message."""
-        return self._rates.of((broker, one.name, topic), one.value, now_s, beside=(broker, _CPU, None))
-
-    def _topics(self) -> tuple[TopicLine, ...]:
-        """The busiest first."""
-        topics = self._metadata.topics.values() if self._metadata is not None else ()
-        lines = []
-        for topic in topics:
-            rates = self._topic_rates.get(topic.name, {})
-            parts = topic.partitions.values()
-            lines.append(
-                TopicLine(
-                    topic.name,
-                    len(topic.partitions),
-                    sum(one.is_under_replicated for one in parts),
-                    sum(one.leader is None for one in parts),
-                    rates.get(_IN),
-                    rates.get(_BYTES_IN),
-                    rates.get(_BYTES_OUT),
-                )
-            )
-        lines.sort(key=lambda line: (-(line.bytes_in or 0) - (line.bytes_out or 0), line.topic))
-        return tuple(lines[:TOPICS_MAX])
-
-    # --- disks ----------------------------------------------------------------------------------------------------
-
-    async def _read_disks(self) -> None:
-        assert self._metadata is not None
-        began_s = self._clock.monotonic_s()
-        if not self._disks_pace.is_due(began_s):
-            return
-        live = list(self._metadata.brokers)
-        found = await asyncio.gather(*(self._disk(one) for one in live))
-        self._disks = {broker: disk for broker, disk in zip(live, found, strict=True) if disk is not None}
-        now_s = self._clock.monotonic_s()
-        self._disks_pace.took(now_s - began_s, now_s)
-
-    async def _disk(self, broker: int) -> Disk | None:
-        """Of the log dir with the least room."""
-        from klog.protocol.apis import ApiKey
-
+    async def _ask_groups(self) -> None:
+        session = None
         try:
-            answer = await self._cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 4, wait_s=ANSWER_S, topics=[])
-        except KlogError:
-            return None
-        dirs = [(int(one.usable_bytes), int(one.total_bytes)) for one in answer.results if one.usable_bytes >= 0]
-        return min(dirs, default=None)
-
-    # --- groups ---------------------------------------------------------------------------------------------------
-
-    async def _read_groups(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if self._groups_task is None and self._groups_pace.is_due(now_s):
-            self._groups_task = asyncio.ensure_future(self._measure_groups(now_s))
-        if self._groups_task is not None:
-            await asyncio.wait((self._groups_task,), timeout=self._patience_s)
-            if self._groups_task.done():
-                self._groups_task = None
-
-    async def _measure_groups(self, began_s: float) -> None:
-        try:
-            self._lag = await group_lag.lag(self._cluster, await self._open_zookeeper())
+            session = await self._open_zookeeper()
+            rows = await group_lag.lag(self._cluster, session)
         except KlogError as error:
-            self.groups_trouble = error.message
-        else:
-            self.groups_trouble = None
-            self._groups = self._group_lines()
-        now_s = self._clock.monotonic_s()
-        self._groups_pace.took(now_s - began_s, now_s)
-
-    def _group_lines(self) -> tuple[GroupLine, ...]:
-        """The furthest behind first."""
-        now_s = self._clock.monotonic_s()
-        partitions: dict[str | None, int] = {}
-        for one in self._lag:
-            partitions[one.group] = partitions.get(one.group, 0) + 1
-        sums = [one for one in group_lag.totals(self._lag) if one.group is not None and one.topic is None]
+            is_away = session is None or isinstance(error, SessionLost)
+            self.snapshot.groups, self.snapshot.no_groups = [], error.message
+            self.snapshot.no_zookeeper = error.message if is_away else None
+            return
+        self.snapshot.groups, self.snapshot.no_groups, self.snapshot.no_zookeeper = rows, None, None
+        now_s, partitions = self._clock.monotonic_s(), Counter(one.group for one in rows)
+        sums = group_lag.of_groups(rows)
         self._trends = {str(one.group): self._trends.get(str(one.group), Trend()) for one in sums}
         lines = []
         for one in sums:
             trend = self._trends[str(one.group)]
             if one.lag is not None:
                 trend.add(one.lag, now_s)
-            lines.append(
-                GroupLine(str(one.group), one.lag, one.lag_bytes, one.lag_ms, trend.per_second, partitions[one.group])
-            )
-        lines.sort(key=lambda line: (-(line.lag if line.lag is not None else -1), line.group))
-        return tuple(lines)
+            rest = (one.lag, one.lag_bytes, one.lag_ms, trend.per_second, partitions[one.group])
+            lines.append(GroupLine(str(one.group), *rest))
+        self._groups = tuple(lines)
 
     # --- events ---------------------------------------------------------------------------------------------------
 
     async def _follow_events(self) -> None:
         since = datetime.now(UTC) - timedelta(hours=1)
         while True:
+            self.no_events = None
             try:
                 await read_events(
                     self._cluster,
@@ -352,8 +355,8 @@ class Gatherer:
                     follow=True,
                     note=lambda _: None,
                 )
-            except KlogError:
-                pass  # no such topic, or it has no leader: it is tried again, from the beginning of the hour
+            except KlogError as error:  # no such topic, or it has no leader: it is tried again, from the hour's start
+                self.no_events = error.message
             await asyncio.sleep(EVENTS_AGAIN_S)
 
     def _take_event(self, event: Event) -> None:
@@ -377,23 +380,19 @@ class Gatherer:
 
     def partitions_of(self, topic: str) -> list[str]:
         """A topic's partitions as lines."""
-        found = self._metadata.topics.get(topic) if self._metadata is not None else None
+        metadata = self.snapshot.metadata
+        found = metadata.topics.get(topic) if metadata is not None else None
         if found is None:
             return ["the topic does not exist"]
         return [
             f"{topic}-{one.partition}  leader {'none' if one.leader is None else one.leader}  "
-            f"replicas {listed(one.replicas)}  in-sync {listed(one.isr)}  {_trouble(one)}".rstrip()
+            f"replicas {listed(one.replicas)}  in-sync {listed(one.isr)}  {trouble_of(one)}".rstrip()
             for one in found.partitions.values()
         ]
 
-    @property
-    def lag(self) -> Sequence[LagRow]:
-        """Of every group in every partition, as of the last look that had it."""
-        return self._lag
-
     def lag_of(self, group: str) -> list[str]:
         """A group's partitions as lines, the furthest behind first."""
-        rows = group_lag.in_order([one for one in self._lag if one.group == group], "lag")
+        rows = group_lag.in_order([one for one in self.snapshot.groups if one.group == group], "lag")
         return [
             f"{one.topic}-{one.partition}  lag {_known(one.lag)}  bytes {_known(one.lag_bytes)}  "
             f"ms {_known(one.lag_ms)}  at {_known(one.current_offset)} of {_known(one.log_end_offset)}  "
@@ -410,13 +409,6 @@ class Gatherer:
                 when = f"{told.time:%H:%M:%S}" if told.time is not None else "?"
                 found.append(f"{when}  {told.kind}  {told.what}" + (f" ({told.reason})" if told.reason else ""))
         return found
-
-
-def _trouble(partition: Any) -> str:
-    if partition.leader is None:
-        return "no leader"
-    missing = [one for one in partition.replicas if one not in partition.isr]
-    return f"not in sync: {listed(missing)}" if missing else ""
 
 
 def _whole(value: float | None) -> int | None:

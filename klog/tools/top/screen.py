@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from klog.admin.health.verdict import AT_RISK, BROKEN, DOWN
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, row
@@ -21,6 +22,7 @@ Fragment = tuple[str, str]
 """A style (of prompt_toolkit's names) and a text."""
 Line = list[Fragment]
 
+FELT: Final = (DOWN, BROKEN, AT_RISK)
 _MOVES = frozenset({"up", "k", "down", "j", "pageup", "pagedown", "home", "end"})
 WIDTH_MIN, HEIGHT_MIN = 40, 10
 OPEN_MIN = 12
@@ -35,7 +37,7 @@ HELP: Final = (
     "w                   why: `klog status` of the chosen row",
     "z                   the pane alone on the screen, and back",
     "s, >, F6            sort the pane by its next column",
-    "/, F3, F4           only rows with this text in them; Enter keeps it, Esc ends it",
+    "/, F3, F4           only rows of the pane with this text; Enter keeps it, Esc ends it",
     "p, Space            hold the screen, and go on",
     "Esc, Backspace      back",
     "h, ?, F1            this page",
@@ -64,6 +66,12 @@ class Pane:
     chosen: Any = None
     top: int = 0
     sorted_by: int | None = None
+    wanted: str = ""
+    """Only rows with this text in them are shown."""
+    hidden: int = 0
+    """How many are not, for that."""
+    unknown: str | None = None
+    """Why there are no rows, where that is not known."""
 
     def at(self) -> int:
         """The chosen row's number; the first where it has gone."""
@@ -79,12 +87,22 @@ class Pane:
         """The chosen row; None in an empty pane."""
         return self.rows[self.at()] if self.rows else None
 
-    def take(self, rows: Sequence[Any], wanted: str) -> None:
-        """The rows of a new look."""
-        self.rows = [one for one in rows if not wanted or wanted in self._words(one)]
+    def take(self, rows: Sequence[Any] | None, unknown: str | None = None) -> None:
+        """The rows of a new look; without any, why they are not ``unknown``."""
+        wanted, every = self.wanted.lower(), rows or ()
+        self.unknown = unknown if not every else None
+        self.rows = [one for one in every if not wanted or wanted in self._words(one)]
+        self.hidden = len(every) - len(self.rows)
         if self.sorted_by is not None:
             by = self.columns[self.sorted_by].sort
             self.rows.sort(key=lambda one: _order(by(one)))
+
+    @property
+    def empty(self) -> str:
+        """What stands where there are no rows."""
+        if self.unknown is not None:
+            return f"{self.name} unknown: {self.unknown}"
+        return f"none of {self.hidden:,} {self.name} has {self.wanted!r}" if self.hidden else f"no {self.name}"
 
     def _words(self, one: Any) -> str:
         return " ".join(column.text(one) for column in self.columns).lower()
@@ -109,30 +127,33 @@ class Screen:
         self.focus = 0
         self.alone = False
         self.deeper: Deeper | None = None
-        self.wanted = ""
         self.typing = False
         self.held = False
         self.tick: TopTick | None = None
         self.events: Sequence[Event] = ()
-        self.note = ""
+        self.no_events: str | None = None
         self._page = 10
 
     # --- facts ----------------------------------------------------------------------------------------------------
 
-    def take(self, tick: TopTick, events: Sequence[Event], note: str = "") -> None:
-        """A new look; ``events``: the latest, from the oldest on."""
+    def take(self, tick: TopTick, events: Sequence[Event], no_events: str | None = None) -> None:
+        """A new look; ``events``: the latest, from the oldest on, or why they are not known."""
         if self.held:
             return
-        self.tick, self.events, self.note = tick, events, note
+        self.tick, self.events, self.no_events = tick, events, no_events
         self._fill()
 
     def _fill(self) -> None:
         if self.tick is None:
             return
-        tick, wanted = self.tick, self.wanted.lower()
+        tick = self.tick
         told = [(number, row(one), one) for number, one in enumerate(reversed(self.events))]
-        for pane, rows in zip(self.panes, (tick.brokers, tick.topics, tick.in_trouble, tick.groups, told), strict=True):
-            pane.take(rows, wanted)
+        brokers, topics, partitions, groups, events = self.panes
+        brokers.take(tick.brokers)
+        topics.take(tick.topics)
+        partitions.take(tick.in_trouble)
+        groups.take(tick.groups, tick.no_groups)
+        events.take(told, self.no_events)
 
     # --- keys -----------------------------------------------------------------------------------------------------
 
@@ -163,7 +184,7 @@ class Screen:
         elif key in ("h", "?", "f1"):
             self.deeper = Deeper("keys", ("help", None), HELP)
         elif key == "escape":
-            self.wanted, self.alone = "", False
+            pane.wanted, self.alone = "", False
             self._fill()
         elif key == "enter" and pane.row is not None:
             self.deeper = Deeper(_title(pane.name, pane.row), (pane.name, pane.row))
@@ -175,14 +196,15 @@ class Screen:
         return None
 
     def _type(self, key: str) -> None:
+        pane = self.panes[self.focus]
         if key == "enter":
             self.typing = False
         elif key == "escape":
-            self.typing, self.wanted = False, ""
+            self.typing, pane.wanted = False, ""
         elif key == "backspace":
-            self.wanted = self.wanted[:-1]
+            pane.wanted = pane.wanted[:-1]
         elif len(key) == 1 and key.isprintable():
-            self.wanted += key
+            pane.wanted += key
         self._fill()
 
     def _press_deeper(self, key: str) -> str | None:
@@ -230,8 +252,7 @@ class Screen:
         if tick is None:
             return [[(TITLE, cut(f"klog top  {plain(self.cluster)}", width))], [("", "asking the cluster ...")]]
         live = sum(one.state in ("up", "controller") for one in tick.brokers)
-        broken = tick.offline or tick.under_replicated
-        state = f"{tick.partitions:,} partitions, {tick.under_replicated:,} not in sync, {tick.offline:,} offline"
+        broken = tick.offline or tick.under_replicated or tick.verdict.startswith(FELT)
         time = f"{tick.time:%H:%M:%S}Z"
         left = cut(f"klog top  {plain(self.cluster)}", width - len(time) - 1)
         first: Line = [(TITLE, pad(left, width - len(time))), ("", time)]
@@ -241,17 +262,18 @@ class Screen:
         brokers = f"{live}/{len(tick.brokers)} brokers, controller {controller}"
         rates = f"in {_rate(_sum(tick.brokers, 'messages_in'))} msg/s {_size(_sum(tick.brokers, 'bytes_in'))}/s"
         left = f"{brokers}  "
-        rest = cut(f"{state}  ", max(0, width - cells(left)))
+        rest = cut(f"{tick.verdict}  ", max(0, width - cells(left)))
         style = BAD if broken or live < len(tick.brokers) else ""
         return [first, [(style, left), (style, rest), ("", cut(rates, max(0, width - cells(left) - cells(rest))))]]
 
     def _foot(self, width: int) -> Line:
         if self.typing:
-            return [(TITLE, cut(f"/{plain(self.wanted)}_", width))]
+            return [(TITLE, cut(f"/{plain(self.panes[self.focus].wanted)}_", width))]
         words = "q leave  h help  Tab pane  Enter deeper  w why  / filter  s sort  z alone"
         if self.deeper is not None:
             words = "Esc back  q leave  w why"
-        marks = [f"only {self.wanted!r}"] * bool(self.wanted) + ["held"] * self.held + [self.note] * bool(self.note)
+        wanted = self.panes[self.focus].wanted
+        marks = [f"only {wanted!r}"] * bool(wanted) + ["held"] * self.held
         return [(HEADS, pad(cut("  ".join([*(plain(one) for one in marks), words]), width), width))]
 
     def _deeper_lines(self, width: int, room: int) -> list[Line]:
@@ -298,8 +320,8 @@ class Screen:
         rows = room - 1
         hidden = len(pane.rows) - rows
         title = "".join(heads)
-        if hidden > 0:
-            more = f" +{hidden:,}"
+        if hidden > 0 or pane.wanted:
+            more = f" /{plain(pane.wanted)}" * bool(pane.wanted) + f" +{hidden:,}" * (hidden > 0)
             title = (
                 pad(cut(title[: max(0, widths[0] - len(more))], widths[0]), widths[0] - len(more))
                 + more
@@ -307,7 +329,7 @@ class Screen:
             )
         shown: list[Line] = [[(HEADS if focused else TITLE, pad(cut(title, width), width))]]
         if not pane.rows and rows > 0:
-            shown.append([(DIM, cut(f"no {pane.name}", width))])
+            shown.append([(BAD if pane.unknown else DIM, cut(plain(pane.empty), width))])
         at = pane.at() if focused else -1
         top = max(0, min(pane.top, len(pane.rows) - rows))
         if focused:
