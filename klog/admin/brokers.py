@@ -91,7 +91,7 @@ async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list
     }
     live = list(metadata.brokers)
     selves = dict(zip(live, await asyncio.gather(*(describe_self(cluster, one, wait_s) for one in live)), strict=True))
-    counts = _counts(metadata)
+    counts = shares(metadata)
     return [_row(node, metadata, counts, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
 
 
@@ -109,7 +109,7 @@ async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
     """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
     metadata = await cluster.metadata(fresh=True)
     node = live_node(cluster, metadata, broker_id)
-    return _row(node, metadata, _counts(metadata), await describe_self(cluster, broker_id))
+    return _row(node, metadata, shares(metadata), await describe_self(cluster, broker_id))
 
 
 async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> list[BrokerSetting]:
@@ -226,7 +226,7 @@ async def describe_self(cluster: Cluster, broker_id: int, wait_s: float | None =
         return NO_ANSWER
 
 
-def _counts(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
+def shares(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
     """How many partitions each broker leads, and of how many it has a replica."""
     partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
     return Counter(one.leader for one in partitions), Counter(broker for one in partitions for broker in one.replicas)

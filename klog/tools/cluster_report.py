@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog import __version__
 from klog.admin import acts
+from klog.admin.brokers import shares
 from klog.admin.group_lag import of_groups
 from klog.admin.health.findings import Finding
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, fullest_dir, group_lags
@@ -31,7 +32,7 @@ from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
 from klog.tools.group_curves import PARTITIONS_MAX, Curve, LagHistory, curves, moments, read_lag_history
 from klog.tools.status import Where, look, with_causes
-from klog.tools.top.facts import partition_lines, shares
+from klog.tools.top.facts import partition_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -441,6 +441,11 @@ def test_members_of_groups() -> None:
     assert kinds(snapshot) == ["idle-members"]
     snapshot.group_looks = [replace(look, unowned=(TopicPartition("t", 1),))]
     assert kinds(snapshot) == ["unowned-partitions"]
+    snapshot.group_looks = [replace(look, gone=("old",))]
+    (gone,) = judge(snapshot, SUBJECTS)
+    assert (gone.kind, "topic create old" in gone.do) == ("topic-gone", True)
+    snapshot.trashed["old"] = UUID(int=1)
+    assert "topic restore old" in judge(snapshot, SUBJECTS)[0].do
     snapshot.group_looks = [replace(look, members=())]
     assert kinds(snapshot) == [], "nothing is unread"
     snapshot.groups = [read(5, 0, 9, lag=2)]

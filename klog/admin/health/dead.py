@@ -59,9 +59,11 @@ def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) 
         do = "; ".join(f"start broker {broker}{way}" for broker, way in ways.items())
     if len(brokers) == 1 and can_be_replaced(metadata, brokers[0]):
         do += f"; or `klog reassign plan --remove-broker {brokers[0]}`"
+    first = mend_first(snapshot, brokers)
     logged = next((broker for broker in brokers if broker in snapshot.here), None)
-    if logged is not None:
+    if logged is not None and not first:
         do += f"; `klog broker log {logged}` shows its last lines"
+    do = first + do
     if any(snapshot.located.get(broker) is None for broker in brokers):
         do += ". If its process still runs, it hangs: `kill -9 PID` first"
     return do
@@ -126,6 +128,17 @@ def how_to_start(snapshot: Snapshot, broker: int) -> str:
     if snapshot.zookeeper is not None:
         words += f" -z {shlex.quote(snapshot.zookeeper)}"
     return f" on {shlex.quote(address.rpartition(':')[0])}, as it was started: `{words}`"
+
+
+def mend_first(snapshot: Snapshot, brokers: Sequence[int]) -> str:
+    """What comes before starting brokers of this machine that ended with an error: they would end again."""
+    failed = next((one for one in brokers if one in snapshot.here and snapshot.here[one].last_error()), None)
+    return "" if failed is None else f"mend what broker {failed} logged last (`klog broker log {failed}`), then "
+
+
+def mend_disk(snapshot: Snapshot, broker: int) -> str:
+    """What helps a broker with a log dir that is offline."""
+    return f"repair or replace the disk, then `klog broker stop {broker}`, and start it{how_to_start(snapshot, broker)}"
 
 
 def hangs_do(snapshot: Snapshot, addresses: Sequence[str], broker: int | None = None) -> str:

@@ -31,6 +31,8 @@ class GroupLook:
     """Members that own nothing."""
     unowned: tuple[TopicPartition, ...] = ()
     """Partitions of its topics that no member owns."""
+    gone: tuple[str, ...] = ()
+    """Topics that its members read, and that do not exist."""
     since_ms: int = 0
 
 
@@ -66,7 +68,8 @@ def look_of(group: registry.Group, phase: str, topics: Mapping[str, Any]) -> Gro
         if TopicPartition(topic, number) not in group.readers
     ]
     idle = [str(one) for one in group.members if not one.partitions] if group.readers else []
-    return replace(look, idle=tuple(idle), unowned=tuple(unowned))
+    gone = sorted(topics_of(group) - topics.keys())
+    return replace(look, idle=tuple(idle), unowned=tuple(unowned), gone=tuple(gone))
 
 
 def topics_of(group: registry.Group) -> frozenset[str]:

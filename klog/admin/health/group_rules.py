@@ -152,6 +152,11 @@ def _members(snapshot: Snapshot) -> Iterator[Finding]:
             found = f"no live consumer owns {_named(look.unowned)}"
             do = f"restart its consumers; `klog group describe {shlex.quote(look.name)}` shows who owns what"
             yield Finding(WARNING, f"group {look.name}", found, "an owner each", do, "unowned-partitions")
+        for topic in look.gone:
+            name, was = shlex.quote(topic), "was deleted" if topic in snapshot.trashed else "does not exist"
+            do = f"`klog topic {'restore' if topic in snapshot.trashed else 'create'} {name}`, or other topics for it"
+            found = f"its members read topic {topic}, which {was}"
+            yield Finding(WARNING, f"group {look.name}", found, "topics that exist", do, "topic-gone")
         if look.idle:
             found = f"{counted(len(look.idle), 'member')} own nothing: {_named(look.idle)}"
             do = "more partitions (`klog topic alter TOPIC -p N`), or fewer members"

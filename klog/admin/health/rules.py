@@ -19,6 +19,7 @@ from klog.admin.health.dead import (
     dead_brokers,
     hangs_do,
     is_nowhere,
+    mend_disk,
     never_was,
     never_was_do,
     replicas_of_dead,
@@ -420,7 +421,7 @@ def _log_dirs(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
                 f"broker {one.broker}, log dir {one.path}",
                 one.error,
                 "online",
-                f"repair or replace the disk, then start broker {one.broker} again",
+                mend_disk(snapshot, one.broker),
                 "log-dir-offline",
             )
         elif one.free_bytes is not None and one.free_bytes < ROOM_BYTES_MIN:

@@ -51,6 +51,8 @@ SIZE_SETTINGS: Final = ("fetch.max.bytes", "replica.fetch.max.bytes", "socket.re
 AFTER_MAX_MS: Final = "message.timestamp.after.max.ms"
 ACTS_WITHIN_MS: Final = 3_600_000
 ACTS_MAX: Final = 20
+_STORAGE: Final = 56
+"""KAFKA_STORAGE_ERROR."""
 NO_BOUND_MS: Final = 1 << 61
 """From here on `AFTER_MAX_MS` asks for nothing."""
 SHARED_SETTINGS: Final = (
@@ -525,6 +527,8 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
         snapshot.clocks[broker] = int(own.now_ms) - (before_ms + SYSTEM_CLOCK.now_ms()) // 2
     for one in answer.results:
         failed = one.error_code.name if int(one.error_code) else None
+        if int(one.error_code) == _STORAGE:
+            failed = "offline"
         snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one), total_bytes(one)))
     warning_days = next((one.value for one in told if one.name == WARNING_DAYS), None)
     snapshot.certificates += await certificates_of(cluster, broker, warning_days)

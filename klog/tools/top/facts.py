@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -106,13 +105,6 @@ def partition_lines(metadata: Metadata) -> list[PartitionLine]:
         if one.leader is None or one.is_under_replicated
     ]
     return sorted(found, key=lambda one: (one.leader is not None, len(one.isr), one.topic, one.partition))
-
-
-def shares(metadata: Metadata | None) -> tuple[Counter[int | None], Counter[int]]:
-    """By brokers: how many partitions each leads, and how many replicas each has."""
-    topics = () if metadata is None else metadata.topics.values()
-    partitions = [one for topic in topics for one in topic.partitions.values()]
-    return Counter(one.leader for one in partitions), Counter(broker for one in partitions for broker in one.replicas)
 
 
 def trouble_of(partition: PartitionNode) -> str:

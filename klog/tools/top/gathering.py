@@ -24,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
+from klog.admin.brokers import shares
 from klog.admin.health.snapshot import MIN_ISR, Snapshot, ask_brokers
 from klog.admin.health.verdict import (
     DOWN,
@@ -49,7 +50,6 @@ from klog.tools.top.facts import (
     TopTick,
     listed,
     partition_lines,
-    shares,
     trouble_of,
 )
 from klog.tools.top.rates import Rates, Trend
@@ -208,7 +208,7 @@ class Gatherer:
         said = str(found if self._trouble is None else Verdict(DOWN, "no broker answers"))
         if self._trouble is None and counts is not None and found.word == WELL:
             said = f"{counted(counts.partitions, 'partition')} in sync"
-        led, kept = shares(metadata)
+        led, kept = (Counter[int | None](), Counter[int]()) if metadata is None else shares(metadata)
         return TopTick(
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from klog.admin.health.dead import hangs_do, how_to_start, never_was, never_was_do
+from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
@@ -263,7 +263,7 @@ def broker_steps(known: Known, broker: int) -> Iterator[Step]:
 
 
 def _start(known: Known, broker: int) -> str:
-    return f"start broker {broker}{how_to_start(known.snapshot, broker)}"
+    return f"{mend_first(known.snapshot, [broker])}start broker {broker}{how_to_start(known.snapshot, broker)}"
 
 
 def _last_words(known: Known, broker: int) -> Iterator[Step]:
@@ -315,7 +315,7 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
         line = here.last_error(one.path) if here is not None else None
         if here is not None and line is not None:
             evidence += f"; log {here.log_file}: {line.text}"
-        do = f"repair or replace the disk, then start broker {broker} again"
+        do = mend_disk(known.snapshot, broker)
         yield step(time, f"log dir {one.path} of broker {broker} is offline", evidence, do)
     elif full:
         one = full[0]

@@ -20,7 +20,7 @@ WITHIN_S: Final = 10.0
 GROUP_KINDS: Final = frozenset({
     "group-far-behind", "group-stopped", "idle-members", "lag", "never-committed", "no-member", "offset-behind-end",
     "offset-below-start",
-    "unowned-partitions",
+    "topic-gone", "unowned-partitions",
 })  # fmt: skip
 KINDS: Final = GROUP_KINDS | {
     "at-min-isr", "dead-broker", "log-dir-full", "log-dir-offline", "offline-partitions", "reassignment-stalls",

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
+from klog.admin.health.rules import judge
 from klog.admin.health.snapshot import take_snapshot
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import describe_settings
@@ -26,7 +27,7 @@ from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
 from klog.tools.why.message_causes import RETENTION_BYTES, RETENTION_MS, MessageFacts, first_time, why_message
 from klog.tools.why.produce_causes import PATTERNS, pace, why_slow
-from klog.tools.why.steps import KINDS, Known, Step
+from klog.tools.why.steps import KINDS, Known, Step, numbered, step
 from klog.tools.why.throttling import KIND as THROTTLED
 from klog.tools.why.throttling import why_throttled
 
@@ -89,7 +90,8 @@ async def why(
         if found is not None:
             if any(one.do is not None for one in found):
                 return found
-            return await _slow(cluster, known, kind, name) or found
+            slow = await _slow(cluster, known, kind, name)
+            return slow or numbered([*found, *_found_about(known, kind, name)])
     if kind in (None, "group"):
         session = await zookeeper()
         try:
@@ -137,6 +139,16 @@ async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], 
         there += await asyncio.to_thread(registry.names, await zookeeper())
     lists = "`klog topic list`, `klog topic describe`, `klog broker list` and `klog group list` show what there is"
     return near_hint(name, there[:NAMES_MAX], lists)
+
+
+def _found_about(known: Known, kind: str | None, name: str) -> list[Step]:
+    """What `klog status` finds about a topic or a broker."""
+    named = [f"{one} {name}" for one in ("topic", "broker") if kind in (None, one)]
+    return [
+        step(known.now, f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
+        for one in judge(known.snapshot, known.snapshot.asked)
+        if one.what.partition(", ")[0] in named
+    ]
 
 
 def find(known: Known, kind: str | None, name: str) -> list[Step] | None:

@@ -19,7 +19,7 @@ from klog.names import TopicPartition, first_few
 from klog.render.counts import counted
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.act_causes import shortened_by
-from klog.tools.why.causes import broker_steps, partition_steps
+from klog.tools.why.causes import broker_steps, partition_steps, why_gone
 from klog.tools.why.steps import Known, Step, listed, moment, numbered, step, time_of, told
 
 if TYPE_CHECKING:
@@ -117,6 +117,13 @@ def _partitions(known: Known, of: GroupFacts) -> Iterator[Step]:
                 yield step(known.now, f"{name} cannot be read", f"its leader is broker {one.leader}")
                 yield from broker_steps(known, one.leader)
             return
+
+
+def _gone(known: Known, of: GroupFacts) -> Iterator[Step]:
+    """A topic that its members read, and that does not exist."""
+    for topic in look_of(of.group, of.phase, known.metadata.topics).gone[:1]:
+        do = f"`klog topic create {shlex.quote(topic)}`, or other topics for its members"
+        yield from why_gone(known, topic) or [step(known.now, f"topic {topic} does not exist", "metadata", do)]
 
 
 def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
@@ -259,7 +266,8 @@ def _stuck(known: Known, of: GroupFacts) -> Iterator[Step]:
     if not still:
         return
     worst = max(still, key=lambda row: row.lag_ms or 0)
-    evidence = f"{worst.topic}-{worst.partition}: committed offset {worst.current_offset}, {worst.lag} messages unread"
+    unread = counted(worst.lag or 0, "message")
+    evidence = f"{worst.place}: committed offset {worst.current_offset}, {unread} unread"
     do = "look at its process: it sends heartbeats, and does not commit; a message that it cannot process, perhaps"
     assert worst.owner is not None
     what = f"member {_member(of, worst.owner)} stopped committing"
@@ -278,6 +286,7 @@ def _idle(known: Known, of: GroupFacts) -> Iterator[Step]:
 RULES: Final[tuple[Rule, ...]] = (
     _coordinator,
     _partitions,
+    _gone,
     _loop,
     _joining,
     _outside,
