@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,9 @@ from klog.render import Format
 if TYPE_CHECKING:
     from klog.tools.top.gathering import Gatherer
     from klog.tools.top.screen import Deeper, Screen
+    from klog.tools.why.steps import Step
 
 EVERY_S = 2.0
-WHY_S = 60.0
-"""How long `klog status` may take."""
 WHY_WIDTH = 78
 REDRAW_S = 1.0
 
@@ -114,7 +113,7 @@ async def _lines_of(invocation: Invocation, gatherer: Gatherer, deeper: Deeper) 
     try:
         match kind:
             case "why":
-                return await _why(invocation, one)
+                return _wrapped(await steps_of(invocation, list(one)))
             case "brokers":
                 return await gatherer.metrics_of(one.broker)
             case "topics":
@@ -136,54 +135,36 @@ async def _lines_of(invocation: Invocation, gatherer: Gatherer, deeper: Deeper) 
     return []
 
 
-async def _why(invocation: Invocation, subject: tuple[str, ...]) -> list[str]:
-    """What `klog status` says of a subject: a process of its own, so that it may take its time."""
-    process = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            "-m",
-            "klog",
-            "status",
-            "-B",
-            await invocation.bootstrap_servers(),
-            "-o",
-            "json",
-            "--",
-            *subject,
-        ),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+async def steps_of(invocation: Invocation, subject: list[str]) -> list[Step]:
+    """What `klog status` says of a subject."""
+    from klog.client.positions import parse_position
+    from klog.tools.status import HISTORY
+    from klog.tools.why.gathering import parsed, why
+
+    asked = parsed(subject)
+    cluster = await invocation.cluster()
+    target = invocation.target
+    return await why(
+        cluster,
+        invocation.zookeeper,
+        (target.bootstrap, target.zookeeper),
+        klog_home(),
+        asked,
+        parse_position(HISTORY),
+        invocation.timeout_s,
     )
-    try:
-        async with asyncio.timeout(WHY_S):
-            said, trouble = await process.communicate()
-    except TimeoutError:
-        return [f"`klog status` has not answered within {WHY_S:g} s"]
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    try:
-        steps = json.loads(said)["rows"] if said else []
-        error = json.loads(trouble)["error"]["message"] if trouble and not steps else None
-        return _steps(steps) if error is None else textwrap.wrap(error, WHY_WIDTH)
-    except (ValueError, KeyError, TypeError):
-        return trouble.decode("utf-8", "replace").splitlines() or ["`klog status` says nothing"]
 
 
-def _steps(steps: list[dict[str, Any]]) -> list[str]:
+def _wrapped(steps: Sequence[Step]) -> list[str]:
     """The steps of `klog status`, each on lines of its own, so that they fit in 80 columns."""
     lines = []
     for one in steps:
-        time = str(one["time"] or "")[11:19]
-        lines += textwrap.wrap(f"{one['step']}  {time:8}  {one['what']}", WHY_WIDTH, subsequent_indent=" " * 13)
-        lines += textwrap.wrap(one["evidence"], WHY_WIDTH, initial_indent=" " * 13, subsequent_indent=" " * 13)
-        if one["do"] is not None:
-            lines += ["", *textwrap.wrap(f"what helps: {one['do']}", WHY_WIDTH)]
-    if not any(one["do"] is not None for one in steps):
-        lines.append("nothing is wrong")
-    return lines
+        time = "" if one.time is None else f"{one.time:%H:%M:%S}"
+        lines += textwrap.wrap(f"{one.step}  {time:8}  {one.what}", WHY_WIDTH, subsequent_indent=" " * 13)
+        lines += textwrap.wrap(one.evidence, WHY_WIDTH, initial_indent=" " * 13, subsequent_indent=" " * 13)
+        if one.do is not None:
+            lines += ["", *textwrap.wrap(f"what helps: {one.do}", WHY_WIDTH)]
+    return lines if any(one.do is not None for one in steps) else [*lines, "nothing is wrong"]
 
 
 def _application(screen: Screen, load: Any) -> Any:

@@ -91,29 +91,16 @@ async def status(
     if any(one not in SUBJECTS for one in asked):
         if nagios:
             raise UsageError(f"--nagios is about {', '.join(SUBJECTS)}, got {' '.join(asked)!r}")
-        return await _chain(invocation, asked)
+        return await _explain(invocation, asked)
     return await _answer(invocation, asked, max_lag, wait or 0.0, nagios)
 
 
-async def _chain(invocation: Invocation, subject: list[str]) -> Report:
+async def _explain(invocation: Invocation, subject: list[str]) -> Report:
     """From the symptom of a subject to its first cause."""
-    from klog.client.positions import parse_position
-    from klog.tools.status import HISTORY
-    from klog.tools.why.gathering import parsed, why
+    from klog.cli.live_screen import steps_of
     from klog.tools.why.steps import Step
 
-    asked = parsed(subject)
-    cluster = await invocation.cluster()
-    target = invocation.target
-    steps = await why(
-        cluster,
-        invocation.zookeeper,
-        (target.bootstrap, target.zookeeper),
-        klog_home(),
-        asked,
-        parse_position(HISTORY),
-        invocation.timeout_s,
-    )
+    steps = await steps_of(invocation, subject)
     helps = next((step.do for step in reversed(steps) if step.do is not None), None)
     footer = "nothing is wrong" if helps is None else f"to do: {helps}" if invocation.output is Format.TABLE else ""
     return Report(invocation.command, Step, steps, failed=helps is not None, footer=footer)
