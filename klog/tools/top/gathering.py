@@ -69,7 +69,8 @@ ANSWER_S: Final = 3.0
 PATIENCE_S: Final = 1.0
 """How long a look waits for parts, which then come with a later one."""
 GROUPS_EVERY_S: Final = 5.0
-BROKERS_EVERY_S: Final = 15.0
+BROKERS_EVERY_S: Final = 30.0
+"""And at once where brokers or topics have come or gone."""
 TOPICS_MAX: Final = 5_000
 EVENTS_MAX: Final = 200
 EVENTS_AGAIN_S: Final = 5.0
@@ -259,8 +260,9 @@ class Gatherer:
         began_s = self._clock.monotonic_s()
         if not self._metadata_pace.is_due(began_s) and self._trouble is None:
             return
-        before, self.snapshot.metadata = self.snapshot.metadata, await self._cluster.metadata(fresh=True)
-        if before is not None and before.brokers != self.snapshot.metadata.brokers:
+        before, now = self.snapshot.metadata, await self._cluster.metadata(fresh=True)
+        self.snapshot.metadata = now
+        if before is not None and (before.brokers != now.brokers or before.topics.keys() != now.topics.keys()):
             self._brokers.hurry()
         now_s = self._clock.monotonic_s()
         self._metadata_pace.took(now_s - began_s, now_s)
