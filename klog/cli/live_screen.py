@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 import textwrap
@@ -14,9 +15,10 @@ from klog.cli import interrupt
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
-from klog.render import Format
+from klog.render import Format, Report, render
 
 if TYPE_CHECKING:
+    from klog.admin.metrics import MetricRow
     from klog.tools.top.gathering import Gatherer
     from klog.tools.top.screen import Deeper, Screen
     from klog.tools.why.steps import Step
@@ -108,31 +110,49 @@ def _failed(app: Any, done: asyncio.Future[None]) -> None:
 
 
 async def _lines_of(invocation: Invocation, gatherer: Gatherer, deeper: Deeper) -> list[str]:
-    """What is shown of one subject."""
-    kind, one = deeper.of
+    """What is shown of one subject: the rows of the command that is about it."""
+    from klog.admin.group_lag import LagRow, in_order
+    from klog.admin.metrics import read_metrics
+    from klog.tools.events import EventRow, row
+    from klog.tools.top.facts import PartitionLine, partition_lines
+    from klog.tools.top.gathering import ANSWER_S
+
+    (kind, one), snapshot = deeper.of, gatherer.snapshot
     try:
         match kind:
             case "why":
                 return _wrapped(await steps_of(invocation, list(one)))
             case "brokers":
-                return await gatherer.metrics_of(one.broker)
+                rows = await read_metrics(await invocation.cluster(), broker=one.broker, wait_s=ANSWER_S)
+                return list(map(_metric, rows))
             case "topics":
-                return gatherer.partitions_of(one.topic)
+                assert snapshot.metadata is not None
+                return _table(PartitionLine, partition_lines(snapshot.metadata, one.topic))
             case "partitions in trouble":
-                about = {"topic": one.topic, "partition": one.partition}
-                heads = [
-                    line
-                    for line in gatherer.partitions_of(one.topic)
-                    if line.startswith(f"{one.topic}-{one.partition} ")
-                ]
-                return [*heads, "", *gatherer.events_of(about)]
+                about = {"topic": one.topic, "partition": one.partition}.items()
+                events = [row(event) for event in reversed(gatherer.events) if about <= event.items()]
+                return [*_table(PartitionLine, [one]), "", *_table(EventRow, events)]
             case "groups":
-                return gatherer.lag_of(one.group)
+                return _table(LagRow, in_order([row for row in snapshot.groups if row.group == one.group], "lag"))
             case "events":
                 return json.dumps(one[2], indent=2, ensure_ascii=False).splitlines()
     except KlogError as error:
         return [error.message]
     return []
+
+
+def _metric(one: MetricRow) -> str:
+    """On one line: its name is long."""
+    labels = ",".join(f"{name}={value}" for name, value in one.labels.items())
+    value = one.message if one.value is None else f"{one.value:,.3f}".rstrip("0").rstrip(".")
+    return f"{one.name}{{{labels}}} {value}" if labels else f"{one.name} {value}"
+
+
+def _table(row_type: type, rows: Sequence[Any]) -> list[str]:
+    """As wide as the screen."""
+    out = io.StringIO()
+    render(Report("top", row_type, rows), Format.TABLE, out, terminal=True)
+    return out.getvalue().splitlines()
 
 
 async def steps_of(invocation: Invocation, subject: list[str]) -> list[Step]:

@@ -96,23 +96,23 @@ class TopTick:
     no_groups: str | None = None
 
 
-def partition_lines(metadata: Metadata) -> list[PartitionLine]:
-    """The worst first."""
+def partition_lines(metadata: Metadata, only: str | None = None) -> list[PartitionLine]:
+    """Those in trouble, or all of one topic; the worst first."""
     found = [
         PartitionLine(topic.name, one.partition, one.leader, one.replicas, one.isr, trouble_of(one))
         for topic in metadata.topics.values()
         for one in topic.partitions.values()
-        if one.leader is None or one.is_under_replicated
+        if topic.name == only or (only is None and (one.leader is None or one.is_under_replicated))
     ]
     return sorted(found, key=lambda one: (one.leader is not None, len(one.isr), one.topic, one.partition))
 
 
 def trouble_of(partition: PartitionNode) -> str:
-    """In a few words; nothing where all is well."""
+    """In a few words."""
     if partition.leader is None:
         return "no leader"
     missing = [one for one in partition.replicas if one not in partition.isr]
-    return f"not in sync: {listed(missing)}" if missing else ""
+    return f"not in sync: {listed(missing)}" if missing else "in sync"
 
 
 def listed(numbers: Iterable[int]) -> str:

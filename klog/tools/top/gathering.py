@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,15 +42,13 @@ from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, Refused, SessionLost
 from klog.render.counts import counted
-from klog.tools.events import Event, EventFilter, read_events, row
+from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.top.facts import (
     BrokerLine,
     GroupLine,
     TopicLine,
     TopTick,
-    listed,
     partition_lines,
-    trouble_of,
 )
 from klog.tools.top.rates import Rates, Trend
 from klog.tools.why.addresses import last_addresses
@@ -368,54 +366,6 @@ class Gatherer:
             self.events.append(event)
             self._new_events.append(event)
 
-    # --- one subject ----------------------------------------------------------------------------------------------
-
-    async def metrics_of(self, broker: int) -> list[str]:
-        """A broker's metrics as lines."""
-        rows = await read_metrics(self._cluster, broker=broker, wait_s=ANSWER_S)
-        lines = []
-        for one in rows:
-            labels = ",".join(f"{name}={value}" for name, value in one.labels.items())
-            value = one.message if one.value is None else f"{one.value:,.3f}".rstrip("0").rstrip(".")
-            lines.append(f"{one.name}{{{labels}}} {value}" if labels else f"{one.name} {value}")
-        return lines
-
-    def partitions_of(self, topic: str) -> list[str]:
-        """A topic's partitions as lines."""
-        metadata = self.snapshot.metadata
-        found = metadata.topics.get(topic) if metadata is not None else None
-        if found is None:
-            return ["the topic does not exist"]
-        return [
-            f"{topic}-{one.partition}  leader {'none' if one.leader is None else one.leader}  "
-            f"replicas {listed(one.replicas)}  in-sync {listed(one.isr)}  {trouble_of(one)}".rstrip()
-            for one in found.partitions.values()
-        ]
-
-    def lag_of(self, group: str) -> list[str]:
-        """A group's partitions as lines, the furthest behind first."""
-        rows = group_lag.in_order([one for one in self.snapshot.groups if one.group == group], "lag")
-        return [
-            f"{one.topic}-{one.partition}  lag {_known(one.lag)}  bytes {_known(one.lag_bytes)}  "
-            f"ms {_known(one.lag_ms)}  at {_known(one.current_offset)} of {_known(one.log_end_offset)}  "
-            f"owner {one.owner or '-'}"
-            for one in rows
-        ]
-
-    def events_of(self, subject: Mapping[str, Any]) -> list[str]:
-        """The latest events of a partition, as lines."""
-        found = []
-        for event in reversed(self.events):
-            if all(event.get(name) == value for name, value in subject.items()):
-                told = row(event)
-                when = f"{told.time:%H:%M:%S}" if told.time is not None else "?"
-                found.append(f"{when}  {told.kind}  {told.what}" + (f" ({told.reason})" if told.reason else ""))
-        return found
-
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _known(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
