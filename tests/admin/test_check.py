@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.admin.group_lag import LagRow
 from klog.admin.health.certificates import CertificateFact
@@ -600,6 +602,21 @@ def test_a_real_cluster_from_either_address(make_broker: Callable[..., RunningBr
     assert [one.kind for one in found(broker.bootstrap, broker.zookeeper)] == ["no-brokers"]
     dead = klog("status", "--nagios", "-B", broker.bootstrap)
     assert (dead.code, dead.stdout.count("\n")) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_topic_that_is_being_created_is_not_offline(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    broker = make_broker().start()
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(lambda: [found(broker.bootstrap, None, "topics") for _ in range(12)])
+        number = 0
+        while not looking.done():
+            number += 1
+            created = client.create_topics([NewTopic(f"{topic}-{number}-{one}", 5, 1) for one in range(4)])
+            for one in created.values():
+                one.result(20)
+        assert not any(looking.result())
 
 
 def test_whoever_makes_a_topic_with_fewer_replicas_than_acks_all_is_to_have_is_warned(

@@ -575,8 +575,17 @@ async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = KNOCK_S) -> 
 
 
 async def _watch_new_topics(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:
-    """Find topics that are registered and that brokers do not know: looked at twice, since one may be new."""
+    """Find topics that are registered and that brokers do not know, or that never had a leader: looked at twice, since
+    one may be new."""
     missing = snapshot.topics.keys() - metadata.topics.keys() - snapshot.deletions.keys()
-    if missing:
+    unled = {
+        name
+        for name, topic in metadata.topics.items()
+        if any(one.leader is None and not one.isr for one in topic.partitions.values())
+    }
+    if missing or unled:
         await asyncio.sleep(SERVED_S)
-        snapshot.not_served = sorted(missing - (await cluster.metadata(fresh=True)).topics.keys())
+        later = (await cluster.metadata(fresh=True)).topics
+        snapshot.not_served = sorted(missing - later.keys())
+        topics = {name: later.get(name, topic) if name in unled else topic for name, topic in metadata.topics.items()}
+        snapshot.metadata = metadata._replace(topics=topics)
