@@ -1,23 +1,23 @@
-"""What ZooKeeper holds: the registries decoded, and znodes as they are.
+"""What ZooKeeper holds: znodes, with their entries decoded where they are of a registry.
 
-The decoded rows begin with the node's path, version and session, then the entry's own fields. Nothing here writes, and
-no chroot is ever made: a session on a missing one is refused by `ZooKeeper.start`.
+Nothing here writes, and no chroot is ever made: a session on a missing one is refused by `ZooKeeper.start`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordination import brokers, consumers, controller_election, group_states, partition_states, paths, topics
-from klog.errors import NoNode, UsageError
+from klog.coordination import brokers, consumers, group_states, paths
+from klog.errors import NoNode, UsageError, ZooKeeperError
 from klog.names import host_port
 from klog.render.timestamps import moment
+from klog.render.values import rfc3339
 
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import Stat, ZooKeeper
@@ -27,120 +27,15 @@ TREE_NODES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerEntry:
-    """One ``/brokers/ids/<id>``. `incarnation` is the czxid of this registration."""
-
-    path: str
-    version: int
-    session: str | None
-    broker: int
-    host: str
-    port: int
-    jmx_port: int
-    timestamp: datetime | str
-    incarnation: int
-    bind: str | None = field(metadata={"wide": True})
-    rack: str | None = field(metadata={"wide": True})
-    log_dirs: list[str] = field(metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
-class TopicEntry:
-    """One ``/brokers/topics/<t>`` and what stands beside it. `replicas`: partition -> broker ids."""
-
-    path: str
-    version: int
-    session: str | None
-    topic: str
-    topic_id: str | None
-    partitions: int
-    first_leader_epoch: int
-    deleting: bool
-    replicas: Mapping[str, list[int]] = field(metadata={"wide": True})
-    config: Mapping[str, str] = field(metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
-class IsrEntry:
-    """One ``/brokers/topics/<t>/partitions/<p>/state``; empty where the partition never had a leader.
-
-    `catching_up`: replicas that are not in sync. `incarnations` are those of `isr`, in its order; `adding` and
-    `removing` are in the topic's node while the partition is reassigned.
-    """
-
-    path: str
-    version: int | None
-    session: str | None
-    topic: str
-    partition: int
-    leader: int | None
-    leader_epoch: int | None
-    isr: list[int]
-    catching_up: list[int]
-    controller_epoch: int | None
-    new: bool = field(metadata={"wide": True})
-    incarnations: list[int] = field(metadata={"wide": True})
-    adding: list[int] = field(metadata={"wide": True})
-    removing: list[int] = field(metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerEntry:
-    """``/controller``, and the epoch it was elected under."""
-
-    path: str
-    version: int
-    session: str | None
-    broker: int
-    epoch: int
-    timestamp: datetime | str
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEntry:
-    """One ``/klog/groups/<g>``, which says who holds the group, or one ``/consumers/<g>/ids/<id>``, a live consumer.
-
-    `subscription`: topic, or filter, to the number of threads; `pattern` as 0.8 has it.
-    """
-
-    path: str
-    version: int
-    session: str | None
-    group: str
-    way: str | None
-    generation: int | None
-    members: int | None
-    consumer: str | None
-    pattern: str | None
-    subscription: Mapping[str, int] | None
-    timestamp: datetime | str | None
-    protocol: str | None = field(metadata={"wide": True})
-    assigned: bool | None = field(metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerEntry:
-    """One ``/consumers/<g>/owners/<t>/<p>``. `claim`: how often the partition was claimed, where consumers do that."""
-
-    path: str
-    version: int
-    session: str | None
-    group: str
-    topic: str
-    partition: int
-    owner: str
-    claim: int | None = field(metadata={"wide": True})
-
-
-@dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One znode in a listing. `session` is that of an ephemeral one."""
+    """One znode in a listing. `session` is that of an ephemeral one; `entry`: what it says, of a registry's entry."""
 
     path: str
     version: int
     session: str | None
     bytes: int
     children: int
+    entry: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +46,7 @@ class NodeData:
     version: int
     session: str | None
     data: bytes
+    entry: str | None = field(default=None, metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,197 +66,6 @@ class NodeStat:
     data_length: int
     num_children: int
     holder: str | None
-
-
-# --- The registries, decoded ------------------------------------------------------------------------------------------
-
-
-async def list_brokers(zookeeper: ZooKeeper) -> list[BrokerEntry]:
-    """Every registered broker, by id."""
-    return [
-        BrokerEntry(
-            path=paths.broker(entry.broker.broker_id),
-            version=entry.version,
-            session=_session(entry.session),
-            broker=entry.broker.broker_id,
-            host=entry.broker.host,
-            port=entry.broker.port,
-            jmx_port=entry.broker.jmx_port,
-            timestamp=moment(entry.broker.timestamp_ms),
-            incarnation=entry.incarnation,
-            bind=entry.broker.bind or None,
-            rack=entry.broker.rack or None,
-            log_dirs=list(entry.broker.log_dirs),
-        )
-        for entry in await asyncio.to_thread(brokers.live, zookeeper)
-    ]
-
-
-async def list_topics(zookeeper: ZooKeeper) -> list[TopicEntry]:
-    """Every registered topic, by name."""
-    return await asyncio.to_thread(_topics, zookeeper)
-
-
-def _topics(zookeeper: ZooKeeper) -> list[TopicEntry]:
-    found = topics.read_all(zookeeper)
-    names = [topic.name for topic in found]
-    epochs = topics.first_leader_epochs(zookeeper, names)
-    configs = topics.configs(zookeeper, names)
-    deleting = set(topics.being_deleted(zookeeper))
-    return [
-        TopicEntry(
-            path=paths.topic(topic.name),
-            version=topic.version,
-            session=None,
-            topic=topic.name,
-            topic_id=None if topic.topic_id is None else str(topic.topic_id),
-            partitions=len(topic.partitions),
-            first_leader_epoch=epochs[topic.name],
-            deleting=topic.name in deleting,
-            replicas={str(number): list(ids) for number, ids in topic.partitions.items()},
-            config=configs[topic.name].settings,
-        )
-        for topic in found
-    ]
-
-
-async def list_isr(zookeeper: ZooKeeper) -> list[IsrEntry]:
-    """The state of every partition, by topic and number."""
-    return await asyncio.to_thread(_isr, zookeeper)
-
-
-def _isr(zookeeper: ZooKeeper) -> list[IsrEntry]:
-    found = topics.read_all(zookeeper)
-    states = partition_states.read_many(zookeeper, [one for topic in found for one in topic.topic_partitions])
-    rows = []
-    for topic in found:
-        for name in topic.topic_partitions:
-            state, number = states[name], name.partition
-            isr = list(state.isr) if state is not None else []
-            rows.append(
-                IsrEntry(
-                    path=paths.partition_state(topic.name, number),
-                    version=state.version if state is not None else None,
-                    session=None,
-                    topic=topic.name,
-                    partition=number,
-                    leader=state.leader if state is not None else None,
-                    leader_epoch=state.leader_epoch if state is not None else None,
-                    isr=isr,
-                    catching_up=[broker for broker in topic.partitions[number] if broker not in isr],
-                    controller_epoch=state.controller_epoch if state is not None else None,
-                    new=state is not None and state.new,
-                    incarnations=list(state.incarnations) if state is not None else [],
-                    adding=list(topic.adding.get(number, ())),
-                    removing=list(topic.removing.get(number, ())),
-                )
-            )
-    return rows
-
-
-async def show_controller(zookeeper: ZooKeeper) -> list[ControllerEntry]:
-    """The controller; no row while there is none."""
-    term = await asyncio.to_thread(controller_election.current, zookeeper)
-    if term is None:
-        return []
-    return [
-        ControllerEntry(
-            paths.CONTROLLER,
-            term.version,
-            _session(term.session),
-            term.broker_id,
-            term.epoch,
-            moment(term.timestamp_ms),
-        )
-    ]
-
-
-async def list_groups(zookeeper: ZooKeeper, wanted: Sequence[str] = ()) -> list[GroupEntry]:
-    """Who holds each group and which consumers live, of these groups or all; GroupIdNotFound."""
-    return await asyncio.to_thread(_groups, zookeeper, wanted)
-
-
-def _groups(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[GroupEntry]:
-    from klog.coordination import groups
-
-    if wanted:
-        groups.check_known(zookeeper, wanted)
-    names = list(wanted) or groups.names(zookeeper)
-    states = group_states.read_many(zookeeper, names)
-    live = consumers.live(zookeeper, names, of_members=True)
-    rows = []
-    for name in names:
-        state = states[name]
-        if state.version >= 0:
-            rows.append(
-                GroupEntry(
-                    path=paths.group(name),
-                    version=state.version,
-                    session=None,
-                    group=name,
-                    way=state.group_protocol or None,
-                    generation=state.generation,
-                    members=len(state.members),
-                    consumer=None,
-                    pattern=None,
-                    subscription=None,
-                    timestamp=moment(state.modified_ms),
-                    protocol=state.protocol or state.protocol_type or None,
-                    assigned=state.is_assigned,
-                )
-            )
-        rows += [
-            GroupEntry(
-                path=paths.consumer_id(name, one.consumer_id),
-                version=0,
-                session=_session(one.session),
-                group=name,
-                way=None,
-                generation=None,
-                members=None,
-                consumer=one.consumer_id,
-                pattern=one.pattern,
-                subscription=one.subscription,
-                timestamp=moment(one.timestamp_ms),
-                protocol=None,
-                assigned=None,
-            )
-            for one in live[name]
-        ]
-    return rows
-
-
-async def list_owners(zookeeper: ZooKeeper, wanted: Sequence[str] = ()) -> list[OwnerEntry]:
-    """Which thread of which consumer owns which partition, of these groups or all; GroupIdNotFound."""
-    return await asyncio.to_thread(_owners, zookeeper, wanted)
-
-
-def _owners(zookeeper: ZooKeeper, wanted: Sequence[str]) -> list[OwnerEntry]:
-    from klog.coordination import groups
-
-    if wanted:
-        groups.check_known(zookeeper, wanted)
-    names = list(wanted) or groups.names(zookeeper)
-    owned = [(name, one) for name, some in consumers.owners(zookeeper, names).items() for one in sorted(some)]
-    where = [paths.consumer_owner(name, *one) for name, one in owned]
-    nodes = zookeeper.get_many([*where, *(paths.ownership_fence(name, *one) for name, one in owned)])
-    return [
-        OwnerEntry(
-            path=path,
-            version=node.stat.version,
-            session=_session(node.stat.owner_session),
-            group=name,
-            topic=one.topic,
-            partition=one.partition,
-            owner=node.data.decode("utf-8", "replace"),
-            claim=claim.stat.version if claim is not None else None,
-        )
-        for (name, one), path, node, claim in zip(owned, where, nodes[: len(where)], nodes[len(where) :], strict=True)
-        if node is not None
-    ]
-
-
-# --- Raw --------------------------------------------------------------------------------------------------------------
 
 
 async def list_nodes(zookeeper: ZooKeeper, path: str) -> list[NodeRow]:
@@ -386,6 +91,37 @@ def shown(zookeeper: ZooKeeper, path: str, data: bytes) -> bytes:
     return NOT_SHOWN if true_path(zookeeper, path).endswith(paths.SECRET) else data
 
 
+_REGISTRIES: Final = re.compile(
+    r"/(brokers/ids/\d+|brokers/topics/[^/]+(/partitions/\d+/state)?|controller|controller_epoch|config/topics/[^/]+"
+    r"|consumers/[^/]+/(ids/[^/]+|(owners|offsets)/[^/]+/\d+)|klog/groups/[^/]+)$"
+)
+"""Where entries are that are shown decoded; none of them has a secret."""
+
+
+def entry_text(path: str, data: bytes) -> str | None:
+    """What the entry of a registry says; None for other nodes, and for what cannot be read."""
+    if _REGISTRIES.search(path) is None:
+        return None
+    try:
+        found = json.loads(group_states.unpacked(path, data))
+    except (ValueError, RecursionError, ZooKeeperError):
+        return data.decode("utf-8", "replace")  # an owner's name
+    if not isinstance(found, dict):
+        return str(found)
+    return " ".join(f"{name}={_value_text(name, one)}" for name, one in found.items() if name != "version") or None
+
+
+def _value_text(name: str, value: Any) -> str:
+    if name == "timestamp" and str(value).isdecimal():
+        at = moment(int(value))
+        return at if isinstance(at, str) else rfc3339(at)
+    if isinstance(value, list):
+        return str(len(value)) if any(isinstance(one, dict) for one in value) else ",".join(map(str, value))
+    if isinstance(value, dict):
+        return ";".join(f"{key}:{_value_text(key, one)}" for key, one in value.items())
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
     """What a node holds."""
     path = check_path(path)
@@ -393,7 +129,8 @@ async def get_node(zookeeper: ZooKeeper, path: str) -> NodeData:
         node = await asyncio.to_thread(zookeeper.get, path)
     except NoNode as error:
         raise await asyncio.to_thread(_no_node, zookeeper, path) from error
-    return NodeData(path, node.stat.version, _session(node.stat.owner_session), shown(zookeeper, path, node.data))
+    data, entry = shown(zookeeper, path, node.data), entry_text(true_path(zookeeper, path), node.data)
+    return NodeData(path, node.stat.version, _session(node.stat.owner_session), data, entry)
 
 
 async def stat_node(zookeeper: ZooKeeper, path: str) -> NodeStat:
@@ -461,6 +198,7 @@ def _rows(zookeeper: ZooKeeper, listed: list[str]) -> list[NodeRow]:
             _session(node.stat.owner_session),
             node.stat.data_bytes,
             node.stat.children,
+            entry_text(true_path(zookeeper, path), node.data),
         )
         for path, node in zip(listed, zookeeper.get_many(listed), strict=True)
         if node is not None

@@ -90,7 +90,7 @@ async def grep(zookeeper: ZooKeeper, path: str, pattern: re.Pattern[bytes]) -> l
         for row, node in zip(part, nodes, strict=True):
             data = b"" if node is None else shown(zookeeper, row.path, node.data)
             if node is not None and data is node.data and pattern.search(data):
-                found.append(NodeData(row.path, node.stat.version, row.session, data))
+                found.append(NodeData(row.path, node.stat.version, row.session, data, row.entry))
     return found
 
 

@@ -121,15 +121,11 @@ klog zookeeper start --dir /var/lib/zookeeper  # Start a ZooKeeper server.
 klog zookeeper start --dir /var/lib/zookeeper --listen 0.0.0.0 --tls closed  # Others reach it by TLS.
 klog zookeeper status  # Show whether it answers.
 klog zookeeper stop --dir /var/lib/zookeeper  # Stop it.
-klog zk brokers  # Show the broker registry.
-klog zk topics  # Show the topic registry.
-klog zk groups billing  # Show a group's registry.
-klog zk owners  # Show which consumer owns which partition.
-klog zk isr  # Show the states of partitions.
-klog zk controller  # Show the controller and its epoch.
+klog zk tree /brokers/ids  # Show the broker registry.
+klog zk tree /brokers/topics  # Show topics, with the leader and the in-sync replicas of each partition.
+klog zk tree /consumers/billing  # Show a group's consumers, owners and offsets.
+klog zk get /controller  # Show the controller.
 klog zk ls /brokers  # List the children of a znode.
-klog zk tree /brokers/topics  # Show znodes as a tree.
-klog zk get /controller  # Show a znode's data.
 klog zk stat /controller  # Show its metadata.
 klog zk acl /brokers  # Show who may change it.
 klog zk find /brokers ids  # Find znodes by name.

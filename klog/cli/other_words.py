@@ -148,6 +148,11 @@ RENAMED = {
     "registry rebuild": "zookeeper rebuild",
     "group lag": "lag",
     "topic trash": "topic list --deleted",
+    "zk brokers": "zk tree /brokers/ids",
+    **dict.fromkeys(("zk topics", "zk isr"), "zk tree /brokers/topics"),
+    "zk controller": "zk get /controller",
+    "zk groups": "zk tree /klog/groups",
+    "zk owners": "zk tree /consumers",
 }
 """Commands of the version before, which are still taken, and today's words for them."""
 ALIASES = {"partitions": "partition", "elections": "election", "groups": "group", "topics": "topic"}
@@ -166,7 +171,10 @@ def renamed(words: Sequence[str]) -> list[str]:
     rest = others[1:]
     if first == "report":
         rest = ["--html" + one.removeprefix("--to") if _is_flag(one, "--to") else one for one in rest]
-    return [*now.split(), *rest]
+    words_now = now.split()
+    if first == "zk" and rest and not rest[0].startswith("-"):
+        words_now[-1] += f"/{rest.pop(0)}"  # of one group
+    return [*words_now, *rest]
 
 
 def _is_flag(word: str, flag: str) -> bool:

@@ -1,4 +1,4 @@
-"""``klog zk``: the content of ZooKeeper: decoded registries, raw znodes, and znodes written by hand."""
+"""``klog zk``: the content of ZooKeeper: znodes, with the entries of registries decoded, and znodes written by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from klog.cli.arguments import OptionalGroups
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import remember_znodes
@@ -19,64 +18,9 @@ from klog.errors import UsageError
 from klog.render import Format, Report
 from klog.render.counts import counted
 
-zk = Noun("zk", "The content of ZooKeeper: registries and raw znodes.")
+zk = Noun("zk", "The content of ZooKeeper: znodes, and what the registries say.")
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of the znode below the chroot.")]
-
-
-async def _registry(invocation: Invocation) -> Any:
-    """A session with a cluster's ZooKeeper; NoNode where there is none."""
-    session = await invocation.zookeeper()
-    await asyncio.to_thread(session.check_cluster)
-    return session
-
-
-@zk.command("brokers", rows="klog.admin.registries:BrokerEntry")
-async def brokers(invocation: Invocation) -> list[Any]:
-    """Show the broker registry, decoded."""
-    from klog.admin import registries
-
-    return await registries.list_brokers(await _registry(invocation))
-
-
-@zk.command("topics", rows="klog.admin.registries:TopicEntry")
-async def topics(invocation: Invocation) -> list[Any]:
-    """Show the topic registry, decoded."""
-    from klog.admin import registries
-
-    return await registries.list_topics(await _registry(invocation))
-
-
-@zk.command("groups", rows="klog.admin.registries:GroupEntry")
-async def groups(invocation: Invocation, names: OptionalGroups = None) -> list[Any]:
-    """Show the consumer registry, decoded: the coordinator of each group, and the live consumers."""
-    from klog.admin import registries
-
-    return await registries.list_groups(await _registry(invocation), names or ())
-
-
-@zk.command("owners", rows="klog.admin.registries:OwnerEntry")
-async def owners(invocation: Invocation, names: OptionalGroups = None) -> list[Any]:
-    """Show the ownership registry, decoded: which consumer of a group reads which partition."""
-    from klog.admin import registries
-
-    return await registries.list_owners(await _registry(invocation), names or ())
-
-
-@zk.command("isr", rows="klog.admin.registries:IsrEntry")
-async def isr(invocation: Invocation) -> list[Any]:
-    """Show the leader and the in-sync replicas of each partition, as written by the controller and the leaders."""
-    from klog.admin import registries
-
-    return await registries.list_isr(await _registry(invocation))
-
-
-@zk.command("controller", rows="klog.admin.registries:ControllerEntry")
-async def controller(invocation: Invocation) -> list[Any]:
-    """Show which broker is the controller, and since when."""
-    from klog.admin import registries
-
-    return await registries.show_controller(await _registry(invocation))
 
 
 @zk.command("ls", rows="klog.admin.registries:NodeRow")
@@ -98,7 +42,11 @@ async def tree(
         int | None, typer.Option("--depth", metavar="N", min=0, help="Levels to descend; 0 for the node alone.")
     ] = None,
 ) -> list[Any]:
-    """List a znode and everything below it."""
+    """List a znode and everything below it.
+
+    ENTRY is what the entry of a registry says: `/brokers/ids`, `/brokers/topics` with the leader and the in-sync
+    replicas of each partition, `/controller`, `/consumers` with owners and offsets, `/klog/groups`.
+    """
     from klog.admin import registries
 
     registries.check_path(path)
@@ -109,7 +57,7 @@ async def tree(
 
 @zk.command("get", rows="klog.admin.registries:NodeData")
 async def get(invocation: Invocation, path: Path) -> list[Any]:
-    """Show the data of a znode."""
+    """Show the data of a znode; with `-o wide` also decoded, where it is a registry's entry."""
     from klog.admin import registries
 
     registries.check_path(path)

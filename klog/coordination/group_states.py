@@ -160,8 +160,8 @@ def _encode(state: GroupState, now_ms: int) -> bytes:
     return data
 
 
-def _decode(group: str, path: str, node: ZNode) -> GroupState:
-    data = node.data
+def unpacked(path: str, data: bytes) -> bytes:
+    """The JSON of a group's node."""
     if data[:1] == b"z":
         try:
             inflater = zlib.decompressobj()
@@ -171,7 +171,11 @@ def _decode(group: str, path: str, node: ZNode) -> GroupState:
         if not inflater.eof:
             what = f"more than {UNPACKED_BYTES_MAX} bytes" if inflater.unconsumed_tail else "a part of what was written"
             raise ZooKeeperError(f"ZooKeeper node {path} is {what} when it is decompressed")
-    entry = entries.Entry(path, data)
+    return data
+
+
+def _decode(group: str, path: str, node: ZNode) -> GroupState:
+    entry = entries.Entry(path, unpacked(path, node.data))
     group_protocol = entry.text("way", FREE)
     if group_protocol not in (FREE, COORDINATOR, ZOOKEEPER):
         raise ZooKeeperError(

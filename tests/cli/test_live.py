@@ -199,11 +199,13 @@ def test_zookeeper_alone_is_enough_and_so_is_a_broker(broker: RunningBroker) -> 
     by_zookeeper = klog("broker", "list", "-z", broker.zookeeper, "-o", "json")
     assert by_zookeeper.code == 0, by_zookeeper.stderr
     assert [f"{row['host']}:{row['port']}" for row in by_zookeeper.rows] == [broker.bootstrap]
-    by_broker = klog("zk", "brokers", "-B", broker.bootstrap, "-o", "json")
+    by_broker = klog("zk", "brokers", "-B", broker.bootstrap, "-o", "json")  # the words of the version before
     assert by_broker.code == 0, by_broker.stderr
-    assert by_broker.rows[0]["path"] == f"/brokers/ids/{broker.broker_id}"
+    _, registered = by_broker.rows
+    assert registered["path"] == f"/brokers/ids/{broker.broker_id}"
+    assert f"port={broker.bootstrap.rpartition(':')[2]}" in registered["entry"].split()
     both = klog("zk", "controller", "-B", broker.bootstrap, "-z", broker.zookeeper, "-o", "json")
-    assert both.code == 0 and both.rows[0]["broker"] == broker.broker_id
+    assert both.code == 0 and f"brokerid={broker.broker_id}" in both.rows[0]["entry"].split()
     for words in (["ls"], ["tree", "/brokers"], ["get", "/cluster/id"], ["stat", "/controller"]):
         assert klog("zk", *words, "-z", broker.zookeeper).code == 0
 
@@ -215,7 +217,7 @@ def test_addresses_of_two_clusters_are_an_error(broker: RunningBroker, zk_chroot
     with ZooKeeper(zk_chroot) as session:
         session.start()
         ensure_cluster(session)
-    for words in (["topic", "list"], ["zk", "brokers"]):
+    for words in (["topic", "list"], ["zk", "tree"]):
         ran = klog(*words, "-B", broker.bootstrap, "-z", zk_chroot, "-o", "json")
         assert ran.code == 1 and ran.error["code"] == "WRONG_CLUSTER"
         assert broker.bootstrap in ran.error["message"] and zk_chroot in ran.error["message"]

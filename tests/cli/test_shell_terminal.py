@@ -98,7 +98,7 @@ def test_lines_that_go_on_and_commands_that_are_ended(broker: RunningBroker, hom
         terminal.wait_to_show("OWNER")
         terminal.type("\x03")  # in the middle of the event loop that is kept
         terminal.wait_to_show("exit 130")
-        terminal.type("zk controller\r")
+        terminal.type("zk get /controller\r")
         terminal.wait_to_show("exit 0")
         terminal.type("exit\r")
         assert process.wait(20) == 0, terminal.screen.text

@@ -137,7 +137,7 @@ def test_it_is_wrong_on_a_broker(
 
 
 @pytest.mark.long("test_walk.py::test_a_server_that_never_answers_is_given_up_in_time")
-@each("line", ["topic list", "zk brokers", "tail orders", "group rewind g --to end"])
+@each("line", ["topic list", "zk ls", "tail orders", "group rewind g --to end"])
 def test_a_silent_host_is_given_up_in_time(silent_address: str, line: str) -> None:
     """Some of them; `test_silent_host` has all."""
     check(f"{line} -B {silent_address}", "1", f"{silent_address} & -B", {}, {}, limit_s=SILENT_LIMIT_S)

@@ -115,8 +115,7 @@ READING = {
     ),
     *("reassign status", "topic verify", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
-    *(f"zk {verb}" for verb in ("acl", "brokers", "topics", "groups", "owners", "isr", "controller")),
-    *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
+    *(f"zk {verb}" for verb in ("acl", "ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
     *("shell", "events", "lag", "metrics", "top", "acts list", "acts show"),
     *("acl list", "acl check", "user list", "quota list", "quota check"),
     *("sql", "stream status", "stream submit"),
@@ -293,7 +292,7 @@ def test_rows_are_dataclasses_with_lawful_columns(name: str) -> None:
 
 
 def test_the_registries_of_zookeeper_begin_with_path_version_session() -> None:
-    for name in ("zk brokers", "zk topics", "zk controller"):
+    for name in ("zk ls", "zk tree", "zk get"):
         row_type = COMMANDS[name].traits.row_type()
         assert row_type is not None
         assert [column.head for column in columns(row_type)][:3] == ["PATH", "VERSION", "SESSION"]
@@ -302,7 +301,7 @@ def test_the_registries_of_zookeeper_begin_with_path_version_session() -> None:
 def test_the_commands_of_the_contract_are_there() -> None:
     wanted = """up down status produce tail where zookeeper:start,stop,status broker:start,stop,list,describe,config
     topic:create,list,describe,alter,config,delete,elect,verify offset:list lag
-    zk:brokers,topics,controller,ls,tree,get,stat,find,grep,diff,watch,set,create,rm
+    zk:ls,tree,get,stat,find,grep,diff,watch,set,create,rm
     export:run,status,verify shell completion"""
     for word in wanted.split():
         noun, _, verbs = word.partition(":")
@@ -351,7 +350,7 @@ def test_a_dead_port_is_an_error_in_time_that_says_where_why_and_what_to_do(
     assert error["cluster"] == f"{dead_address} (from flag -B)"
 
 
-@each("name", ["topic list", "zk brokers", "tail", "export run", "status"])
+@each("name", ["topic list", "zk tree", "tail", "export run", "status"])
 def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_address: str, home: Path) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-B", silent_address, "--timeout", "1s", *output(name))
@@ -360,7 +359,7 @@ def test_a_server_that_never_answers_is_given_up_in_time(name: str, silent_addre
     assert silent_address in ran.stdout + ran.stderr
 
 
-@each("name", ["zk brokers", "zk get", "topic list"])
+@each("name", ["zk tree", "zk get", "topic list"])
 def test_a_dead_zookeeper_is_named_too(name: str, dead_address: str, home: Path) -> None:
     begun = time.monotonic()
     ran = klog(*words_for(name), "-z", dead_address, "--timeout", "1s", "-o", "json")

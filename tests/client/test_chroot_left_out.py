@@ -54,12 +54,6 @@ def test_no_client_writes_where_no_cluster_is(
         with pytest.raises(NoNode):
             klog.Producer(zookeeper=address)
         for words in (
-            ("zk", "topics"),
-            ("zk", "brokers"),
-            ("zk", "groups"),
-            ("zk", "owners"),
-            ("zk", "isr"),
-            ("zk", "controller"),
             ("topic", "list"),
             ("topic", "list", "-B", broker.bootstrap),
         ):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
 from klog.admin import registries
-from klog.coordination import brokers, cluster, controller_election, partition_states, topic_deletion, topics
+from klog.coordination import brokers, cluster, controller_election, group_states, partition_states, topics
 from klog.coordination.brokers import Broker
 from klog.coordination.controller_election import ControllerTerm
+from klog.coordination.group_states import GroupState
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoNode, UsageError
@@ -28,52 +28,33 @@ def term(zk: ZooKeeper) -> ControllerTerm:
     return controller_election.elect(zk, 1)
 
 
-def test_brokers(zk: ZooKeeper, term: ControllerTerm) -> None:
-    one, twelve = asyncio.run(registries.list_brokers(zk))
-    assert (one.path, one.version, one.session) == ("/brokers/ids/1", 0, f"{zk.session_id:#x}")
-    assert (one.broker, one.host, one.port, one.bind, one.rack) == (1, "h", 9092, "127.0.0.1:9093", "r1")
-    assert one.log_dirs == ["dir-a"]
-    assert one.timestamp == datetime(2015, 7, 2, 10, 44, 1, 290_000, tzinfo=UTC)
-    assert (twelve.broker, twelve.session, twelve.bind, twelve.rack, twelve.jmx_port) == (12, None, None, None, 9999)
-    assert one.incarnation < twelve.incarnation
+def entries(zk: ZooKeeper, root: str) -> dict[str, str | None]:
+    return {row.path: row.entry for row in asyncio.run(registries.tree(zk, root))}
 
 
-def test_topics(zk: ZooKeeper, term: ControllerTerm) -> None:
-    made = topics.create(zk, "b", {0: [1], 1: [12, 1]}, {"retention.ms": "5"}, [term.fence])
-    topics.create(zk, "a", {0: [1]}, {}, [term.fence])
-    topic_deletion.mark_for_deletion(zk, "a", [term.fence])
-    a, b = asyncio.run(registries.list_topics(zk))
-    assert (a.topic, a.deleting, b.topic, b.deleting) == ("a", True, "b", False)
-    assert (b.path, b.version, b.session, b.partitions) == ("/brokers/topics/b", 0, None, 2)
-    assert (b.topic_id, b.replicas, b.config) == (str(made.topic_id), {"0": [1], "1": [12, 1]}, {"retention.ms": "5"})
-
-
-def test_isr(zk: ZooKeeper, term: ControllerTerm) -> None:
-    topics.create(zk, "b", {0: [1, 12], 1: [12, 1]}, {}, [term.fence])
-    state = PartitionState(1, 3, (1,), term.epoch, new=True, incarnations=(77,))
+def test_entries_of_registries_are_decoded(zk: ZooKeeper, term: ControllerTerm) -> None:
+    topics.create(zk, "b", {0: [1, 12], 1: [12, 1]}, {"retention.ms": "5"}, [term.fence])
+    state = PartitionState(1, 3, (1, 12), term.epoch, incarnations=(77, 78))
     partition_states.create_many(zk, {TopicPartition("b", 0): state}, [term.fence])
-    led, unled = asyncio.run(registries.list_isr(zk))
-    assert (led.path, led.version, led.topic, led.partition) == ("/brokers/topics/b/partitions/0/state", 0, "b", 0)
-    assert (led.leader, led.leader_epoch, led.isr, led.catching_up, led.controller_epoch) == (1, 3, [1], [12], 1)
-    assert (led.new, led.incarnations, led.adding, led.removing) == (True, [77], [], [])
-    assert (unled.partition, unled.version, unled.leader, unled.isr, unled.catching_up) == (1, None, None, [], [12, 1])
+    group_states.write(zk, GroupState("g", "coordinator", 7, protocol="range" * 10_000))
+    found = entries(zk, "/")
+    one = set((found["/brokers/ids/1"] or "").split())
+    assert {"host=h", "port=9092", "rack=r1", "log_dirs=dir-a", "timestamp=2015-07-02T10:44:01.290Z"} <= one
+    assert "partitions=0:1,12;1:12,1" in (found["/brokers/topics/b"] or "").split()
+    led = set((found["/brokers/topics/b/partitions/0/state"] or "").split())
+    assert {"leader=1", "leader_epoch=3", "isr=1,12", "controller_epoch=1"} <= led
+    assert (found["/config/topics/b"], found["/controller_epoch"]) == ("config=retention.ms:5", "1")
+    assert "brokerid=1" in (found["/controller"] or "").split()
+    assert "generation=7" in (found["/klog/groups/g"] or "").split(), "a compressed one"
+    assert found["/brokers/ids"] is found["/klog/trash"] is None
+    assert "brokerid=1" in str(asyncio.run(registries.get_node(zk, "/controller")).entry)
 
 
-def test_controller(zk: ZooKeeper, term: ControllerTerm) -> None:
-    (row,) = asyncio.run(registries.show_controller(zk))
-    assert (row.path, row.version, row.session) == ("/controller", 0, f"{zk.session_id:#x}")
-    assert (row.broker, row.epoch) == (1, 1)
-    assert abs((row.timestamp - datetime.now(UTC)).total_seconds()) < 60
-    controller_election.resign(zk, term)
-    assert asyncio.run(registries.show_controller(zk)) == []
-
-
-def test_an_empty_chroot_has_no_rows(zk: ZooKeeper) -> None:
-    assert asyncio.run(registries.list_brokers(zk)) == []
-    assert asyncio.run(registries.list_topics(zk)) == []
-    assert asyncio.run(registries.list_isr(zk)) == []
-    assert asyncio.run(registries.show_controller(zk)) == []
-    assert zk.children("/") == []  # looking has made nothing
+def test_what_is_no_entry_is_shown_all_the_same(zk: ZooKeeper) -> None:
+    wrong = [b"", b"\xff", b"[" * 100_000, b"zz", b"{}", b"null", b'{"timestamp":"' + b"9" * 30 + b'"}']
+    for number, data in enumerate(wrong):
+        zk.create(f"/brokers/ids/{number}", data, parents=True)
+    assert len(entries(zk, "/brokers/ids")) == 1 + len(wrong)
 
 
 def test_raw(zk: ZooKeeper, term: ControllerTerm) -> None:
