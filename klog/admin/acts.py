@@ -62,16 +62,10 @@ def list_acts(
     by: str | None = None,
     topic: str | None = None,
     group: str | None = None,
-    older: Sequence[Act] = (),
 ) -> list[ActRow]:
-    """The acts that ZooKeeper has, the oldest first. ``by``: a part of the principal or the client id. Blocks.
-
-    ``older``: acts from elsewhere, listed unless ZooKeeper has them. They decide nothing about those that it has.
-    """
-    there = _read_all(zookeeper)
-    known = {act.act_id for act in there}
-    found = sorted([*(act for act in older if act.act_id not in known), *there], key=lambda act: act.time_ms)
-    undone = {**_undone(found), **dict.fromkeys(known), **_undone(there)}
+    """The acts that ZooKeeper has, the oldest first. ``by``: a part of the principal or the client id. Blocks."""
+    found = sorted(_read_all(zookeeper), key=lambda act: act.time_ms)
+    undone = _undone(found)
     return [
         row(act, undone.get(act.act_id))
         for act in found
@@ -109,7 +103,7 @@ def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:
     if act is None:
         raise NoSuchThing(
             f"ZooKeeper has no act {act_id!r}",
-            hint="`klog acts list` shows the acts; with --all, also those that only klog.events has",
+            hint="`klog undo` lists what can be undone; `klog events --kind act --since start` has older acts",
         )
     return act
 

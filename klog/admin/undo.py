@@ -241,7 +241,7 @@ def _plan_settings(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
             f"{name} is {now.get(name) or 'not set'}, and the act left it {act.after.get(name) or 'not set'}"
             for name in moved
         ],
-        hint=f"`klog acts list --topic {act.topic}` shows who changed it",
+        hint=f"`klog events topic {act.topic} --kind act` shows who changed it",
     )
     change = {name: act.before.get(name) for name in changed(act.before, act.after)}
     rows = tuple(UndoRow(f"topic {act.topic}", name, now.get(name), then) for name, then in change.items())
@@ -279,7 +279,7 @@ def _plan_reassignment(zookeeper: ZooKeeper, act: Act, name: str) -> Reassignmen
             f"partition {number} is assigned to {list(now[number])}, and the act left it {list(after[number])}"
             for number in moved
         ],
-        hint=f"`klog acts list --topic {name}` shows who changed it",
+        hint=f"`klog events topic {name} --kind act` shows who changed it",
     )
     rows = tuple(
         UndoRow(f"topic {name}", f"{name}-{number}", str(list(now[number])), str(list(before[number])))

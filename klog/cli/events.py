@@ -16,7 +16,7 @@ from klog.cli.command import top_command
 from klog.cli.conversion import did_you_mean
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import event_kinds, group_names, subjects, topic_names
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError, NoSuchThing, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
 
@@ -35,7 +35,7 @@ async def events(
         list[str] | None,
         typer.Argument(
             metavar="SUBJECT",
-            help="Only topic T, partition T-P, group G or broker ID; or a name.",
+            help="Only topic T, partition T-P, group G or broker ID; or a name, or an act's id.",
             autocompletion=subjects,
         ),
     ] = None,
@@ -77,10 +77,17 @@ async def events(
     the topic `klog.events`, which keeps them for a week. `-o jsonl` shows each event as it was written; the other
     formats have all events since the start position, unless -n is given.
 
+    With an act's id it shows that act, with the whole state before and after. ZooKeeper has the last 5,000 acts.
+
     The exit code is 1 if there are no events because the topic, group or broker does not exist.
     """
+    from klog.coordination.acts import is_act_id
     from klog.tools import events as reading
 
+    if subject and is_act_id(subject[-1]) and subject[:-1] in ([], ["act"]):
+        found_act = await _act(invocation, subject[-1], is_said=len(subject) > 1)
+        if found_act is not None:
+            return found_act
     if subject and any(one is not None for one in (topic, partition, group, broker)):
         raise UsageError("a SUBJECT excludes --topic, --partition, --group and --broker")
     if partition is not None and topic is None:
@@ -134,6 +141,19 @@ async def events(
     if invocation.output is not Format.TABLE:
         return invocation.report(found if count is None else found[-count:])
     return _told(invocation, found, chosen, count or (LAST if since is None else max(1, len(found))))
+
+
+async def _act(invocation: Invocation, act_id: str, *, is_said: bool) -> Report | None:
+    """One act, whole; None for a word that means something else."""
+    from klog.admin import acts
+
+    try:
+        row, _ = await asyncio.to_thread(acts.show_act, await invocation.zookeeper(), act_id)
+    except NoSuchThing:
+        if is_said:
+            raise
+        return None
+    return Report(invocation.command, acts.ActRow, [row])
 
 
 def _told(invocation: Invocation, found: list[Event], chosen: EventFilter, count: int) -> Report:

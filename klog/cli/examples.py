@@ -30,9 +30,8 @@ klog events --kind leader-elected -o jsonl  # Elections of the last day, for a p
 klog top  # Watch brokers, topics and groups.
 klog metrics 'klog_group_lag*'  # Show the lag of groups as metrics.
 klog metrics --broker 1 -o json  # All metrics of a broker.
-klog acts list --since @-1d  # Show who changed what within the last day.
-klog acts list --topic clicks --by alice  # Show what one client did to a topic.
-klog acts show ACT  # Show one act.
+klog events topic clicks --by alice --since @-1d  # Show what one client did to a topic within the last day.
+klog events ACT  # Show one act, with the whole state before and after.
 klog undo ACT --dry-run  # Show what taking an act back would change.
 klog undo ACT  # Take an act back, after a question.
 klog produce clicks messages.txt  # Write each line of a file as a message.

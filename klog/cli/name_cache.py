@@ -3,7 +3,7 @@ is fixed.
 
 Completion must not hurt: it asks no broker, prints nothing and offers nothing where it does not know. The names are
 those that the last ``klog topic list`` (also ``--deleted``), ``klog group list``, ``klog broker list``,
-``klog acts list``, ``klog zk ls`` or shell saw of the same cluster.
+``klog events``, ``klog undo``, ``klog zk ls`` or shell saw of the same cluster.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class Act:
     def event(self) -> dict[str, Any]:
         """The facts of its event in ``klog.events``: short, since events are sent many at a time.
 
-        ``left_out_bytes`` is the size of states that are too long for it: ``klog acts show`` has them.
+        ``left_out_bytes`` is the size of states that are too long for it: ``klog events ACT`` has them.
         """
         facts = self.facts()
         if (size := len(json.dumps([self.before, self.after]))) > EVENT_STATE_BYTES_MAX:

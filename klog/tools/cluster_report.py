@@ -450,7 +450,7 @@ def _acts(facts: Facts) -> Section | None:
     ]
     if not rows:
         return None
-    said = _shown(len(rows), len(facts.acts), "`klog acts show ACT` has what changed.")
+    said = _shown(len(rows), len(facts.acts), "`klog events ACT` has what changed.")
     return Section("Acts of the last day", said, heads=("Time", "Kind", "Subject", "By", "Act"), rows=rows)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import io
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,13 +37,14 @@ _HEAD: Final = frozenset({"ts", "broker", "kind", "topic", "partition", "group",
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event. ``subject``: the partition, topic, group or broker that it concerns."""
+    """One event. ``subject``: the partition, topic, group or broker that it concerns. ``act``: its id, of an act."""
 
     time: datetime | None
     kind: str
     subject: str
     what: str
     reason: str | None
+    act: str | None = field(default=None, metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def filter_of(words: Sequence[str], topics: Collection[str]) -> EventFilter:
     topic, _, number = name.rpartition("-")
     is_number = number.isascii() and number.isdigit() and len(number) < 10
     if len(words) > 2 or kind not in (None, "topic", "partition", "group", "broker"):
-        hint = "topic T, partition T-P, group G, broker ID, or a name"
+        hint = "topic T, partition T-P, group G, broker ID, act ID, or a name"
         raise UsageError(f"expected a subject, got {' '.join(words)!r}", hint=hint)
     if kind == "group":
         return EventFilter(group=name)
@@ -187,13 +188,14 @@ def brokers_of(event: Event) -> set[int]:
 
 def row(event: Event) -> EventRow:
     """The event as a row. It may come from anyone who can write to the topic: nothing of it is taken for granted."""
-    reason = event.get("reason")
+    reason, act = event.get("reason"), event.get("act")
     return EventRow(
         _time(event.get("ts")),
         str(event["kind"]),
         _subject(event),
         _what(event),
         str(reason) if reason else None,
+        act if isinstance(act, str) else None,
     )
 
 

@@ -21,7 +21,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog
+from tests.cli.runner import act_rows, klog
 from tests.server.asking import with_channel
 from tests.tools.verbs import make_topic, run, send
 
@@ -54,7 +54,7 @@ def acts_of(registry: ZooKeeper, group: str) -> list[Act]:
 
 
 def listed(broker: RunningBroker, group: str) -> list[dict[str, Any]]:
-    return list(klog("acts", "list", "--group", group, "-o", "json", "-B", broker.bootstrap).rows)
+    return act_rows(broker.zookeeper, group=group)
 
 
 def undo(broker: RunningBroker, act: str) -> Any:

@@ -13,7 +13,7 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.net.channel import Channel
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.security.broker_doors import unique, zookeeper_of
 from tests.server.asking import produce_request, values
 from tests.server.test_quotas import as_client
@@ -64,7 +64,7 @@ def test_a_quota_is_set_shown_removed_and_brought_back(broker: RunningBroker) ->
     assert [row["request_percentage"] for row in run(broker, "quota", "remove", "--user", "al").rows] == [None]
     assert quotas(broker) == everything[1:]
 
-    (*_, act) = [row for row in run(broker, "acts", "list").rows if row["kind"] == "quotas"]
+    (*_, act) = [row for row in act_rows(broker.zookeeper) if row["kind"] == "quotas"]
     assert "user 'al'" in act["subject"]
     assert (act["before"], act["after"]) == ("producer_byte_rate=1048576 request_percentage=12.5", "-")
     preview = klog("undo", act["act"], "--dry-run", "-B", broker.bootstrap, "-z", broker.zookeeper, "-o", "json").rows
@@ -74,7 +74,7 @@ def test_a_quota_is_set_shown_removed_and_brought_back(broker: RunningBroker) ->
     ]
     assert run(broker, "undo", act["act"], "-y").code == 0
     assert quotas(broker) == everything
-    assert any(row["act"] == act["act"] and row["undone_by"] for row in run(broker, "acts", "list").rows)
+    assert any(row["act"] == act["act"] and row["undone_by"] for row in act_rows(broker.zookeeper))
     assert run(broker, "quota", "set", "producer_byte_rate=5", "--user", "al").code == 0
     moved = run(broker, "undo", act["act"], "-y")
     assert (moved.code, moved.error["code"]) == (1, "REFUSED")

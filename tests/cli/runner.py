@@ -6,12 +6,15 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from typer.testing import CliRunner
 
+from klog.admin.acts import list_acts
 from klog.cli.root import root
+from klog.coordination.zookeeper import ZooKeeper
+from klog.render.values import rfc3339
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,13 @@ class Ran:
         assert self.stdout, (self.code, self.stderr)
         rows: list[dict[str, Any]] = json.loads(self.stdout)["rows"]
         return rows
+
+
+def act_rows(zookeeper: str, **chosen: Any) -> list[dict[str, Any]]:
+    """The acts that ZooKeeper has, the oldest first, as `klog events ACT` shows each; ``chosen`` as for `list_acts`."""
+    with ZooKeeper(zookeeper) as session:
+        session.start()
+        return [asdict(one) | {"time": rfc3339(one.time)} for one in list_acts(session, **chosen)]
 
 
 @contextmanager

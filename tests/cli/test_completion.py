@@ -172,7 +172,7 @@ CASES = [
     ("klog topic describe pa", ["payments"]),
     ("klog lag pay", ["pay-readers"]),
     ("klog broker stop 1", ["1", "12"]),
-    ("klog acts show mif", ["mifz3k2a9x4q"]),
+    ("klog undo mif", ["mifz3k2a9x4q"]),
     ("klog zk get /brokers/i", ["/brokers/ids"]),
     ("klog topic config t retention.m", ["retention.ms="]),
     ("klog tail t -o sta", ["start"]),

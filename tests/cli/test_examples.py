@@ -25,7 +25,7 @@ from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import COMMANDS, ELSEWHERE, LINES, PARSED, words_of
 from tests.cli.process import ROOT
-from tests.cli.runner import klog
+from tests.cli.runner import act_rows, klog
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
@@ -110,7 +110,7 @@ def prepare(place: Place, broker: RunningBroker, line: str) -> list[str]:
     words, at = place.words(line), ["-B", broker.bootstrap]
     if "ACT" in words:
         assert klog("topic", "config", place.names["clicks"], "retention.ms=5d", "-y", *at).code == 0
-        act = klog("acts", "list", "--topic", place.names["clicks"], "-o", "json", *at).rows[-1]["act"]
+        act = act_rows(broker.zookeeper, topic=place.names["clicks"])[-1]["act"]
         words = [act if word == "ACT" else word for word in words]
     while words[0] == "events" and klog("topic", "describe", "klog.events", *at).code:
         time.sleep(0.05)  # brokers create it in the background; the test's time-out is the bound

@@ -22,7 +22,7 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, enter, join, member, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
@@ -273,7 +273,9 @@ def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper,
     assert klog("status", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
 
 
-def test_one_topic_is_forgotten_and_comes_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
+def test_one_topic_is_forgotten_and_comes_back(
+    broker: RunningBroker, at: list[str], registry: ZooKeeper, topic: str, group: str
+) -> None:
     commit(registry, group, {TopicPartition(f"{topic}-gone", 3): 9})
     gone = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
     assert gone.code == 0 and [(row["partition"], row["prior"], row["new"]) for row in gone.rows] == [(3, 9, None)]
@@ -281,7 +283,7 @@ def test_one_topic_is_forgotten_and_comes_back(at: list[str], registry: ZooKeepe
     again = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
     assert again.code == 1 and group in again.error["message"]
     assert klog("group", "forget", group, "-t", topic, "-y", *at).code == 0 and offsets(registry, group) == {}
-    act = klog("acts", "list", "--group", group, "-o", "json", *at).rows[-1]["act"]
+    act = act_rows(broker.zookeeper, group=group)[-1]["act"]
     assert klog("undo", act, "-y", *at).code == 0 and offsets(registry, group) == {0: 4, 1: 0}
     join(registry, group, member("m-1", TopicPartition(topic, 0)))
     assert klog("group", "forget", group, "-t", topic, "-y", "-o", "json", *at).error["code"] == "NON_EMPTY_GROUP"

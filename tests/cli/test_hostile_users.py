@@ -81,7 +81,6 @@ def of(rows: Any, key: str) -> list[str]:
     [
         "user list",
         "acl list",
-        "acts list",
         "events",
         "zk tree /config/users",
     ],

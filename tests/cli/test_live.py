@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
-from tests.cli.runner import klog
+from tests.cli.runner import act_rows, klog
 
 
 @pytest.fixture
@@ -331,9 +331,7 @@ def test_broker_stop_stops_it(make_broker: object) -> None:
     ran = klog("broker", "stop", broker.broker_id, "-B", broker.bootstrap, "-o", "json")
     assert ran.code == 0 and ran.rows[0]["stopped"] is True
     assert broker.process.wait(20) == 0
-    (act,) = (
-        row for row in klog("acts", "list", "-z", broker.zookeeper, "-o", "json").rows if row["kind"] == "broker-stop"
-    )
+    (act,) = (row for row in act_rows(broker.zookeeper) if row["kind"] == "broker-stop")
     assert (act["subject"], act["client"]) == (f"broker {broker.broker_id}", "klog")
     ran = klog("undo", act["act"], "-y", "-z", broker.zookeeper, "-o", "json")
     assert ran.code == 1 and "klog broker start" in ran.error["message"]

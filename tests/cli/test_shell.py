@@ -33,7 +33,7 @@ from klog.tools.why.gathering import parsed
 from tests.admin.group_registry import commit, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
-from tests.cli.runner import klog
+from tests.cli.runner import act_rows, klog
 from tests.rows import each
 
 PATIENCE_S = 10.0
@@ -82,7 +82,7 @@ def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic:
     assert offered(f"lag {topic}") == [f"{topic}-readers"]
     assert f"{topic}-readers" in offered("offset export ")
     klog("group", "delete", f"{topic}-readers", "-y", "-B", broker.bootstrap)
-    (act,) = klog("acts", "list", "--group", f"{topic}-readers", "-o", "json", "-B", broker.bootstrap).rows
+    (act,) = act_rows(broker.zookeeper, group=f"{topic}-readers")
     assert offered(f"undo {act['act'][:-1]}") == [act["act"]]
     tree.close()
 

@@ -68,8 +68,6 @@ COLUMNS = {
     "metrics": "BROKER NAME LABELS VALUE",
     "topic restore": "TOPIC PARTITIONS MESSAGES BYTES DELETED-AT GROUPS",
     "topic trash": "TOPIC PARTITIONS MESSAGES BYTES DELETED-AT UNTIL",
-    "acts list": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
-    "acts show": "ACT TIME PRINCIPAL CLIENT KIND SUBJECT BEFORE AFTER UNDONE-BY",
     "profile list": "NAME BOOTSTRAP ZOOKEEPER CLUSTER-ID PROTECTED READ-ONLY COLOUR CURRENT",
     "profile show": "NAME BOOTSTRAP ZOOKEEPER CLUSTER-ID PROTECTED READ-ONLY COLOUR CURRENT",
     "profile test": "NAME BOOTSTRAP CLUSTER-ID BROKERS MS",
@@ -116,7 +114,7 @@ READING = {
     *("reassign status", "topic verify", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("acl", "ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
-    *("shell", "events", "lag", "metrics", "top", "acts list", "acts show"),
+    *("shell", "events", "lag", "metrics", "top"),
     *("acl list", "acl check", "user list", "quota list", "quota check"),
     *("sql", "stream status", "stream submit"),
 }

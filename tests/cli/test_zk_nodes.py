@@ -15,7 +15,7 @@ import pytest
 from klog.coordination import paths
 from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.rows import each
 
 
@@ -59,7 +59,7 @@ def test_a_node_is_written_at_the_version_seen_and_each_write_is_taken_back(
     path = f"/x-{topic}"
 
     def undo_last() -> Ran:
-        rows = klog("acts", "list", "-o", "json", "-z", broker.zookeeper).rows
+        rows = act_rows(broker.zookeeper)
         act = [row["act"] for row in rows if row["subject"] == f"znode {path}"][-1]
         return klog("undo", act, "-y", "-o", "json", "-B", broker.bootstrap)
 

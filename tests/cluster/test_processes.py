@@ -16,7 +16,7 @@ from bench.processes import ports_in_a_row
 from klog.coordination.process import ProcessId
 from klog.server.processes import MODULE
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog
+from tests.cli.runner import act_rows, klog
 from tests.tools.verbs import make_topic, send
 
 WITHIN_S = 20.0
@@ -125,9 +125,7 @@ def test_a_broker_alone_restarts_in_its_process(make_broker: Callable[..., Runni
     assert (row["restarted"], row["alone"] >= 3, row["error"]) == (True, True, None)
     assert one.process is not None and one.process.poll() is None and one.pid == pid
     assert live(one.bootstrap).keys() == {1} and live(one.bootstrap) != before
-    (act,) = (
-        row for row in klog("acts", "list", "-B", one.bootstrap, "-o", "json").rows if row["kind"] == "broker-restart"
-    )
+    (act,) = (row for row in act_rows(one.zookeeper) if row["kind"] == "broker-restart")
     assert klog("undo", act["act"], "-B", one.bootstrap, "--yes").code == 1
     assert one.stop() == 0
 

@@ -15,7 +15,7 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.schemas import DELETE_ACT, REGISTER_ACT
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.cluster_fixture import RunningCluster
 from tests.rows import each
 from tests.tools.verbs import run
@@ -74,7 +74,7 @@ def state(cluster: RunningCluster) -> dict[str, Any]:
     """Every znode with its version, every act, and the processes of the brokers."""
     rows = done(cluster, "zk", "tree", "/").rows
     found: dict[str, Any] = {row["path"]: row["version"] for row in rows if not row["path"].startswith(ACTS)}
-    found["acts"] = [row["act"] for row in done(cluster, "acts", "list").rows]
+    found["acts"] = [row["act"] for row in act_rows(cluster.zookeeper)]
     return found | {f"broker {one}": cluster.brokers[one].pid for one in cluster.running}
 
 

@@ -25,7 +25,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog
+from tests.cli.runner import act_rows, klog
 from tests.cluster_fixture import RunningCluster
 
 pytestmark = pytest.mark.xdist_group("trash")
@@ -101,7 +101,7 @@ def test_a_deleted_topic_waits_whole_though_a_broker_was_down(cluster: RunningCl
     (row,) = [one for one in klog("topic", "list", "--deleted", "-o", "json", *at).rows if one["topic"] == topic]
     assert (row["partitions"], row["messages"], row["state"]) == (2, 200, "whole")
     assert row["deleted_at"] < row["until"]
-    assert row["act"] == klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
+    assert row["act"] == act_rows(cluster.zookeeper, topic=topic)[-1]["act"]
 
     cluster.create(topic, 1)  # the name is free, and has nothing of before
     assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 0
@@ -293,7 +293,7 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     assert [one["value"] for one in settings if one["name"] == "retention.ms"] == ["77000000"]
     lags = klog("lag", group, "-o", "json", *at).rows
     assert [one["current_offset"] for one in lags if one["partition"] == 0] == [first_end // 2 + 1]
-    kinds = [one["kind"] for one in klog("acts", "list", "--topic", topic, "-o", "json", *at).rows]
+    kinds = [one["kind"] for one in act_rows(cluster.zookeeper, topic=topic)]
     assert kinds[-1] == "topic-restore"
 
     more = send(cluster.bootstrap, topic, 30, first=500)
@@ -356,7 +356,7 @@ def test_a_restore_goes_on_whatever_is_killed(cluster: RunningCluster, topic: st
         cluster.wait_in_sync(topic)
         assert contents(cluster.bootstrap, topic) == had, steps
         assert facts(at, topic) == shown
-        last = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]
+        last = act_rows(cluster.zookeeper, topic=topic)[-1]
         assert (last["kind"], last["client"]) == ("topic-restore", "killed")
         cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
 
@@ -393,20 +393,20 @@ def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningClus
     send(cluster.bootstrap, topic, 50)
     had = contents(cluster.bootstrap, topic)
     assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    act = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows[-1]["act"]
+    act = act_rows(cluster.zookeeper, topic=topic)[-1]["act"]
     (row,) = klog("undo", act, "--dry-run", "-o", "json", *at).rows
     assert (row["subject"], row["now"], row["then"]) == (f"topic {topic}", "false", "true")
     assert not topic_exists(at, topic)
     assert klog("undo", act, "--yes", *at).code == 0
     assert contents(cluster.bootstrap, topic) == had
-    rows = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows
+    rows = act_rows(cluster.zookeeper, topic=topic)
     assert [one["undone_by"] for one in rows if one["act"] == act] == [rows[-1]["act"]]
     assert klog("undo", act, "--yes", *at).code == 1  # it is not in the trash now
 
     assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0
     assert entries_of(cluster.zookeeper, topic) == []
     assert klog("topic", "restore", topic, "-o", "json", *at).error["code"] == NoSuchThing.code
-    rows = klog("acts", "list", "--topic", topic, "-o", "json", *at).rows
+    rows = act_rows(cluster.zookeeper, topic=topic)
     assert [one["kind"] for one in rows[-2:]] == ["topic-delete", "topic-purge"]
     assert klog("undo", rows[-2]["act"], "--yes", "-o", "json", *at).error["code"] == Refused.code
     assert klog("undo", rows[-1]["act"], "--yes", "-o", "json", *at).error["code"] == Refused.code

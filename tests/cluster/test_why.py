@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from klog.protocol.apis import ApiKey
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.cluster.load import produce
 from tests.cluster.test_reassign_commands import BIG, SMALL_BATCHES
 from tests.cluster.test_reassignment import move
@@ -150,13 +150,13 @@ def test_the_act_is_the_cause(make_cluster: Callable[..., RunningCluster]) -> No
         return klog(*words, "-B", cluster.bootstrap, "-o", "json")
 
     def act(kind: str) -> dict[str, Any]:
-        return next(row for row in at("acts", "list").rows if row["kind"] == kind)
+        return next(row for row in act_rows(cluster.zookeeper) if row["kind"] == kind)
 
     assert at("topic", "config", "t", "retention.ms=999999999").code == 0
     send(cluster.bootstrap, "t", b"1\n2\n")
     assert at("group", "rewind", "g", "--to", "start", "-t", "t", "--create", "-y").code == 0
     assert at("topic", "config", "t", "retention.ms=1000", "-y").code == 0
-    lowered = [row for row in at("acts", "list").rows if row["kind"] == "topic-settings"][-1]
+    lowered = [row for row in act_rows(cluster.zookeeper) if row["kind"] == "topic-settings"][-1]
     cause = wait_for_cause(cluster, ("message", "t-0", "0"), ("retention.ms", "1000", "999999999"))
     assert cause["what"].startswith(lowered["principal"]) and cause["time"] == lowered["time"]
     assert lowered["act"] in cause["evidence"] and f"klog undo {lowered['act']}" in cause["do"]

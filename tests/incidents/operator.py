@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from klog.cli.root import walk
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.cluster_fixture import RunningCluster
 
 Rows = list[dict[str, Any]]
@@ -99,9 +99,23 @@ class Operator:
             raise AssertionError(f"klog status {subject}: {last}") from error
         return found[0]
 
+    def event(
+        self, line: str, kind: str, until: Callable[[dict[str, Any]], bool] = lambda row: True, **names: object
+    ) -> dict[str, Any]:
+        """The last event of a kind that a line of the runbook shows, as soon as it is there: acts are published."""
+        found: list[dict[str, Any]] = []
+
+        def is_told() -> bool:
+            rows = self.runbook(line, **names).rows
+            found[:] = [row for row in rows if row["kind"] == kind and until(row)]
+            return bool(found)
+
+        self.cluster.wait_until(is_told, line)
+        return found[-1]
+
     def act(self, **wanted: object) -> dict[str, Any]:
         """The last act that has these columns."""
-        rows = [row for row in self.rows("acts", "list") if wanted.items() <= row.items()]
+        rows = [row for row in act_rows(self.cluster.zookeeper) if wanted.items() <= row.items()]
         assert rows, f"no act has {wanted}"
         return rows[-1]
 

@@ -37,7 +37,7 @@ def test_a_stuck_group(operator: Operator, topic: str) -> None:
     operator.runbook("klog group rewind readers -t orders -p 0 --to 4711", **behind)
     (next_one,) = operator.rows("group", "peek", topic)
     assert next_one["value"] == "good 3"
-    act = operator.runbook("klog acts list --group readers", readers=topic).rows[-1]
+    act = operator.event("klog events group readers", "act", readers=topic)
     operator.runbook("klog undo ACT", ACT=act["act"])  # the poison was wanted after all
     (again,) = operator.rows("group", "peek", topic)
     assert again["value"] == "poison"

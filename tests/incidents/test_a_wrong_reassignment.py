@@ -28,7 +28,10 @@ def test_a_wrong_reassignment(operator: Operator, topic: str, tmp_path: Path) ->
     assert operator.runbook("klog reassign status").rows == []
     steps = operator.runbook("klog status orders-0", orders=topic).rows
     assert "3" in steps[0]["what"] and "replicas 3" in steps[0]["evidence"], "well, but on one broker alone"
-    act = operator.runbook("klog acts list --topic orders", orders=topic).rows[-1]
+    told = operator.event(
+        "klog events orders --kind act", "act", orders=topic, until=lambda row: "reassignment" in row["what"]
+    )
+    (act,) = operator.runbook("klog events ACT", ACT=told["act"]).rows
     assert act["kind"] == "reassignment"
     assert (act["before"], act["after"]) == ("0=[1, 2] 1=[2, 3]", "0=[3] 1=[3]")
     operator.runbook("klog undo ACT", ACT=act["act"])

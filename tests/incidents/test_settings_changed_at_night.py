@@ -18,13 +18,15 @@ def test_settings_changed_at_night(operator: Operator, topic: str) -> None:
     client.incremental_alter_configs([resource])[resource].result(20)
 
     assert operator.runbook("klog status orders", orders=topic).code == 0, "the topic is well: only its settings differ"
-    acts = operator.runbook("klog acts list --topic orders --since @-24h", orders=topic).rows
-    (changed,) = (row for row in acts if row["client"] == "night shift")
+    told = operator.event(
+        "klog events orders --kind act", "act", orders=topic, until=lambda row: "night shift" in row["what"]
+    )
+    (changed,) = operator.runbook("klog events ACT", ACT=told["act"]).rows
     assert (changed["before"], changed["after"]) == ("retention.ms=604800000", "retention.ms=999999999")
     shown = operator.run("undo", changed["act"], "--dry-run")
     assert shown.code == 0 and shown.rows[0]["then"] == "604800000"
     operator.runbook("klog undo ACT", ACT=changed["act"])
     settings = {row["name"]: row["value"] for row in operator.rows("topic", "config", topic)}
     assert settings["retention.ms"] == "604800000"
-    (changed,) = operator.rows("acts", "list", "--topic", topic, "--by", "night shift")
+    (changed,) = operator.rows("events", changed["act"])
     assert changed["undone_by"] == operator.act(subject=f"topic {topic}")["act"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, act_rows, klog
 from tests.rows import each
 
 
@@ -58,7 +58,7 @@ def test_changes_of_the_registry_are_acts_and_a_level_is_taken_back(
     assert callable(run)
 
     def acts() -> list[tuple[str, str, str]]:
-        rows = klog("acts", "list", "-o", "json", "-B", broker.bootstrap).rows
+        rows = act_rows(broker.zookeeper)
         found[:] = [row["act"] for row in rows if row["subject"] == f"schema {subject}"]
         return [(row["kind"], row["before"], row["after"]) for row in rows if row["act"] in found]
 

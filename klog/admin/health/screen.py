@@ -206,7 +206,7 @@ def _changed(snapshot: Snapshot, width: int) -> Iterator[Line]:
         yield Line(f"{start}{said:{room}}  {undo}".rstrip())
     more = snapshot.acts_in_all - len(snapshot.acts[:ACTS_MAX])
     if more > 0:
-        yield Line(f"and {more:,} more: `klog acts list --since @-1h`")
+        yield Line(f"and {more:,} more: `klog events --kind act --since @-1h`")
 
 
 def undo_command(act: ActRow) -> str:

@@ -83,7 +83,7 @@ def why_gone(known: Known, topic: str) -> list[Step]:
         by = step(time_of(event), f"topic {topic} was deleted", "event topic-deleted; no act names the client", do)
         return numbered([*steps, by])
     evidence = f"act {act.act}" + (f", {act.before}" if act.before != "-" else "")
-    do = f"{do}; `klog acts show {act.act}` shows what there was"
+    do = f"{do}; `klog events {act.act}` shows what there was"
     return numbered([*steps, step(act.time, f"{act.principal} deleted topic {topic}", evidence, do)])
 
 

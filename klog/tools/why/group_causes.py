@@ -196,7 +196,7 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
             yield act
     else:
         evidence = f"committed offset {row.current_offset}, log end offset {row.log_end_offset}"
-        do = f"was the topic deleted and made again? `klog acts list --topic {row.topic}`; then `klog group rewind`"
+        do = f"was the topic deleted and made again? `klog events topic {row.topic}`; then `klog group rewind`"
         yield step(row.committed, f"{name}: the committed offset is behind the log's end", evidence, do)
 
 
