@@ -19,6 +19,7 @@ from klog.coordination.quotas import QUOTA_ACT
 from klog.coordination.schemas import DELETE_ACT, LEVEL_ACT, REGISTER_ACT
 from klog.coordination.scram_credentials import USER_ACT
 from klog.errors import NoSuchThing, ZooKeeperError
+from klog.net.channel import next_number
 
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
@@ -34,6 +35,8 @@ STATES: Final = offset_acts.KINDS | {
     USER_ACT,
 }
 """Kinds whose states are objects from names to values."""
+MADE_MAX: Final = 200
+"""Acts among which a command looks for its own."""
 SHOWN_MAX: Final = 20
 """Values shown in a row; more are counted."""
 
@@ -237,4 +240,10 @@ def _text(state: Any) -> str:
 
 def here(client: str = "klog") -> Actor:
     """Who acts in this process: a command that writes to ZooKeeper itself. The host's name says where it ran."""
-    return Actor(client, socket.gethostname())
+    return Actor(client, socket.gethostname(), request=next_number())
+
+
+def made_here(zookeeper: ZooKeeper, numbers: range) -> list[ActRow]:
+    """The last acts that this process has made by requests with these numbers, the oldest first. Blocks."""
+    found = acts.read(zookeeper, acts.list_ids(zookeeper)[-MADE_MAX:])
+    return [row(one, None) for one in found if one.actor.client.startswith("klog") and one.actor.request in numbers]

@@ -6,7 +6,7 @@
     json    klog's envelope, one row per offset, with metadata and leader epoch; or those rows alone, one a line
 
 The first character of a file shows its format. An invalid line is a `BadLine`, never an exception: the caller decides
-what to do. An offset of null, -1 or -2 means that nothing is committed, as in an undo file and as clients write it.
+what to do. An offset of null, -1 or -2 means that nothing is committed, as clients write it.
 """
 
 from __future__ import annotations

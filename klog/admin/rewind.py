@@ -1,8 +1,8 @@
 """Where a group goes on reading, set by hand: to a position, to what a file says, to where another group stands.
 
-A plan is made first, from what is committed and what the partitions' leaders say, and shown; then the undo file is
-written, and then the offsets. Nothing is committed that the log does not have: what lies outside is moved to its start
-or its end, with a word about it.
+A plan is made first, from what is committed and what the partitions' leaders say, and shown; then the offsets are
+written, in one transaction with their act. Nothing is committed that the log does not have: what lies outside is moved
+to its start or its end, with a word about it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.admin import offset_files
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.positions import Anchor, Position
 from klog.client.resolve import Bounds, bounds, resolve
 from klog.clock import SYSTEM_CLOCK
 from klog.config.units import parse_duration_ms
-from klog.coordination import committed, groups, offset_changes, paths
+from klog.coordination import committed, groups, offset_changes
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.offset_changes import OffsetChange
@@ -39,13 +36,11 @@ if TYPE_CHECKING:
 
 REASON = "fenced by klog group rewind --force"
 """Told to the coordinator, which logs it (KIP-800)."""
-NAME_BYTES_MAX = 150
-"""Of a group's name in the name of a file, which file systems limit to 255 bytes."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be committed for one group. ``before`` is what there was: what the undo file holds.
+    """What is to be committed for one group. ``before`` is what there was.
 
     ``rows`` show it; ``notes`` say what was moved to where the log has messages, and what is left out.
     """
@@ -366,22 +361,6 @@ async def _send_away(cluster: Cluster, group: str, members: Sequence[Member]) ->
         await cluster.to_broker(int(found.node_id), ApiKey.LEAVE_GROUP, 5, 3, group_id=group, members=leaving)
     except KlogError:
         pass
-
-
-def undo_path(home: Path, group: str) -> Path:
-    """Where the undo file is kept: one file for each change."""
-    moment = datetime.now(UTC)
-    named = paths.group_node(group).encode()[:NAME_BYTES_MAX].decode("utf-8", "ignore")
-    return home / "undo" / f"{named}-{moment:%Y%m%dT%H%M%S}.{moment.microsecond:06d}Z.json"
-
-
-def write_undo(path: Path, plan: Plan) -> None:
-    """What is committed now, where it is about to change: `klog group rewind GROUP --undo FILE` takes it back."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = {name: plan.before[name] for name in plan.changes}
-    unfinished = path.with_name(path.name + ".tmp")
-    unfinished.write_text(offset_files.text_of(plan.group, before, "json"), "utf-8")
-    unfinished.replace(path)
 
 
 async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str, actor: Actor) -> None:

@@ -56,7 +56,7 @@ async def list_acls(
     return await acls.list_acls(await invocation.cluster(), chosen)
 
 
-@acl.command("add", rows=ROW, changes=True, asks=True)
+@acl.command("add", rows=ROW, changes=True, asks=True, acts=True)
 async def add(
     invocation: Invocation,
     principal: Principal,
@@ -89,7 +89,7 @@ async def add(
     return invocation.report(rows, footer=f"{count} added")
 
 
-@acl.command("remove", rows=ROW, changes=True, asks=True)
+@acl.command("remove", rows=ROW, changes=True, asks=True, acts=True)
 async def remove(
     invocation: Invocation,
     principal: Principal,

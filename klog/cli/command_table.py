@@ -31,7 +31,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("events", "klog.cli.events", "events", "Show what has happened to the cluster.", EVERY_DAY),
     Entry("top", "klog.cli.top", "top", "Show the cluster live.", EVERY_DAY),
     Entry("metrics", "klog.cli.metrics", "metrics", "Show the metrics of brokers.", EVERY_DAY),
-    Entry("undo", "klog.cli.undo_command", "undo", "Take an act back.", EVERY_DAY),
+    Entry("undo", "klog.cli.undo", "undo", "Take an act back.", EVERY_DAY),
     Entry("produce", "klog.cli.produce", "produce", "Write messages from stdin or files to a topic.", EVERY_DAY),
     Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
     Entry("replay", "klog.cli.replay", "replay", "Copy a range of a topic into another topic, once.", EVERY_DAY),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -21,18 +20,14 @@ from klog.cli.arguments import (
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_groups, topic_names
-from klog.cli.undo import change_notes, write_undo
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
-from klog.errors import BrokerNotAvailable, CannotConnect, Refused, UsageError
+from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
 from klog.render import Report
 from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
-    from klog.admin.rewind import Plan
     from klog.client.cluster import Cluster
-    from klog.client.positions import Position
-    from klog.coordination.zookeeper import ZooKeeper
 
 group = Noun("group", "Consumer groups: members, lag, rewind, copy, delete.")
 
@@ -136,7 +131,7 @@ async def lag(
     return None
 
 
-@group.command("rewind", rows=CHANGES, asks=True, changes=True)
+@group.command("rewind", rows=CHANGES, asks=True, changes=True, acts=True)
 async def rewind(
     invocation: Invocation,
     name: Group,
@@ -158,10 +153,6 @@ async def rewind(
     force: Annotated[
         bool, typer.Option("--force", help="Also if the group has live members: they are fenced and must rejoin.")
     ] = False,
-    undo: Annotated[
-        Path | None,
-        typer.Option("--undo", metavar="FILE", help="Instead of --to and --by: undo the change that wrote this file."),
-    ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist; needs -t.")] = False,
 ) -> Report:
     """Set the committed offsets of a group, forward or back. Asks first, with a preview.
@@ -169,30 +160,22 @@ async def rewind(
     Without -t it covers all topics that the group has committed in. --to counts from the log, --by from where the group
     is. An offset is an address in one partition: it needs -t and -p where there are several. Fails if the group has
     live members; check and write are atomic. An offset outside the log is moved to the log's start or end, and a note
-    says so. An undo file is written first.
+    says so.
     """
     from klog.admin import rewind as rewinding
     from klog.admin.acts import here
     from klog.coordination import offset_changes
 
-    if [to, by, undo].count(None) != 2:
-        raise UsageError("give one of --to POSITION, --by SHIFT and --undo FILE")
-    if undo is not None and (topics or partitions or create):
-        raise UsageError("--undo excludes -t, -p and --create: the undo file names the partitions")
+    if (to is None) == (by is None):
+        raise UsageError("give one of --to POSITION and --by SHIFT")
     if by is not None and create:
         raise UsageError("--by counts from what is committed, and a new group has committed nothing")
-    point: Position | rewinding.Shift | None = position(to, "--to") if to is not None else None
-    if by is not None:
-        point = rewinding.parse_shift(by)
+    point = rewinding.parse_shift(by) if by is not None else position(to or "", "--to")
     chosen = all_partitions(partitions)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
-    if point is not None:
-        plan = await rewinding.plan_rewind(
-            cluster, session, name, point, topics=topics or (), partitions=chosen, create=create
-        )
-    else:
-        assert undo is not None
-        plan = await _plan_undo(cluster, session, name, undo)
+    plan = await rewinding.plan_rewind(
+        cluster, session, name, point, topics=topics or (), partitions=chosen, create=create
+    )
     hint = "stop them first; with --force they are fenced and must rejoin"
     members = await rewinding.members_of(session, name)
     if members and not force and not invocation.shared.dry_run:
@@ -208,13 +191,12 @@ async def rewind(
     for note in plan.notes:
         invocation.say(note)
     invocation.confirm(question, invocation.report(plan.rows))
-    kept = write_undo(invocation, plan)
-    fenced = await rewinding.carry_out(cluster, session, plan, actor=here(), force=force, hint=hint)
-    notes = change_notes(invocation, *(f"fenced: {one}" for one in fenced), kept)
-    return invocation.report(plan.rows, footer=summary, notes=notes)
+    for one in await rewinding.carry_out(cluster, session, plan, actor=here(), force=force, hint=hint):
+        invocation.say(f"fenced: {one}")
+    return invocation.report(plan.rows, footer=summary)
 
 
-@group.command("delete", rows=CHANGES, asks=True, changes=True)
+@group.command("delete", rows=CHANGES, asks=True, changes=True, acts=True)
 async def delete(invocation: Invocation, name: Group) -> Report:
     """Delete a group without members, and its committed offsets. Asks first."""
     from klog.admin import rewind as rewinding
@@ -225,12 +207,11 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     await rewinding.refuse_members(session, [name])
     question = f"Delete group {name} and its offsets in {counted(len(plan.rows), 'partition')}"
     invocation.confirm(question, invocation.report(plan.rows))
-    kept = [write_undo(invocation, plan)] if plan.rows else []
     await rewinding.delete_group(cluster, session, name, here())
-    return invocation.report(plan.rows, footer=f"group {name} deleted", notes=change_notes(invocation, *kept))
+    return invocation.report(plan.rows, footer=f"group {name} deleted")
 
 
-@group.command("forget", rows=CHANGES, asks=True, changes=True)
+@group.command("forget", rows=CHANGES, asks=True, changes=True, acts=True)
 async def forget(
     invocation: Invocation,
     name: Group,
@@ -247,10 +228,9 @@ async def forget(
     await rewinding.refuse_members(session, [name])
     question = f"Forget the offsets of group {name} in {counted(len(plan.rows), 'partition')} of {topic}"
     invocation.confirm(question, invocation.report(plan.rows))
-    kept = write_undo(invocation, plan)
     await rewinding.carry_out(cluster, session, plan, actor=here())
     footer = f"group {name} has no offsets in {topic} now"
-    return invocation.report(plan.rows, footer=footer, notes=change_notes(invocation, kept))
+    return invocation.report(plan.rows, footer=footer)
 
 
 @group.command("peek", rows="klog.admin.group_peek:PeekRow")
@@ -275,7 +255,7 @@ async def peek(
     return invocation.report(rows, footer="" if rows else f"group {name} has read everything")
 
 
-@group.command("rename", rows=CHANGES, asks=True, changes=True)
+@group.command("rename", rows=CHANGES, asks=True, changes=True, acts=True)
 async def rename(
     invocation: Invocation,
     name: Group,
@@ -299,7 +279,7 @@ async def rename(
     return invocation.report(plan.rows, footer=f"group {name} is now {target}")
 
 
-@group.command("copy", rows=CHANGES, changes=True, dry_run=True)
+@group.command("copy", rows=CHANGES, changes=True, dry_run=True, acts=True)
 async def copy(
     invocation: Invocation,
     name: Group,
@@ -316,22 +296,3 @@ async def copy(
     invocation.end_dry_run(what, invocation.report(plan.rows))
     await rewinding.carry_out(cluster, session, plan, actor=here())
     return invocation.report(plan.rows, footer=f"offsets of group {name} copied to {target}")
-
-
-async def _plan_undo(cluster: Cluster, session: ZooKeeper, name: str, path: Path) -> Plan:
-    from klog.admin import offset_files
-    from klog.admin import rewind as rewinding
-
-    lines, bad = offset_files.read(path)
-    others = [one for one in offset_files.groups_in(lines) if one != name]
-    if others:
-        raise UsageError(f"{path} belongs to group {others[0]!r}, not to {name!r}")
-    plans, missing = await rewinding.plan_lines(cluster, session, lines)
-    if missing and plans and not bad:  # a topic has been deleted since
-        raise Refused(
-            f"{path} cannot be undone: {missing[0]}",
-            hint=f"undo the rest: klog offset import --skip-bad {shlex.quote(str(path))}",
-        )
-    if bad or missing or not plans:
-        raise UsageError(f"{path} cannot be undone: {(*bad, *missing, 'it contains no offsets')[0]}")
-    return plans[0]

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from klog.cli.global_flags import GlobalFlags
 from klog.cli.other_cluster import other_servers, profile_of_other
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve, secured
 from klog.cli.traits import Traits, command_name
-from klog.errors import UsageError
+from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
 from klog.render.visible import for_stream
 
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from klog.client.client_config import ClientConfig
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
+
+
+UNDO_LINES_MAX = 5
+"""Of the acts of one command."""
 
 
 @dataclass(slots=True)
@@ -58,6 +62,8 @@ class Invocation:
     """The file of ``--client-config``."""
     connect_by: Mapping[str, str] = field(default_factory=dict)
     """What ``-X`` says of the connection."""
+    undo: list[str] = field(default_factory=list)
+    """The lines that end its receipt."""
     _target: Target | None = None
 
     # --- output
@@ -345,7 +351,7 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
 
                         await around.enter_async_context(at_work(invocation))
                     await around.enter_async_context(invocation.closing)
-                    result = await function(invocation, **values)
+                    result = await _acting(invocation, function(invocation, **values))
             except (asyncio.CancelledError, Exception):
                 if interrupted():
                     raise KeyboardInterrupt from None  # also where an error came of being stopped
@@ -361,13 +367,39 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
     return result
 
 
+async def _acting(invocation: Invocation, work: Coroutine[Any, Any, Any]) -> Any:
+    """The command's result; then it is known how the acts are taken back that it has made, if ZooKeeper tells."""
+    if not invocation.traits.acts or invocation.shared.quiet or invocation.shared.dry_run:
+        return await work
+
+    import asyncio
+
+    from klog.admin.acts import made_here
+    from klog.admin.undo import can_be_undone
+    from klog.net.channel import next_number
+
+    first = next_number()
+    result = await work
+    try:
+        made = await asyncio.to_thread(made_here, await invocation.zookeeper(), range(first, next_number()))
+    except KlogError:
+        return result
+    lines = [f"undo: klog undo {one.act}" for one in made if can_be_undone(one)]
+    more = len(lines) - UNDO_LINES_MAX
+    invocation.undo = lines if more <= 0 else [f"{more:,} more acts: klog undo", *lines[more:]]
+    return result
+
+
 def _finish(invocation: Invocation, result: Any) -> int:
     if result is None:
         return 0
     if isinstance(result, int):
         return result
     report = result if isinstance(result, Report) else invocation.report(result)
-    return invocation.show(report)
+    code = invocation.show(report)
+    for line in invocation.undo:
+        invocation.say(line)
+    return code
 
 
 def _fail(invocation: Invocation, error: Exception) -> int:

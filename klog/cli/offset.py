@@ -87,7 +87,7 @@ async def export(
     invocation.say(f"{counted(len(known), 'offset')} of group {name} written to {file}")
 
 
-@offset.command("import", rows="klog.coordination.offset_changes:OffsetChange", asks=True, changes=True)
+@offset.command("import", rows="klog.coordination.offset_changes:OffsetChange", asks=True, changes=True, acts=True)
 async def import_(
     invocation: Invocation,
     file: Annotated[
@@ -107,7 +107,6 @@ async def import_(
     from klog.admin import offset_files
     from klog.admin import rewind as rewinding
     from klog.admin.acts import here
-    from klog.cli.undo import change_notes, write_undo
     from klog.coordination import offset_changes
 
     if str(file) == "-":
@@ -136,10 +135,8 @@ async def import_(
         return invocation.report(changed, footer=f"nothing to change: {summary}")
     named = f"group {plans[0].group}" if len(plans) == 1 else f"{len(plans)} groups"
     invocation.confirm(f"Import offsets of {named}: {summary}", invocation.report(changed))
-    kept = []
     async with counting(invocation, "groups", len(plans)) as done:
         for plan in plans:
-            kept.append(write_undo(invocation, plan))
             await rewinding.carry_out(cluster, session, plan, actor=here())
             done.done += 1
-    return invocation.report(changed, footer=summary, notes=change_notes(invocation, *kept))
+    return invocation.report(changed, footer=summary)

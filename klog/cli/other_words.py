@@ -86,7 +86,6 @@ FLAGS = {
     "--to-datetime": (OtherFlag("--to", "--to @TIME"),),
     "--by-duration": (OtherFlag("--to", "--to @-DURATION"),),
     "--shift-by": (OtherFlag("--by", "--by -N"),),
-    "--from-file": (OtherFlag("--undo", "--undo FILE"),),
     "--execute": (OtherFlag("--yes", "--yes"),),
     **dict.fromkeys(("--max-messages", "--num"), (OtherFlag("--count", "-c N"),)),
     "--num-records": (OtherFlag("--messages", "--messages N"),),

@@ -67,7 +67,7 @@ async def check(
     return invocation.report(await quotas.check_quotas(cluster, user.removeprefix("User:"), client, address))
 
 
-@quota.command("set", rows=ROW, changes=True, dry_run=True)
+@quota.command("set", rows=ROW, changes=True, dry_run=True, acts=True)
 async def set_quotas(
     invocation: Invocation,
     given: Annotated[
@@ -105,7 +105,7 @@ async def set_quotas(
     return invocation.report([await quotas.set_quotas(cluster, entity, changes)])
 
 
-@quota.command("remove", rows=ROW, changes=True, asks=True)
+@quota.command("remove", rows=ROW, changes=True, asks=True, acts=True)
 async def remove(
     invocation: Invocation,
     names: Annotated[

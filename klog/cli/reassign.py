@@ -104,7 +104,7 @@ async def plan(
     return invocation.report(rows, footer=footer, notes=(then,))
 
 
-@reassign.command("execute", rows=ROWS, asks=True, changes=True)
+@reassign.command("execute", rows=ROWS, asks=True, changes=True, acts=True)
 async def execute(
     invocation: Invocation,
     file: PlanFile,
@@ -124,7 +124,6 @@ async def execute(
     A partition that is already being reassigned gets the new target. To change the throttle, execute the plan again.
     """
     from klog.admin import reassignment as ops
-    from klog.admin import reassignment_file
 
     rate = _rate(throttle)
     cluster = await invocation.cluster()
@@ -140,15 +139,12 @@ async def execute(
     risk = f"; {counted(alone, 'partition')} will have one replica, whose loss loses the messages" if alone else ""
     question = f"Reassign {what}{limit}{risk}"
     invocation.confirm(question, invocation.report(rows))
-    rollback = reassignment_file.rollback_path(file)
-    if not rollback.exists():
-        reassignment_file.write(rollback, {row.name: row.from_ for row in todo})
     rows = await ops.execute(cluster, rows, rate)
     if wait is not None:
         async with counting(invocation, "bytes", sum(row.bytes_left or 0 for row in todo)) as copied:
             rows = await ops.wait(cluster, rows, wait, seen=partial(_count, copied))
     late = wait is not None and any(row.state not in (ops.DONE, ops.FAILED) for row in rows)
-    notes = (*ops.reasons(rows), f"to undo: klog reassign execute {rollback}")
+    notes = tuple(ops.reasons(rows))
     if late:
         notes = (*notes, f"not complete within {wait:g} s; it continues: klog reassign status --watch")
     return invocation.report(rows, footer=ops.summary(rows), notes=notes, failed=late)
@@ -204,7 +200,7 @@ def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
     return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
 
 
-@reassign.command("cancel", rows=ROWS, asks=True, changes=True)
+@reassign.command("cancel", rows=ROWS, asks=True, changes=True, acts=True)
 async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
     """Cancel reassignments in progress: each partition returns to its old replicas. Asks first."""
     from klog.admin import reassignment as ops

@@ -155,7 +155,7 @@ async def delete(
     return await asyncio.to_thread(rows.delete, registry, subject, version, permanent=permanent)
 
 
-@schema.command("level", rows="klog.schemas.rows:LevelRow", dry_run=True)
+@schema.command("level", rows="klog.schemas.rows:LevelRow", dry_run=True, acts=True)
 async def level(
     invocation: Invocation,
     wanted: Annotated[

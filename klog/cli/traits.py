@@ -18,9 +18,9 @@ class Traits:
 
     ``rows`` is ``module:Class`` of what it shows, loaded only when needed; ``connects``: it talks to a cluster;
     ``asks``: it may ask before it acts; ``dry_run``: it has ``--dry-run`` (what asks has it in any case); ``changes``:
-    it changes the cluster, where it succeeds; ``own_interrupt``: it handles Ctrl-C itself, ends in order and exits 0;
-    ``output_letter``: ``-o`` is the output format (not so in ``tail``); ``value_optional``: a flag, short and long,
-    that may come without its value, which is then the empty text.
+    it changes the cluster, where it succeeds; ``acts``: by acts that `klog undo` may take back; ``own_interrupt``: it
+    handles Ctrl-C itself, ends in order and exits 0; ``output_letter``: ``-o`` is the output format (not so in
+    ``tail``); ``value_optional``: a flag, short and long, that may come without its value, which is then empty.
     """
 
     rows: str | None = None
@@ -28,6 +28,7 @@ class Traits:
     asks: bool = False
     dry_run: bool = False
     changes: bool = False
+    acts: bool = False
     own_interrupt: bool = False
     output_letter: bool = True
     value_optional: tuple[str, str] | None = None

@@ -45,7 +45,7 @@ async def list_users(invocation: Invocation) -> Report:
     return invocation.report(await users.list_users(await invocation.cluster()))
 
 
-@user.command("add", rows=ROW, changes=True, dry_run=True)
+@user.command("add", rows=ROW, changes=True, dry_run=True, acts=True)
 async def add(
     invocation: Invocation,
     name: Name,

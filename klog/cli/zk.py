@@ -199,7 +199,7 @@ Version = Annotated[
 ]
 
 
-@zk.command("set", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True)
+@zk.command("set", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)
 async def set_data(
     invocation: Invocation, path: Path, version: Version, data: Data = None, file: DataFile = None
 ) -> Report:
@@ -216,7 +216,7 @@ async def set_data(
     return await _write(invocation, session, await znodes.plan_set(session, path, wanted, version))
 
 
-@zk.command("create", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True)
+@zk.command("create", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)
 async def create(invocation: Invocation, path: Path, data: Data = None, file: DataFile = None) -> Report:
     """Create a znode below an existing one. Asks first. The change is an act, which `klog undo` takes back."""
     from klog.admin import registries, znodes
@@ -227,7 +227,7 @@ async def create(invocation: Invocation, path: Path, data: Data = None, file: Da
     return await _write(invocation, session, await znodes.plan_create(session, path, wanted))
 
 
-@zk.command("rm", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True)
+@zk.command("rm", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)
 async def remove(invocation: Invocation, path: Path, version: Version) -> Report:
     """Delete a znode that has no children. Asks first; refused if it has changed since that version.
 

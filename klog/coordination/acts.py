@@ -76,7 +76,7 @@ class Actor(NamedTuple):
     """Who asked for a change. ``client``: the client id, as the client gives it; ``host``: the address it came from.
 
     ``principal``: ``User:alice``; "" where the client has not shown who it is. ``request``: the correlation id of the
-    request; None where the change did not come by one.
+    request, or the number that a command gives itself; None where the change came by neither.
     """
 
     client: str

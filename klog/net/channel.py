@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
+import itertools
 import logging
 import math
 import os
 import re
+import secrets
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
@@ -39,6 +42,17 @@ class NoAnswer(CannotConnect):
     """The connection was made, and its first request got no answer: a process listens there, and does nothing."""
 
 
+@functools.cache
+def _correlation_ids() -> Iterator[int]:
+    return itertools.count(secrets.randbelow(2**30))
+
+
+def next_number() -> int:
+    """A correlation id. No two requests of a process have the same, and hardly those of two processes: so a client
+    knows the acts that its requests have made."""
+    return next(_correlation_ids()) & 0x7FFF_FFFF
+
+
 class Channel:
     """One connection to one broker. Requests may overlap; each waits for its own answer."""
 
@@ -60,7 +74,6 @@ class Channel:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._trace = trace
-        self._correlation_id = 0
         self._waiting: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}
         self._receiving = asyncio.create_task(self._receive())
         self._renewal: asyncio.TimerHandle | None = None
@@ -222,8 +235,7 @@ class Channel:
     async def _ask(self, entity: Any, wait_s: float, client_id: str | None = None) -> Any:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        self._correlation_id += 1
-        correlation_id = self._correlation_id
+        correlation_id = next_number()
         future: asyncio.Future[Any] = loop.create_future()
         key, version = int(entity.__api_key__), int(entity.__version__)
         if self._receiving.done():

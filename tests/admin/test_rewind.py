@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -196,32 +195,6 @@ def test_names_that_are_not_there(broker: RunningBroker, registry: ZooKeeper, fi
         planned(broker, registry, "new", "start", create=True)
     with pytest.raises(Refused, match="topic"):
         planned(broker, registry, group, "start")
-
-
-def test_there_and_back(broker: RunningBroker, registry: ZooKeeper, filled: str, tmp_path: Path) -> None:
-    """The undo file holds metadata, and that a partition had nothing."""
-    group, one, two = f"{filled}-g", TopicPartition(filled, 0), TopicPartition(filled, 1)
-    commit(registry, group, {one: CommittedOffset(7, 0, "a note")})
-    plan = planned(broker, registry, group, "start")
-    path = rewind.undo_path(tmp_path, group)
-    rewind.write_undo(path, plan)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-    carried_out(broker, registry, plan)
-    assert committed.read(registry, group)[two].offset == 0
-    lines, bad = offset_files.read(path)
-    assert bad == []
-
-    async def undo(cluster: Cluster) -> list[Plan]:
-        plans, missing = await rewind.plan_lines(cluster, registry, lines)
-        assert missing == []
-        return plans
-
-    (back,) = run(broker.bootstrap, undo)
-    assert [(row.prior, row.new, row.delta) for row in back.rows] == [(0, 7, 7), (0, None, None)]
-    carried_out(broker, registry, back)
-    found = committed.read(registry, group)
-    assert list(found) == [one]
-    assert (found[one].offset, found[one].leader_epoch, found[one].metadata) == (7, 0, "a note")
 
 
 def test_a_file_about_what_is_not_there_and_past_the_ends(

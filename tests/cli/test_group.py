@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import signal
 import threading
 import time
@@ -22,7 +21,7 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, enter, join, member, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
-from tests.cli.runner import Ran, act_rows, klog
+from tests.cli.runner import Ran, klog
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
@@ -53,10 +52,12 @@ def offsets(registry: ZooKeeper, group: str) -> dict[int, int]:
     return {name.partition: one.offset for name, one in committed.read(registry, group).items()}
 
 
-def undo_file(ran: Ran) -> str:
-    found = re.search(r"--undo (\S+)", ran.stderr)
-    assert found is not None, ran.stderr
-    return found[1]
+def way_back(ran: Ran) -> list[str]:
+    """The command that the last line of a receipt names."""
+    assert ran.code == 0, ran
+    *_, line = ran.stderr.splitlines()
+    assert line.startswith("undo: klog undo "), ran.stderr
+    return line.removeprefix("undo: klog ").split()
 
 
 # --- looking ---
@@ -131,9 +132,6 @@ def test_the_lag_of_a_group(at: list[str], topic: str, group: str) -> None:
         (["group", "list", "-r", "("], 2, "USAGE"),
         (["group", "rewind", "no-such-group", "--to", "start"], 1, "GROUP_ID_NOT_FOUND"),
         (["group", "rewind", "g"], 2, "USAGE"),
-        (["group", "rewind", "g", "--to", "start", "--undo", "f"], 2, "USAGE"),
-        (["group", "rewind", "g", "--undo", "f", "-t", "t"], 2, "USAGE"),
-        (["group", "rewind", "g", "--undo", "/no/such/file"], 1, "NOT_FOUND"),
         (["group", "rewind", "g", "--to", "1:5"], 2, "USAGE"),
         (["group", "rewind", "g", "--to", "yesterday"], 2, "USAGE"),
         (["group", "rewind", "g", "--to", "start", "-p", "0"], 2, "USAGE"),
@@ -251,14 +249,11 @@ def test_a_rewind_is_shown_asked_about_done_and_taken_back(
     done = klog(*rewind, "-y", *at)
     assert done.code == 0, done.stderr
     assert offsets(registry, group) == {0: end, 1: 0}
-    back = klog("group", "rewind", group, "--undo", undo_file(done), "-y", *at)
-    assert back.code == 0, back.stderr
+    back = klog(*way_back(done), "-y", *at)
     assert offsets(registry, group) == {0: 4, 1: 0}
-    again = klog("group", "rewind", group, "--undo", undo_file(back), "-y", "-o", "json", *at)
-    assert Path(undo_file(again)).exists(), "scripts are told, too"
-    assert again.code == 0 and offsets(registry, group)[0] == end
-    other = klog("group", "rewind", "other", "--undo", undo_file(done), "-y", "-o", "json", *at)
-    assert other.code == 2 and group in other.error["message"]
+    again = klog(*way_back(back), "-y", "-o", "json", *at)
+    assert way_back(again), "scripts are told, too"
+    assert offsets(registry, group)[0] == end
     nothing = klog("group", "rewind", group, "--to", "end", *at)
     assert nothing.code == 0 and "0 of 2 partitions" in nothing.stderr, "there is nothing to be asked about"
 
@@ -273,18 +268,16 @@ def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper,
     assert klog("status", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
 
 
-def test_one_topic_is_forgotten_and_comes_back(
-    broker: RunningBroker, at: list[str], registry: ZooKeeper, topic: str, group: str
-) -> None:
+def test_one_topic_is_forgotten_and_comes_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
     commit(registry, group, {TopicPartition(f"{topic}-gone", 3): 9})
     gone = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
     assert gone.code == 0 and [(row["partition"], row["prior"], row["new"]) for row in gone.rows] == [(3, 9, None)]
     assert offsets(registry, group) == {0: 4, 1: 0}, "the others stay"
     again = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
     assert again.code == 1 and group in again.error["message"]
-    assert klog("group", "forget", group, "-t", topic, "-y", *at).code == 0 and offsets(registry, group) == {}
-    act = act_rows(broker.zookeeper, group=group)[-1]["act"]
-    assert klog("undo", act, "-y", *at).code == 0 and offsets(registry, group) == {0: 4, 1: 0}
+    forgotten = klog("group", "forget", group, "-t", topic, "-y", *at)
+    assert forgotten.code == 0 and offsets(registry, group) == {}
+    assert klog(*way_back(forgotten), "-y", *at).code == 0 and offsets(registry, group) == {0: 4, 1: 0}
     join(registry, group, member("m-1", TopicPartition(topic, 0)))
     assert klog("group", "forget", group, "-t", topic, "-y", "-o", "json", *at).error["code"] == "NON_EMPTY_GROUP"
 
@@ -323,29 +316,6 @@ def test_a_group_that_is_not_there_yet(at: list[str], registry: ZooKeeper, topic
     assert zero["lag"] == 25
 
 
-def test_the_way_back_of_a_group_that_is_named_like_a_flag(
-    at: list[str], registry: ZooKeeper, topic: str, group: str
-) -> None:
-    assert group, "and with it the topic"
-    made = klog("group", "rewind", "--to", "+5", "-t", topic, "--create", "-y", *at, "--", f"-{topic}")
-    assert made.code == 0, made.stderr
-    (way,) = (line for line in made.stderr.splitlines() if "klog group rewind" in line)
-    words = shlex.split(way.partition("klog ")[2])
-    assert words[-2:] == ["--", f"-{topic}"]
-    back = klog(*words[:-2], "-y", *at, *words[-2:])
-    assert back.code == 0, back.stderr
-    assert offsets(registry, f"-{topic}") == {}
-    undo = Path(undo_file(back))
-    kept = json.loads(undo.read_text())
-    kept["rows"].append({**kept["rows"][0], "topic": "no-such"})
-    undo.write_text(json.dumps(kept))
-    again = klog(*words[:2], "--undo", str(undo), "-y", "-o", "json", *at, "--", f"-{topic}")
-    assert (again.code, again.error["hint"].split()[-1]) == (1, str(undo))
-    assert "'no-such'" in again.error["message"]
-    rest = klog("offset", "import", "--skip-bad", str(undo), "-y", *at)
-    assert rest.code == 0 and sorted(offsets(registry, f"-{topic}")) == [0, 1]
-
-
 def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
     registry.set(paths.consumer_offset(group, topic, 1), b"0")
     preview = klog("group", "delete", group, "--dry-run", "-o", "json", *at)
@@ -355,8 +325,7 @@ def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic
     assert gone.code == 0, gone.stderr
     assert klog("lag", group, *at).code == 1
     assert registry.exists(f"/consumers/{group}") is None
-    back = klog("group", "rewind", group, "--undo", undo_file(gone), "-y", *at)
-    assert back.code == 0, back.stderr
+    assert klog(*way_back(gone), "-y", *at).code == 0
     assert offsets(registry, group) == {0: 4, 1: 0}
 
 

@@ -221,8 +221,10 @@ def test_what_cannot_be_undone_says_why(broker: RunningBroker, topic: str) -> No
     created = act_rows(broker.zookeeper, topic=topic)[-1]["act"]
     ran = klog("undo", created, "--yes", "-o", "json", *at)
     assert ran.code == 1 and "topic delete" in ran.error["message"]
-    assert klog("topic", "config", topic, "retention.ms=1000000", *at).code == 0
+    receipt = klog("topic", "config", topic, "retention.ms=1000000", *at)
     changed = act_rows(broker.zookeeper, topic=topic)[-1]["act"]
+    assert receipt.stderr.splitlines()[-1] == f"undo: klog undo {changed}"
+    assert "undo:" not in klog("topic", "config", topic, *at).stderr, "looking is no act"
     assert klog("topic", "delete", topic, "--yes", *at).code == 0
     ran = klog("undo", changed, "--yes", "-o", "json", *at)
     assert ran.code == 1 and topic in ran.error["message"]

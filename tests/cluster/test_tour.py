@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = {
     "tour-cluster": ("$ kill -9", "0 doubled", "$ klog topic verify", "$ klog broker stop 1"),
-    "tour-consumers": ("by two streams", "to undo:", "windows compared: no difference", "1 differ"),
+    "tour-consumers": ("by two streams", "undo: klog undo", "windows compared: no difference", "1 differ"),
 }
 
 

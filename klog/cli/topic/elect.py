@@ -13,7 +13,7 @@ from klog.render import Report
 from klog.render.counts import counted
 
 
-@topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True)
+@topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True, acts=True)
 async def elect(
     invocation: Invocation,
     names: Annotated[

@@ -228,7 +228,7 @@ async def alter(
         return [await topics.alter_topic(cluster, name, partitions, led=led)]
 
 
-@topic.command("config", rows="klog.admin.topics:TopicSetting", asks=True)
+@topic.command("config", rows="klog.admin.topics:TopicSetting", asks=True, acts=True)
 async def config(
     invocation: Invocation,
     name: Topic,
@@ -265,7 +265,7 @@ async def config(
     return await topics.set_topic_settings(cluster, name, changes, delete or [])
 
 
-@topic.command("delete", rows="klog.admin.topics:TopicDeletion", asks=True, changes=True)
+@topic.command("delete", rows="klog.admin.topics:TopicDeletion", asks=True, changes=True, acts=True)
 async def delete(
     invocation: Invocation,
     names: Topics,
