@@ -73,7 +73,7 @@ def list_acts(
         row(act, undone.get(act.act_id))
         for act in found
         if (since_ms is None or act.time_ms >= since_ms)
-        and (by is None or by in act.actor.client or by in principal(act))
+        and (by is None or by in act.actor.client or by in act.actor.name)
         and topic in (None, act.topic)
         and group in (None, act.group)
     ]
@@ -148,20 +148,13 @@ def _data(state: Any) -> Any:
     return state and {name: value for name, value in state.items() if name in ("data", "base64")}
 
 
-def principal(act: Act) -> str:
-    """``User:alice``, or ``CLIENT@HOST`` of a client that did not have to show who it is."""
-    if act.actor.principal:
-        return act.actor.principal
-    return f"{act.actor.client}@{act.actor.host}" if act.actor.host else act.actor.client
-
-
 def row(act: Act, undone_by: str | None, shown_max: int | None = SHOWN_MAX) -> ActRow:
     """An act as it is shown, with so many values of each state; None: all."""
     before, after = _difference(act, shown_max)
     return ActRow(
         act.act_id,
         datetime.fromtimestamp(act.time_ms / 1000, UTC),
-        principal(act),
+        act.actor.name,
         act.actor.client,
         act.kind,
         _subject(act),

@@ -90,6 +90,12 @@ class Actor(NamedTuple):
         found = self.client.removeprefix(UNDO_CLIENT)
         return found if found != self.client and is_act_id(found) else None
 
+    @property
+    def name(self) -> str:
+        """``User:alice``, or ``CLIENT@HOST`` of a client that did not have to show who it is; ``klog@HOST`` undoes."""
+        client = "klog" if self.undoes else self.client
+        return self.principal or (f"{client}@{self.host}" if self.host else client)
+
 
 @dataclass(frozen=True, slots=True)
 class Act:

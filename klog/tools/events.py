@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.positions import Position, Range
+from klog.coordination.acts import Actor
 from klog.errors import NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, host_port
 from klog.render.counts import counted
@@ -222,6 +223,16 @@ def _subject(event: Event) -> str:
         return f"group {event['group']}"
     if "controller" in event:
         return "controller"
+    if event.get("kind") == "act":
+        for name, what in (
+            ("schema", "schema"),
+            ("acl", "acl"),
+            ("user", "user"),
+            ("path", "znode"),
+            ("quota", "quota"),
+        ):
+            if name in event:
+                return f"{what} {event[name]}"
     return f"broker {event.get('id', event.get('broker', '?'))}"
 
 
@@ -272,9 +283,7 @@ def _up(event: Event) -> str:
 
 
 _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
-    "act": lambda event: (
-        f"{event['what']} by {event.get('principal') or event['client'] + '@' + event['host']}, act {event['act']}"
-    ),
+    "act": lambda event: f"{event['what']} by {_actor(event)}, act {event['act']}",
     "broker-down": lambda event: "down",
     "broker-up": _up,
     "clock-skew": lambda event: (
@@ -336,6 +345,10 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
         f"brokers refuse {event['refused']}"
     ),
 }
+
+
+def _actor(event: Event) -> str:
+    return Actor(event["client"], event["host"], event.get("principal") or "").name
 
 
 def _taker(event: Event) -> str:

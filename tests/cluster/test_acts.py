@@ -101,6 +101,7 @@ def test_a_change_of_settings_is_undone(broker: RunningBroker, topic: str) -> No
     assert retention(broker, topic) == "5000000"
     rows = act_rows(broker.zookeeper, topic=topic)
     assert (rows[-1]["undoes"], rows[-2]["act"], rows[-2]["undone_by"]) == (act, act, rows[-1]["act"])
+    assert rows[-1]["principal"] == rows[0]["principal"] == "klog@127.0.0.1", "one person, one name"
 
     ran = klog("undo", act, "--yes", "-o", "json", *at)  # the state has moved on
     assert ran.code == 1 and "5000000" in ran.error["message"] and "1000000" in ran.error["message"]
