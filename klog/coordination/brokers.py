@@ -24,6 +24,8 @@ from klog.names import host_port
 from klog.security.client_security import PLAINTEXT
 
 REGISTER_TRIES = 20
+LEFT = "left"
+"""In the node beside an entry that its broker has removed."""
 
 
 class Endpoint(NamedTuple):
@@ -147,12 +149,13 @@ def register(
 
 
 def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
-    """Remove the entry, unless it is gone or has been replaced."""
+    """Remove the entry, unless it is gone or has been replaced. The node beside it says that the broker has left."""
     broker_id = registration.broker.broker_id
+    left = SetData(
+        paths.registration(broker_id), entries.encode({"version": 1, LEFT: True}), registration.fence_version
+    )
     try:
-        zookeeper.commit(
-            [registration.fence, Delete(paths.broker(broker_id))], lambda: find(zookeeper, broker_id) is None
-        )
+        zookeeper.commit([left, Delete(paths.broker(broker_id))], lambda: find(zookeeper, broker_id) is None)
     except (BadVersion, NoNode):
         pass
 
@@ -192,6 +195,14 @@ def ever_registered(zookeeper: ZooKeeper) -> set[int]:
     """The ids of all brokers that the cluster has had, by the nodes that their registrations leave."""
     names, live_ids = zookeeper.children_many([paths.REGISTRATIONS, paths.BROKER_IDS])
     return {int(name) for name in (*names, *live_ids) if name.isdigit()}
+
+
+def left_in_order(zookeeper: ZooKeeper) -> set[int]:
+    """The brokers that have shut down, and were not lost."""
+    ids = sorted(ever_registered(zookeeper))
+    where = [paths.registration(broker_id) for broker_id in ids]
+    nodes = zip(ids, where, zookeeper.get_many(where), strict=True)
+    return {one for one, path, node in nodes if node is not None and entries.Entry(path, node.data).flag(LEFT)}
 
 
 def bootstrap_of(zookeeper: ZooKeeper, protocol: str) -> str:

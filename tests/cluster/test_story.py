@@ -199,3 +199,17 @@ def test_what_is_lost_and_what_is_moved(make_cluster: Callable[..., RunningClust
     assert answer.responses[0].partitions[0].error_code.value == 0
     wait_for(cluster, "reassignment-begun", topic="t", partition=0, target=[follower, other])
     check(wait_for(cluster, "reassignment-done", topic="t", partition=0, replicas=[follower, other]))
+
+
+def test_a_controller_that_is_asked_to_stop_has_shut_down(make_cluster: Callable[..., RunningCluster]) -> None:
+    cluster = make_cluster(2).start()
+    wait_for(cluster, "controller-elected")
+    controller = cluster.controller()
+    assert klog("broker", "stop", controller, "-B", cluster.bootstrap).code == 0
+    cluster.wait_until_unregistered(controller)
+    (down,) = (one for one in wait_for(cluster, "broker-down", id=controller) if one["kind"] == "broker-down")
+    assert down["reason"].startswith("it shut down")
+    wait_for(cluster, "act", what="broker-stop", id=controller)
+    at = ["-B", ",".join(one.bootstrap for one in cluster.brokers.values())]
+    told = klog("events", "broker", controller, "--kind", "broker-down", *at)
+    assert f"broker {controller} stopped" in told.stdout and "broker-stop by klog@" in told.stdout, told

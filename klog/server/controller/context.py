@@ -47,6 +47,8 @@ class Context:
     alone does not prove that, as it outlives its broker."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Broker id -> the incarnation that is shutting down."""
+    left: set[int] = field(default_factory=set)
+    """Brokers that had shut down before this term."""
     departed: dict[int, str] = field(default_factory=dict)
     """Broker id -> how it was last lost, and when; for the reasons of decisions."""
     topics: TopicTable = field(default_factory=TopicTable)

@@ -153,6 +153,7 @@ class Controller:
         """In a thread: everything from ZooKeeper."""
         fence = (term.fence,)
         damage: topics.Damage = {}
+        context.left = brokers.left_in_order(self._zookeeper)
         marks = topics.being_deleted(self._zookeeper)
         context.restoring = topic_restore.restores(self._zookeeper, marks)
         there = [one for one in topics.read_all(self._zookeeper, damage) if one.name not in context.restoring]
@@ -304,7 +305,9 @@ class Controller:
                 context.departed[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
         gone = [one for broker_id, one in sorted(self._image.brokers.items()) if broker_id not in context.registered]
         for broker_id, host, port in ((one.broker_id, one.host, one.port) for one in gone):
-            how = context.departed[broker_id] = f"stopped answering: its ZooKeeper session ended by {_clock_time()}"
+            has_left = broker_id in context.left
+            how = "shut down by" if has_left else "stopped answering: its ZooKeeper session ended by"
+            how = context.departed[broker_id] = f"{how} {_clock_time()}"
             log.warning("broker %d is gone: its registration ended before this term", broker_id)
             self._runtime.tell("broker-down", id=broker_id, host=host, port=port, reason=f"it {how}")
 
