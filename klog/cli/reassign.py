@@ -73,7 +73,7 @@ async def plan(
         typer.Option("--replication-factor", metavar="R", min=1, help="New number of replicas per partition."),
     ] = None,
 ) -> Report:
-    """Plan a reassignment with the fewest moves. Changes nothing.
+    """Plan a reassignment with few moves. Changes nothing.
 
     By default replicas and leaders are spread evenly over all live brokers. With --remove-broker, --remove-host or
     --replication-factor only the necessary replicas move. Each partition is spread over as many hosts as possible, and

@@ -1,12 +1,9 @@
-"""Plans of a reassignment: which replicas move where, with the fewest moves there are. Pure.
+"""Plans of a reassignment: which replicas move where, with few moves. Pure.
 
-Strategy: a placement is a flow from partitions over racks and hosts to brokers. What is wanted, in order of rank, is a
-cost: at the top that a partition lies in as many racks as it can, then on as many hosts, next that brokers have equally
-many replicas (the sum of the squares of their numbers), last that few replicas are new to their broker. A placement is
-the cheapest exactly when no ring of exchanges (broker a gives a replica to b, b one to c ... and the last keeps one
-more) makes it cheaper. So it starts with what there is, made legal, and makes such exchanges until there is none
-(Klein's negative cycles); the graph has a node a broker, not one a partition, because between two brokers only the
-cheapest exchange matters.
+Strategy: greedy. What must leave its broker goes to the best place that is left; then each partition spreads over racks
+and hosts by single exchanges; then the fullest broker gives a replica to an emptier one, directly or over others, until
+that levels nothing more. The tests hold the result against the best of all placements: as spread and as level, and at
+most 5 % more moves.
 
 Who leads first is settled afterwards in the same way, each partition choosing one of its replicas: that moves no data.
 
@@ -20,10 +17,10 @@ ones, which may come back) neither give nor take. Which sites count: klog.replic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
 from klog.names import TopicPartition
@@ -31,9 +28,6 @@ from klog.replication.sites import Site, counted
 
 Placement = Mapping[TopicPartition, tuple[int, ...]]
 """Partition -> broker ids, the preferred leader first."""
-
-RANK = 10**12
-"""What one unit of a rank is worth in the next lower one: more than all of them together."""
 
 
 class Goal(Enum):
@@ -79,7 +73,7 @@ def plan(
         if wanted < 1 or wanted > len(usable) + len(kept):
             raise _impossible(name, wanted, {*usable, *kept}, is_asked_for=factor is not None)
         slots[name] = _Slots(kept[:wanted], wanted - len(kept[:wanted]), frozenset(before), frozenset(usable))
-    placed = _Exchange(usable, slots, current, goal).solve()
+    placed = _Greedy(usable, slots, current, goal).solve()
     replicas = {name: {*slots[name].fixed, *placed[name]} for name in current}
     leaders = _leaders(current, replicas, usable, goal)
     moves = []
@@ -128,7 +122,7 @@ def _leaders(
         before[name] = (first,) if first in able else ()
         slots[name] = _Slots((), 1, frozenset(before[name]), able)
     nodes = dict.fromkeys(sorted({one for slot in slots.values() for one in slot.able}), Site())
-    found = _Exchange(nodes, slots, before, Goal.BALANCE).solve()
+    found = _Greedy(nodes, slots, before, Goal.BALANCE).solve()
     return {name: ids[0] for name, ids in found.items()}
 
 
@@ -142,188 +136,130 @@ class _Slots:
     able: frozenset[int]
 
 
-class _Arc(NamedTuple):
-    """A replica of `name` goes from `giver` to `taker`; without a name it is the load that goes round (one is None)."""
-
-    giver: int | None
-    taker: int | None
-    name: TopicPartition | None
-
-
-class _Exchange:
-    """Finds the cheapest placement of the free slots. `brokers`: sites, as far as they count."""
+class _Greedy:
+    """Fills the free slots, and exchanges replicas while that is better. `brokers`: sites, as far as they count."""
 
     def __init__(
         self, brokers: Mapping[int, Site], slots: Mapping[TopicPartition, _Slots], current: Placement, goal: Goal
     ) -> None:
-        self._brokers = brokers
         self._slots = slots
-        site_costs, self._load_cost, self._move_cost = (
-            ((RANK**3, RANK**2), RANK, 1) if goal is Goal.BALANCE else ((RANK**2, RANK), 1, RANK**3)
-        )
-        self._site_costs = [
-            (cost, names)
-            for cost, names in zip(
-                site_costs,
-                ({one: site.rack for one, site in brokers.items()}, {one: site.host for one, site in brokers.items()}),
-                strict=True,
-            )
-            if len(set(names.values())) > 1
-        ]
-        """Of racks and of hosts, where there are several: what it costs that two replicas share one; its brokers."""
-        self._load = dict.fromkeys(brokers, 0)
+        self._goal = goal
+        racks, hosts = {b: site.rack for b, site in brokers.items()}, {b: site.host for b, site in brokers.items()}
+        self._sites = [names for names in (racks, hosts) if len(set(names.values())) > 1]
+        self._same = (0,) * (len(self._sites) + (goal is Goal.KEEP))
         self._placed: dict[TopicPartition, list[int]] = {}
-        self._arcs: dict[tuple[int, int], dict[int, set[TopicPartition]]] = {}
-        """(from, to) -> cost -> the partitions that can make this exchange at it. Load is not in it."""
+        self._held: dict[int, set[TopicPartition]] = {one: set() for one in brokers}
         for name, slot in slots.items():
             self._placed[name] = [one for one in current[name] if one in slot.able and one not in slot.fixed]
             del self._placed[name][slot.free :]
             for one in self._placed[name]:
-                self._load[one] += 1
-        for name, slot in slots.items():
-            while len(self._placed[name]) < slot.free:
-                self._add_one(name, slot)
-        for name in slots:
-            self._list_arcs(name)
+                self._held[one].add(name)
 
     def solve(self) -> dict[TopicPartition, list[int]]:
         """The free slots of each partition, filled."""
-        while (ring := self._cheaper()) is not None and self._apply_or_split(ring):
+        for name, slot in self._slots.items():
+            while len(self._placed[name]) < slot.free:
+                taker = min(self._takers(name), key=lambda one: (*self._crowd(name, one), self._load(one), one))
+                self._placed[name].append(taker)
+                self._held[taker].add(name)
+        for name in self._slots:
+            self._spread(name)
+        while self._level():
             pass
         return self._placed
 
-    # --- Costs ---
+    def _load(self, broker: int) -> int:
+        return len(self._held[broker])
 
-    def _crowds(self, name: TopicPartition, placed: Sequence[int], sites: Mapping[int, str]) -> int:
-        """How far replicas crowd in racks, or on hosts: 0, 1, 3, 6 ... for 1, 2, 3, 4 in one."""
-        crowds: dict[str, int] = {}
-        for one in (*self._slots[name].fixed, *placed):
-            site = sites.get(one, f"?{one}")
-            crowds[site] = crowds.get(site, 0) + 1
-        return sum(count * (count - 1) // 2 for count in crowds.values())
+    def _takers(self, name: TopicPartition) -> list[int]:
+        slot, placed = self._slots[name], self._placed[name]
+        return [one for one in slot.able if one not in placed and one not in slot.fixed]
 
-    def _cost(self, name: TopicPartition, placed: Sequence[int]) -> int:
-        """Of a partition's slots, without the load."""
-        new = sum(one not in self._slots[name].before for one in placed)
-        crowds = sum(cost * self._crowds(name, placed, sites) for cost, sites in self._site_costs)
-        return crowds + self._move_cost * new
+    def _crowd(self, name: TopicPartition, broker: int, giver: int | None = None) -> tuple[int, ...]:
+        """How many replicas other than the giver's share the broker's rack, and its host."""
+        others = [one for one in (*self._slots[name].fixed, *self._placed[name]) if one != giver]
+        return tuple(sum(sites.get(one) == sites[broker] for one in others) for sites in self._sites)
 
-    # --- Exchanges ---
+    def _moves(self, name: TopicPartition, giver: int, taker: int) -> int:
+        """How many more moves an exchange makes: 1, 0, or -1."""
+        before = self._slots[name].before
+        return (taker not in before) - (giver not in before)
 
-    def _add_one(self, name: TopicPartition, slot: _Slots) -> None:
-        placed = self._placed[name]
-        able = [one for one in slot.able if one not in placed and one not in slot.fixed]
-        chosen = min(able, key=lambda one: (self._cost(name, [*placed, one]), self._load[one], one))
-        placed.append(chosen)
-        self._load[chosen] += 1
+    def _worse(self, name: TopicPartition, giver: int, taker: int) -> tuple[int, ...]:
+        """How much worse an exchange makes what ranks above balance; the first that is not 0 decides."""
+        then, now = self._crowd(name, taker, giver), self._crowd(name, giver, giver)
+        crowds = tuple(after - before for after, before in zip(then, now, strict=True))
+        return (self._moves(name, giver, taker), *crowds) if self._goal is Goal.KEEP else crowds
 
-    def _list_arcs(self, name: TopicPartition) -> None:
-        for giver, taker, cost in self._arcs_of(name):
-            self._arcs.setdefault((giver, taker), {}).setdefault(cost, set()).add(name)
+    def _exchange(self, name: TopicPartition, giver: int, taker: int) -> None:
+        self._placed[name][self._placed[name].index(giver)] = taker
+        self._held[giver].remove(name)
+        self._held[taker].add(name)
 
-    def _unlist_arcs(self, name: TopicPartition) -> None:
-        for giver, taker, cost in self._arcs_of(name):
-            listed = self._arcs[giver, taker]
-            listed[cost].discard(name)
-            if not listed[cost]:
-                del listed[cost]
+    def _spread(self, name: TopicPartition) -> None:
+        """Exchange replicas of one partition while its racks or hosts are less crowded by that."""
+        while any(any(self._crowd(name, one, one)) for one in self._placed[name]):
+            able = [(giver, taker) for giver in self._placed[name] for taker in self._takers(name)]
+            if not able:
+                return
+            giver, taker = min(
+                able, key=lambda one: (self._worse(name, *one), self._load(one[1]) - self._load(one[0]), one)
+            )
+            if self._worse(name, giver, taker) >= self._same:
+                return
+            self._exchange(name, giver, taker)
 
-    def _arcs_of(self, name: TopicPartition) -> list[tuple[int, int, int]]:
-        placed, slot = self._placed[name], self._slots[name]
-        now = self._cost(name, placed)
-        found = []
-        for at, giver in enumerate(placed):
-            for taker in slot.able:
-                if taker not in placed and taker not in slot.fixed:
-                    after = [*placed[:at], taker, *placed[at + 1 :]]
-                    found.append((giver, taker, self._cost(name, after) - now))
-        return found
+    def _level(self) -> bool:
+        """The fullest broker gives first. False: no broker could give."""
+        able, given = set(self._held), False
+        while able:
+            giver = max(able, key=lambda one: (self._load(one), -one))
+            if self._give(giver):
+                given = True
+            else:
+                able.remove(giver)
+        return given
 
-    def _apply_or_split(self, ring: list[_Arc]) -> bool:
-        """Make the exchanges of a ring, if that makes it cheaper; otherwise those of a part of it.
-
-        Two exchanges of one partition may together cost more than each alone (both add to one rack). Then the ring is
-        two: crossed over at that partition, one of them is cheaper by itself.
-        """
-        if self._gain(ring) > 0:
-            return True
-        named = [at for at, arc in enumerate(ring) if arc.name is not None]
-        for first in named:
-            for second in named:
-                if first < second and ring[first].name == ring[second].name:
-                    one, other = ring[first], ring[second]
-                    outer = [*ring[:first], one._replace(taker=other.taker), *ring[second + 1 :]]
-                    inner = [*ring[first + 1 : second], other._replace(taker=one.taker)]
-                    if self._apply_or_split(outer) or self._apply_or_split(inner):
-                        return True
+    def _give(self, start: int) -> bool:
+        """Pass one replica's load on to a broker that has at least two fewer, over as few brokers as it takes."""
+        enough = self._load(start) - 2
+        emptiest = sorted(self._held, key=lambda one: (self._load(one), one))
+        if self._load(emptiest[0]) > enough:
+            return False
+        came_from = {start: start}
+        queue = deque([start])
+        while queue:
+            giver = queue.popleft()
+            for taker in emptiest:
+                if taker not in came_from and self._best(giver, taker) is not None:
+                    came_from[taker] = giver
+                    queue.append(taker)
+                    if self._load(taker) <= enough:
+                        return self._pass_on(taker, came_from)
         return False
 
-    def _gain(self, ring: Sequence[_Arc]) -> int:
-        """What a ring saves; it is made if that is more than nothing, and undone otherwise."""
-        exchanges = [arc for arc in ring if arc.name is not None]
-        before = self._total(exchanges)
-        for arc in exchanges:
-            self._exchange(arc)
-        gain = before - self._total(exchanges)
-        if gain <= 0:
-            for arc in reversed(exchanges):
-                self._exchange(_Arc(arc.taker, arc.giver, arc.name))
-        return gain
+    def _best(self, giver: int, taker: int) -> TopicPartition | None:
+        """The partition to move: one that gets no worse by it, and with the fewest moves."""
+        best = None
+        for name in self._held[giver]:
+            slot = self._slots[name]
+            if taker not in slot.able or taker in slot.fixed or name in self._held[taker]:
+                continue
+            cost = (self._moves(name, giver, taker), name)
+            if (best is None or cost < best) and self._worse(name, giver, taker) <= self._same:
+                best = cost
+        return None if best is None else best[1]
 
-    def _total(self, exchanges: Sequence[_Arc]) -> int:
-        """Of the partitions and brokers that these exchanges touch."""
-        names = {arc.name for arc in exchanges if arc.name is not None}
-        loads = {one for arc in exchanges for one in (arc.giver, arc.taker) if one is not None}
-        return sum(self._cost(name, self._placed[name]) for name in names) + self._load_cost * sum(
-            self._load[one] ** 2 for one in loads
-        )
-
-    def _exchange(self, arc: _Arc) -> None:
-        assert arc.name is not None and arc.giver is not None and arc.taker is not None
-        self._unlist_arcs(arc.name)
-        placed = self._placed[arc.name]
-        placed[placed.index(arc.giver)] = arc.taker
-        self._load[arc.giver] -= 1
-        self._load[arc.taker] += 1
-        self._list_arcs(arc.name)
-
-    def _cheaper(self) -> list[_Arc] | None:
-        """Exchanges that together make it cheaper: a ring of brokers, or a path from a fuller to an emptier one.
-
-        Bellman and Ford, with one node more (None) for the load: from it to a broker that gives one away, to it from
-        one that keeps one more.
-        """
-        arcs: list[tuple[int | None, int | None, int]] = [
-            (giver, taker, min(costs)) for (giver, taker), costs in self._arcs.items() if costs
-        ]
-        for one, load in self._load.items():
-            arcs.append((None, one, -self._load_cost * (2 * load - 1)))
-            arcs.append((one, None, self._load_cost * (2 * load + 1)))
-        nodes: list[int | None] = [*self._brokers, None]
-        distance: dict[int | None, int] = dict.fromkeys(nodes, 0)
-        came_from: dict[int | None, int | None] = {}
-        changed: int | None = None
-        for _ in nodes:
-            improved = False
-            for giver, taker, cost in arcs:
-                if distance[giver] + cost < distance[taker]:
-                    distance[taker] = distance[giver] + cost
-                    came_from[taker] = giver
-                    changed, improved = taker, True
-            if not improved:
-                return None
-        at = changed
-        for _ in nodes:  # far enough back to be on the ring
-            at = came_from[at]
-        ring = [at]
-        while (before := came_from[ring[-1]]) != at:
-            ring.append(before)
-        ring.reverse()
-        return [self._arc(giver, taker) for giver, taker in zip(ring, [*ring[1:], ring[0]], strict=True)]
-
-    def _arc(self, giver: int | None, taker: int | None) -> _Arc:
-        """With the partition that can make the exchange at the least cost."""
-        if giver is None or taker is None:
-            return _Arc(giver, taker, None)
-        listed = self._arcs[giver, taker]
-        return _Arc(giver, taker, min(listed[min(listed)]))
+    def _pass_on(self, taker: int, came_from: Mapping[int, int]) -> bool:
+        """From the end back to the start. Undone where one step has ruled out another."""
+        made: list[tuple[TopicPartition, int, int]] = []
+        while (giver := came_from[taker]) != taker:
+            name = self._best(giver, taker)
+            if name is None:
+                for done, came, went in reversed(made):
+                    self._exchange(done, went, came)
+                return False
+            self._exchange(name, giver, taker)
+            made.append((name, giver, taker))
+            taker = giver
+        return True
