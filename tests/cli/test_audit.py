@@ -35,12 +35,21 @@ def test_a_gap_is_exit_1_and_is_named(broker: RunningBroker, topic: str) -> None
     gone = klog("audit", "report", topic, *own, "-o", "json")
     assert gone.code == 1
     live = [row for row in gone.rows if row["tier"] == "live"]
-    assert [(row["messages"], row["missing"], row["extra"], row["state"], row["host"]) for row in live] == [
-        (0, 9, 0, "gap", ["web-1"])
+    assert [(row["messages"], row["missing"], row["extra"], row["state"], row["producers"]) for row in live] == [
+        (0, 9, 0, "gap", ["web-1 -9"])
     ]
     shown = klog("audit", "report", topic, *own, "--only-gaps")
     assert shown.code == 1
-    assert shown.stdout.splitlines()[0].split() == ["TOPIC", "WINDOW", "TIER", "MESSAGES", "MISSING", "EXTRA", "STATE"]
+    assert shown.stdout.splitlines()[0].split() == [
+        "TOPIC",
+        "WINDOW",
+        "TIER",
+        "MESSAGES",
+        "MISSING",
+        "EXTRA",
+        "STATE",
+        "PRODUCERS",
+    ]
     assert "1 differ" in shown.stderr and "topic" in shown.stderr
 
 
@@ -60,7 +69,12 @@ def test_counted_again_and_again_until_it_is_stopped(broker: RunningBroker, topi
             with library.Producer(bootstrap_servers=broker.bootstrap, audit=True, **settings) as producer:
                 producer.send(topic, [library.Message(b"v", timestamp=start_ms + i) for i in range(count)])
             row = json.loads(process.stdout.readline())
-            assert (row["topic"], row["messages"], row["state"], row["host"]) == (topic, count, "counted", ["web-1"])
+            assert (row["topic"], row["messages"], row["state"], row["producers"]) == (
+                topic,
+                count,
+                "counted",
+                [f"web-1 {count}"],
+            )
         for _ in range(2):  # as `timeout` does
             process.send_signal(number)
         rest, said = process.communicate(timeout=30)

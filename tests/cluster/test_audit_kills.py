@@ -68,5 +68,5 @@ def test_counts_are_equal_whoever_died_and_a_planted_loss_is_found(three: Runnin
     for future in admin.delete_records([TopicPartition(topic, 0, first[25].offset())]).values():
         future.result(30)
     report = asyncio.run(compared())
-    found = {(row.tier, row.missing, row.extra, row.host) for row in report.rows if row.is_gap}
-    assert found == {("live", 25, 0, ("web-1",))}
+    found = {(row.tier, row.missing, row.extra, row.producers) for row in report.rows if row.is_gap}
+    assert found == {("live", 25, 0, ("web-1 -25",))}

@@ -16,7 +16,7 @@ from klog.client.producer_settings import AuditSettings
 from klog.errors import KlogError, MalformedRequest
 from klog.tools.audit.compare import State, by_number, by_stamps, sent
 from klog.tools.audit.ledger import Ledger, Produced, build_ledger, clocks_apart
-from klog.tools.audit.numbers import RANGES_MAX, NumberSet
+from klog.tools.audit.numbers import NumberSet
 from klog.tools.audit.tally import NOBODY, Found, Origin, Tally, Window
 from tests.hand_clock import HandClock
 from tests.rows import each
@@ -28,28 +28,18 @@ A, B = Origin("web-1", "aaaaaaaaaaaa"), Origin("web-2", "bbbbbbbbbbbb")
 # --- Numbers ---
 
 
-@given(st.lists(st.integers(0, 300)), st.lists(st.integers(0, 300)), st.booleans())
-def test_a_set_of_numbers_is_a_set(first: list[int], second: list[int], written: bool) -> None:
+@given(st.lists(st.integers(0, 300)), st.lists(st.integers(0, 300)))
+def test_a_set_of_numbers_is_a_set(first: list[int], second: list[int]) -> None:
     one, two = NumberSet(), NumberSet()
     for number in first:
         one.add(number)
     for number in second:
         two.add(number)
-    if written:
-        one, two = (NumberSet.from_json(json.loads(json.dumps(each.to_json()))) for each in (one, two))
     one.update(two)
     expected = set(first) | set(second)
     assert one.distinct == len(expected)
     assert {number for begin, end in one.ranges for number in range(begin, end + 1)} == expected
     assert all(end + 1 < begin for (_, end), (begin, _) in zip(one.ranges, one.ranges[1:], strict=False))
-
-
-def test_of_too_many_ranges_only_the_number_is_written_down() -> None:
-    holes = NumberSet()
-    for number in range(0, 4 * RANGES_MAX, 2):
-        holes.add(number)
-    read = NumberSet.from_json(holes.to_json())  # type: ignore[arg-type]
-    assert (read.ranges, read.distinct) == ([], 2 * RANGES_MAX)
 
 
 def test_many_numbers_in_any_order() -> None:
@@ -97,8 +87,8 @@ def test_a_tally_counts_by_window_and_producer_and_sees_copies() -> None:
     again.add_json("t", json.loads(json.dumps(tally.to_json("t"))))
     again.update(tally)
     assert [(origin.host, found.messages, found.doubled) for _, origin, found in again] == [
-        ("web-1", 10, 6),
-        ("web-2", 2, 1),
+        ("web-1", 10, 2),
+        ("web-2", 2, 0),
         ("", 1, 0),
     ]
     with pytest.raises(MalformedRequest):
@@ -223,7 +213,7 @@ def counted(
     tier: str, spans: dict[str, list[int]], numbers: range, *, anew: bool = False, run: str = "", **more: Any
 ) -> bytes:
     found = {"start_ms": 0, "host": A.host, "producer": A.producer, "messages": len(numbers)}
-    window = {**found, "numbers": {"ranges": [[numbers[0], numbers[-1]]], "uncounted": 0}}
+    window = {**found, "distinct": len(numbers)}
     message = {"version": 1, "kind": "counted", "tier": tier, "run": run or str(spans), "part": 0, "parts": 1}
     message |= {
         "counted_ms": 99,
@@ -270,15 +260,15 @@ def judged(
     produced: dict[Origin, Produced], there: dict[Origin, Found]
 ) -> tuple[State, int | None, int | None, tuple[str, ...]]:
     one = by_stamps(produced, there, {A: 1, B: 1})
-    return one.state, one.missing, one.extra, one.hosts
+    return one.state, one.missing, one.extra, one.producers
 
 
 def test_a_loss_and_a_copy_of_the_same_window_do_not_hide_each_other() -> None:
     produced = {A: Produced(5), B: Produced(3)}
     assert judged(produced, {A: found([0, 1, 2, 3, 4]), B: found([0, 1, 2])}) == (State.OK, 0, 0, ())
-    assert judged(produced, {A: found([0, 1, 2, 3, 3]), B: found([0, 1, 2])}) == (State.GAP, 1, 1, ("web-1",))
-    assert judged(produced, {A: found([0, 1, 2, 3, 4]), B: found([2])}) == (State.GAP, 2, 0, ("web-2",))
-    assert judged(produced, {}) == (State.GAP, 8, 0, ("web-1", "web-2"))
+    assert judged(produced, {A: found([0, 1, 2, 3, 3]), B: found([0, 1, 2])}) == (State.GAP, 1, 1, ("web-1 -1 +1",))
+    assert judged(produced, {A: found([0, 1, 2, 3, 4]), B: found([2])}) == (State.GAP, 2, 0, ("web-2 -2",))
+    assert judged(produced, {}) == (State.GAP, 8, 0, ("web-1 -5", "web-2 -3"))
     assert by_number(produced, 8).state is State.OK  # which is why hosts and copies need the stamps
     assert (by_number(produced, 7).missing, by_number(produced, 10).extra) == (1, 2)
 
@@ -288,28 +278,27 @@ def test_what_nobody_knows_is_no_gap() -> None:
     for size in (5, 6, 7):
         assert judged(produced, {A: found(list(range(size)))})[0] is State.OK
         assert by_number(produced, size).state is State.OK
-    assert judged(produced, {A: found(list(range(8)))}) == (State.GAP, 0, 1, ("web-1",))
-    assert judged(produced, {A: found(list(range(4)))}) == (State.GAP, 1, 0, ("web-1",))
+    assert judged(produced, {A: found(list(range(8)))}) == (State.GAP, 0, 1, ("web-1 +1",))
+    assert judged(produced, {A: found(list(range(4)))}) == (State.GAP, 1, 0, ("web-1 -1",))
 
 
 def test_a_producer_that_died_is_short_of_nothing_that_it_did_not_tell() -> None:
     produced = {A: Produced(5, is_final=False)}
     assert judged(produced, {A: found(list(range(9)))}) == (State.UNFINISHED, 0, 0, ())
-    assert judged(produced, {A: found(list(range(4)))}) == (State.GAP, 1, 0, ("web-1",))
-    assert judged(produced, {A: found([0, 1, 2, 3, 4, 4])}) == (State.GAP, 0, 1, ("web-1",))
+    assert judged(produced, {A: found(list(range(4)))}) == (State.GAP, 1, 0, ("web-1 -1",))
+    assert judged(produced, {A: found([0, 1, 2, 3, 4, 4])}) == (State.GAP, 0, 1, ("web-1 +1",))
     assert by_number(produced, 9).state is State.UNFINISHED
     assert sent(produced, is_open=False).state is State.UNFINISHED
     assert sent(produced, is_open=True).state is State.OPEN
     stranger = Origin("web-3", "cccccccccccc")
     one = by_stamps({}, {stranger: found([0, 1])}, {A: 1})
     assert (one.state, one.extra) == (State.UNFINISHED, 0)
-    assert re.findall(r"web-\d|\b\d\b", one.note or "") == ["web-3", "2"]
+    assert "web-3" in (one.note or "")
 
 
 def test_stamps_outside_of_what_their_host_publishes_are_seen() -> None:
     one = by_stamps({A: Produced(2)}, {A: found([0, 1]), B: found([0, 1, 2])}, {A: 1, B: 1})
-    assert (one.state, one.missing, one.extra, one.hosts) == (State.GAP, 0, 3, ("web-2",))
-    assert re.findall(r"web-\d|\b\d\b", one.note or "") == ["web-2", "3"]
+    assert (one.state, one.missing, one.extra, one.producers) == (State.GAP, 0, 3, ("web-2 +3",))
 
 
 def test_messages_without_a_stamp_are_nobodys() -> None:

@@ -13,7 +13,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -37,13 +37,16 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``missing`` and ``extra`` are None where it is not for us to judge; ``hosts`` are those that differ."""
+    """``missing`` and ``extra`` are None where it is not for us to judge.
+
+    ``producers``: those that differ, by their hosts, as "web-1 -17 +3": 17 are missing, 3 are there beyond those sent.
+    """
 
     messages: int | None
     missing: int | None
     extra: int | None
     state: State
-    hosts: tuple[str, ...] = ()
+    producers: tuple[str, ...] = ()
     note: str | None = None
 
 
@@ -51,13 +54,13 @@ def sent(produced: Mapping[Origin, Produced], *, is_open: bool) -> Judgement:
     """What producers say of a window: the measure, not judged itself."""
     total = sum(one.messages for one in produced.values())
     unknown = sum(one.unknown for one in produced.values())
-    unfinished = sorted({origin.host for origin, one in produced.items() if not one.is_final})
+    unfinished = {origin.host for origin, one in produced.items() if not one.is_final}
     note = f"{unknown} more may be in the log: the broker did not answer" if unknown else None
     if is_open:
         return Judgement(total, None, None, State.OPEN, note=note)
     if unfinished:
-        said = f"not finished by {', '.join(unfinished)}"
-        return Judgement(total, None, None, State.UNFINISHED, tuple(unfinished), f"{note}; {said}" if note else said)
+        said = _not_finished(unfinished)
+        return Judgement(total, None, None, State.UNFINISHED, note=f"{note}; {said}" if note else said)
     return Judgement(total, None, None, State.SENT, note=note)
 
 
@@ -76,43 +79,31 @@ def by_stamps(
 ) -> Judgement:
     """Judge what was read. ``publishers``: all who have ever published anything."""
     missing = extra = 0
-    hosts: set[str] = set()
+    gaps: list[str] = []
     notes: list[str] = []
-    unfinished = False
+    unfinished: set[str] = set()
     for origin in sorted(produced.keys() | found.keys()):
         there = found.get(origin) or Found()
         if origin == NOBODY:
             notes.append(f"{counted(there.messages, 'message')} without a stamp")
             continue
-        said = produced.get(origin)
-        doubled = there.doubled
-        lacking = beyond = 0
-        if said is None:
-            if origin in publishers:
-                beyond = there.distinct
-                notes.append(
-                    f"{origin.host} has stamped {counted(there.distinct, 'message')} of a time without published counts"
-                )
-            else:
-                unfinished = True
-                notes.append(f"{origin.host} has not published its counts ({counted(there.distinct, 'message')})")
+        said = produced.get(origin) or Produced(is_final=origin in publishers)
+        lacking = max(said.messages - there.distinct, 0)
+        surplus = there.doubled
+        if said.is_final:
+            surplus += max(there.distinct - said.messages - said.unknown, 0)
         else:
-            lacking = max(said.messages - there.distinct, 0)
-            surplus = max(there.distinct - said.messages - said.unknown, 0)
-            beyond = surplus if said.is_final else 0
-            if not said.is_final:
-                unfinished = True
-                notes.append(f"{origin.host} has not finished")
-        if lacking or doubled or beyond:
-            hosts.add(origin.host)
-        if lacking:
-            notes.append(f"{lacking} of {origin.host} are missing")
-        if doubled:
-            notes.append(f"{doubled} of {origin.host} are there twice")
-        if beyond and said is not None:
-            notes.append(f"{beyond} of {origin.host} exceed its published counts")
+            unfinished.add(origin.host)
+        if lacking or surplus:
+            gaps.append(origin.host + (f" -{lacking}" if lacking else "") + (f" +{surplus}" if surplus else ""))
         missing += lacking
-        extra += doubled + beyond
+        extra += surplus
+    if unfinished:
+        notes.append(_not_finished(unfinished))
     state = State.GAP if missing or extra else State.UNFINISHED if unfinished else State.OK
     messages = sum(one.messages for origin, one in found.items() if origin != NOBODY)
-    return Judgement(messages, missing, extra, state, tuple(sorted(hosts)), "; ".join(notes) or None)
+    return Judgement(messages, missing, extra, state, tuple(gaps), "; ".join(notes) or None)
+
+
+def _not_finished(hosts: Collection[str]) -> str:
+    return f"not finished by {', '.join(sorted(hosts))}"

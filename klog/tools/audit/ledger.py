@@ -6,9 +6,10 @@ Beside the publications of producers (`klog.client.audit`) it holds what `klog a
     {"version": 1, "kind": "counted", "tier": "live", "cluster": "...", "run": "5d1f...", "part": 0, "parts": 1,
      "counted_ms": ..., "window_ms": 600000, "topic": "t", "anew": false, "partitions": {"0": [0, 8120]},
      "windows": [{"start_ms": ..., "host": "web-1", "producer": "9f2c41d07ab3", "messages": 812,
-                  "numbers": {"ranges": [[0, 811]], "uncounted": 0}}]}
+                  "distinct": 812}]}
 
-A run counts the offsets that it names and nothing else, and goes on where the one before it ended. Of two that counted
+A run counts the offsets that it names and nothing else, and goes on where the one before it ended. ``distinct`` counts
+a message once of which the run has read copies. Of two that counted
 the same offsets the second is skipped; one that counted ``anew`` replaces all before it.
 """
 

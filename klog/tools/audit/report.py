@@ -44,8 +44,8 @@ EXPORT: Final = "export"
 class AuditRow:
     """One tier's window. MISSING and EXTRA are None where it is not judged (STATE says why).
 
-    ``window`` is its start; ``host`` are the hosts that differ; ``counted``: offsets (brokers counted), stamps (read),
-    run (an earlier `audit run`), manifests (an export's), published (the producers' word).
+    ``window`` is its start; ``producers``: see `Judgement`; ``counted``: offsets (brokers counted), stamps (read), run
+    (an earlier `audit run`), manifests (an export's), published (the producers' word).
     """
 
     topic: str
@@ -55,7 +55,7 @@ class AuditRow:
     missing: int | None
     extra: int | None
     state: str
-    host: tuple[str, ...] = field(default=(), metadata={"wide": True})
+    producers: tuple[str, ...] = ()
     counted: str | None = field(default=None, metadata={"wide": True})
     window_ms: int = field(default=0, metadata={"wide": True})
     note: str | None = field(default=None, metadata={"wide": True})
@@ -195,7 +195,7 @@ def _row(window: Window, tier: str, judged: Judgement, counted: str | None, ledg
         judged.missing,
         judged.extra,
         judged.state.value,
-        judged.hosts,
+        judged.producers,
         counted,
         ledger.window_ms,
         judged.note,

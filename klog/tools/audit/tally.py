@@ -32,13 +32,14 @@ NOBODY = Origin("", "")
 
 
 class Found:
-    """Messages of one window and origin."""
+    """Messages of one window and origin. ``counted``: how many different ones earlier runs have counted."""
 
-    __slots__ = ("messages", "numbers")
+    __slots__ = ("counted", "messages", "numbers")
 
-    def __init__(self, messages: int = 0, numbers: NumberSet | None = None) -> None:
+    def __init__(self, messages: int = 0) -> None:
         self.messages = messages
-        self.numbers = numbers or NumberSet()
+        self.numbers = NumberSet()
+        self.counted = 0
 
     @property
     def doubled(self) -> int:
@@ -47,7 +48,7 @@ class Found:
 
     @property
     def distinct(self) -> int:
-        return self.numbers.distinct or self.messages
+        return self.numbers.distinct + self.counted or self.messages
 
 
 class Tally:
@@ -93,6 +94,7 @@ class Tally:
                 mine = self._found(window.topic, window.start_ms, origin)
                 mine.messages += found.messages
                 mine.numbers.update(found.numbers)
+                mine.counted += found.counted
 
     def __iter__(self) -> Iterator[tuple[Window, Origin, Found]]:
         for window in sorted(self.windows):
@@ -103,7 +105,7 @@ class Tally:
         """What was found of one topic; `add_json` reads it."""
         return [
             {"start_ms": window.start_ms, "host": origin.host, "producer": origin.producer, "messages": found.messages}
-            | {"numbers": found.numbers.to_json()}
+            | {"distinct": found.distinct}
             for window, origin, found in self
             if window.topic == topic
         ]
@@ -114,6 +116,6 @@ class Tally:
             for one in rows:
                 found = self._found(topic, int(one["start_ms"]), Origin(str(one["host"]), str(one["producer"])))
                 found.messages += int(one["messages"])
-                found.numbers.update(NumberSet.from_json(one["numbers"]))
+                found.counted += int(one["distinct"])
         except (KeyError, TypeError, ValueError) as error:
             raise MalformedRequest(f"not the counts of a tier: {error!r}") from None

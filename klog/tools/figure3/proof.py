@@ -110,7 +110,7 @@ def judge(name: str, sent: Sent, tally: Tally, publishers: Mapping[Origin, int],
         missing += judged.missing or 0
         extra += judged.extra or 0
         states.add(judged.state)
-        notes += [judged.note] if judged.note else []
+        notes += [*judged.producers, *filter(None, [judged.note])]
     numbers: dict[Origin, NumberSet] = {}
     unknown = {origin for origins in sent.values() for origin, one in origins.items() if one.unknown}
     for _, origin, found in tally:
