@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,91 +53,56 @@ def write(path: Path, placement: Replicas) -> None:
 def read(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
     """What the file wants; NoSuchThing where there is none, WrongPlan where it makes no sense."""
     try:
-        text = read_text(path)
+        found = json.loads(read_text(path), object_pairs_hook=_unique)
     except FileNotFoundError:
         raise NoSuchThing(f"file {path} does not exist", hint="`klog reassign plan --file F` makes one") from None
-    except UnicodeDecodeError as error:
-        raise WrongPlan(f"{path}: byte {error.start} is not UTF-8; expected JSON") from None
     except OSError as error:
         raise NoSuchThing(f"{path} could not be read: {error.strerror or error}") from None
-    try:
-        found = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        raise WrongPlan(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}; expected JSON") from None
-    except (ValueError, RecursionError):
-        raise WrongPlan(f"{path}: brackets are nested too deep, or a number is too long; expected JSON") from None
-    except _TwiceError as error:
-        raise WrongPlan(f"{path}: an object has the key {error.args[0]!r} twice") from None
-    return _plan(path, found)
+    except (ValueError, RecursionError) as error:
+        raise WrongPlan(f"{path}: {error}; expected JSON") from None
 
+    def check(good: object, where: str, value: Any, expected: str) -> None:
+        if not good:
+            shown = "nothing" if value is None else json.dumps(value)
+            shown = shown if len(shown) <= SHOWN_CHARS_MAX else shown[:SHOWN_CHARS_MAX] + "..."
+            raise WrongPlan(f"{path}: {where}: found {shown}; expected {expected}")
 
-class _TwiceError(Exception):
-    """A key is there twice: json would take the last one without a word."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _TwiceError(next(name for name in names if names.count(name) > 1))
-    return found
-
-
-def _plan(path: Path, found: Any) -> dict[TopicPartition, tuple[int, ...]]:
-    if not isinstance(found, dict):
-        raise _wrong(path, "the file", found, 'an object with "version" and "partitions"')
-    if found.get("version") != VERSION or isinstance(found.get("version"), bool):
-        raise _wrong(path, '"version"', found.get("version"), str(VERSION))
-    listed = found.get("partitions")
-    if not isinstance(listed, list):
-        raise _wrong(path, '"partitions"', listed, "a list of objects")
-    if not listed:
-        raise _wrong(path, '"partitions"', listed, "at least one partition")
+    check(isinstance(found, dict), "the file", found, 'an object with "version" and "partitions"')
+    version, listed = found.get("version"), found.get("partitions")
+    check(version == VERSION and version is not True, '"version"', version, str(VERSION))
+    check(listed and isinstance(listed, list), '"partitions"', listed, "a list of at least one object")
     wanted: dict[TopicPartition, tuple[int, ...]] = {}
     for at, entry in enumerate(listed, 1):
         where = f"entry {at}"
-        if not isinstance(entry, dict):
-            raise _wrong(path, where, entry, 'an object with "topic", "partition" and "replicas"')
-        name = _name(path, where, entry)
-        if name in wanted:
-            raise WrongPlan(f"{path}: {where}: {name} is there twice; expected each partition once")
-        wanted[name] = _replicas(path, f"{where} ({name})", entry.get("replicas"))
+        check(isinstance(entry, dict), where, entry, 'an object with "topic", "partition" and "replicas"')
+        topic, number, ids = (entry.get(key) for key in ("topic", "partition", "replicas"))
+        check(isinstance(topic, str) and _is_legal(topic), f'{where}: "topic"', topic, "the name of a topic")
+        check(_is_id(number), f'{where}: "partition"', number, "a number from 0 on")
+        name = TopicPartition(topic, number)
+        where = f"{where} ({name})"
+        check(name not in wanted, where, str(name), "each partition once")
+        is_good = ids and isinstance(ids, list) and all(map(_is_id, ids)) and len(set(ids)) == len(ids)
+        check(is_good, f'{where}: "replicas"', ids, "a list of different broker ids, the preferred leader first")
         unknown = sorted(entry.keys() - {"topic", "partition", "replicas", "log_dirs"})
-        if unknown:
-            raise WrongPlan(f'{path}: {where} ({name}): unknown key {unknown[0]!r}; expected "replicas" and no other')
+        check(not unknown, where, unknown, 'no keys but "topic", "partition" and "replicas"')
+        wanted[name] = tuple(ids)
     return wanted
 
 
-def _name(path: Path, where: str, entry: dict[str, Any]) -> TopicPartition:
-    topic, partition = entry.get("topic"), entry.get("partition")
-    if not isinstance(topic, str):
-        raise _wrong(path, f'{where}: "topic"', topic, "the name of a topic")
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """ValueError for a key that is there twice: json would take the last one without a word."""
+    name, times = Counter(key for key, _ in pairs).most_common(1)[0] if pairs else ("", 0)
+    if times > 1:
+        raise ValueError(f"an object has the key {name!r} twice")
+    return dict(pairs)
+
+
+def _is_legal(topic: str) -> bool:
     try:
-        check_topic_name(topic)
-    except KlogError as error:
-        raise WrongPlan(f'{path}: {where}: "topic": {error.message}') from None
-    if not isinstance(partition, int) or not _is_number(partition) or partition < 0:
-        raise _wrong(path, f'{where}: "partition"', partition, "a number from 0 on")
-    return TopicPartition(topic, partition)
+        return bool(check_topic_name(topic))
+    except KlogError:
+        return False
 
 
-def _replicas(path: Path, where: str, found: Any) -> tuple[int, ...]:
-    if not isinstance(found, list) or not found:
-        raise _wrong(path, f'{where}: "replicas"', found, "a list of broker ids, the preferred leader first")
-    for one in found:
-        if not _is_number(one) or one < 0:
-            raise _wrong(path, f'{where}: "replicas"', one, "numbers of brokers")
-    if len(set(found)) < len(found):
-        raise _wrong(path, f'{where}: "replicas"', found, "each broker once")
-    return tuple(found)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _wrong(path: Path, where: str, found: Any, expected: str) -> WrongPlan:
-    shown = "nothing" if found is None else json.dumps(found)
-    if len(shown) > SHOWN_CHARS_MAX:
-        shown = shown[:SHOWN_CHARS_MAX] + "..."
-    return WrongPlan(f"{path}: {where}: found {shown}; expected {expected}")
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -49,8 +49,8 @@ def test_kafkas_own_tool_writes_log_dirs_too(tmp_path: Path) -> None:
 @each(
     ("text", "words"),
     [
-        ("", "line 1, column 1: Expecting value; expected JSON"),
-        ('{"version": 1,\n "partitions": [}', "line 2, column 17: Expecting value"),
+        ("", "line 1 column 1"),
+        ('{"version": 1,\n "partitions": [}', "line 2 column 17"),
         ("[]", "the file: found []; expected an object"),
         ("7", "the file: found 7"),
         ('{"partitions": []}', '"version": found nothing; expected 1'),
@@ -63,7 +63,7 @@ def test_kafkas_own_tool_writes_log_dirs_too(tmp_path: Path) -> None:
         (plan(ENTRY, "5"), "entry 2: found 5"),
         (plan('{"partition": 0, "replicas": [1]}'), 'entry 1: "topic": found nothing'),
         (plan('{"topic": 5, "partition": 0, "replicas": [1]}'), 'entry 1: "topic": found 5'),
-        (plan('{"topic": "a/b", "partition": 0, "replicas": [1]}'), "'a/b'"),
+        (plan('{"topic": "a/b", "partition": 0, "replicas": [1]}'), '"a/b"'),
         (plan('{"topic": "t", "replicas": [1]}'), 'entry 1: "partition": found nothing; expected a number from 0 on'),
         (plan('{"topic": "t", "partition": -1, "replicas": [1]}'), '"partition": found -1'),
         (plan('{"topic": "t", "partition": "0", "replicas": [1]}'), '"partition": found "0"'),
@@ -71,11 +71,11 @@ def test_kafkas_own_tool_writes_log_dirs_too(tmp_path: Path) -> None:
         (plan('{"topic": "t", "partition": 0}'), 'entry 1 (t-0): "replicas": found nothing'),
         (plan('{"topic": "t", "partition": 0, "replicas": []}'), '"replicas": found []'),
         (plan('{"topic": "t", "partition": 0, "replicas": 1}'), '"replicas": found 1'),
-        (plan('{"topic": "t", "partition": 0, "replicas": ["1"]}'), '"replicas": found "1"'),
-        (plan('{"topic": "t", "partition": 0, "replicas": [1.5]}'), '"replicas": found 1.5'),
-        (plan('{"topic": "t", "partition": 0, "replicas": [-1]}'), '"replicas": found -1'),
+        (plan('{"topic": "t", "partition": 0, "replicas": ["1"]}'), '"replicas": found ["1"]'),
+        (plan('{"topic": "t", "partition": 0, "replicas": [1.5]}'), '"replicas": found [1.5]'),
+        (plan('{"topic": "t", "partition": 0, "replicas": [-1]}'), '"replicas": found [-1]'),
         (plan('{"topic": "t", "partition": 0, "replicas": [1, 1]}'), "found [1, 1]"),
-        (plan(ENTRY, ENTRY), "entry 2: t-0 "),
+        (plan(ENTRY, ENTRY), "entry 2 (t-0)"),
         (plan('{"topic": "t", "partition": 0, "replicas": [1], "isr": [1]}'), "entry 1 (t-0)"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoSuchThing, match=str(tmp_path)):
         reassignment_file.read(tmp_path)
     (tmp_path / "latin").write_bytes(b'{"version": 1, "\xe9')
-    with pytest.raises(WrongPlan, match=r"\b16\b.*UTF-8"):
+    with pytest.raises(WrongPlan, match=r"utf-8.*\b16\b"):
         reassignment_file.read(tmp_path / "latin")
 
 
@@ -114,6 +114,6 @@ def test_any_json_is_a_plan_or_is_refused_in_words(tmp_path_factory: pytest.Temp
     try:
         found = reassignment_file.read(path)
     except WrongPlan as error:
-        assert "found" in error.message or "expected" in error.message or "'x/y'" in error.message
+        assert "found" in error.message and "expected" in error.message
     else:
         assert found and all(len(set(ids)) == len(ids) > 0 for ids in found.values())
