@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from klog.client.audit import HEADER, Auditor, Count, Publication, Stamp, read_s
 from klog.client.producer_settings import AuditSettings
 from klog.errors import KlogError, MalformedRequest
 from klog.tools.audit.compare import State, by_number, by_stamps, sent
-from klog.tools.audit.ledger import Ledger, Produced, build_ledger, clocks_apart
+from klog.tools.audit.ledger import Ledger, Produced, build_ledger
 from klog.tools.audit.numbers import NumberSet
 from klog.tools.audit.tally import NOBODY, Found, Origin, Tally, Window
 from tests.hand_clock import HandClock
@@ -194,19 +193,6 @@ def test_what_was_counted_in_longer_windows_makes_them_longer() -> None:
     ledger = build_ledger([publication(A, 1, 0, count(0, 5), count(MINUTE, 5)), run])
     assert ledger.window_ms == 3 * MINUTE
     assert ledger.produced == {Window("t", 0): {A: Produced(10)}}
-
-
-def test_clocks_that_are_apart_show_in_the_order_of_the_log() -> None:
-    hour = 3_600_000
-    ahead = [Publication("p", "fast", i, 10 * i + hour, MINUTE, False, ()) for i in range(5)]
-    right = [Publication("q", "right", i, 10 * i, MINUTE, False, ()) for i in range(5)]
-    late = [Publication("r", "late", 0, 0, MINUTE, False, ()), Publication("r", "late", 1, 45, MINUTE, False, ())]
-    in_order = [ahead[0], right[0], ahead[1], right[1], *right[2:], *late]
-    assert [re.findall(r"\b(?:fast|late|right|3600)\b", said.split(",")[0]) for said in clocks_apart(in_order)] == [
-        ["fast", "3600", "late"],
-        ["fast", "3600", "right"],
-    ]
-    assert clocks_apart(right + late) == []
 
 
 def counted(

@@ -34,9 +34,6 @@ COUNTED: Final = "counted"
 
 WINDOW_MS_MAX: Final = 24 * 3_600_000
 
-CLOCK_MS: Final = 5000
-"""Clocks that are less apart are taken for equal: a publication is under way for a while."""
-
 
 @dataclass(slots=True)
 class Produced:
@@ -69,8 +66,6 @@ class Ledger:
     """By tier and topic."""
     publishes: dict[Origin, int] = field(default_factory=dict)
     """When each producer has published last, by its clock."""
-    clocks: list[str] = field(default_factory=list)
-    """Sentences about clocks that are apart."""
     strange: int = 0
     """Messages of the topic that could not be read."""
 
@@ -119,7 +114,6 @@ def build_ledger(values: Iterable[bytes], window_ms: int | None = None) -> Ledge
     lengths = {one for one in lengths if 0 < one <= WINDOW_MS_MAX}
     ledger = Ledger(_window_ms(lengths, window_ms), strange=strange)
     _enter_produced(ledger, publications)
-    ledger.clocks = clocks_apart(publications)
     for run in _whole_runs(counted):
         try:
             _enter_counted(ledger, run)
@@ -152,27 +146,6 @@ def _enter_produced(ledger: Ledger, publications: list[Publication]) -> None:
         produced.messages += count.messages
         produced.unknown += count.unknown
         produced.is_final &= count.final
-
-
-def clocks_apart(publications: list[Publication]) -> list[str]:
-    """Hosts whose clocks disagree, by the order in which the log has what they published.
-
-    What comes later in the log was written later. A host that says, each time, that it published long before what is
-    already there has a clock that is behind (or is always late); the other one's is ahead.
-    """
-    latest: dict[str, int] = {}
-    behind: dict[tuple[str, str], int] = {}
-    for one in publications:
-        for other, sent_ms in latest.items():
-            if other != one.host:
-                pair = one.host, other
-                behind[pair] = min(behind.get(pair, 2**62), sent_ms - one.sent_ms)
-        latest[one.host] = max(latest.get(one.host, 0), one.sent_ms)
-    return [
-        f"the clock of {other} is {apart_ms / 1000:.0f} s ahead of that of {host}, or {host} publishes late"
-        for (host, other), apart_ms in sorted(behind.items())
-        if apart_ms > CLOCK_MS
-    ]
 
 
 def _whole_runs(messages: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

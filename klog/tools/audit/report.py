@@ -25,7 +25,7 @@ from klog.errors import NoSuchThing, UsageError
 from klog.render.counts import Count
 from klog.render.timestamps import moment
 from klog.tools.audit.compare import Judgement, State, sent
-from klog.tools.audit.ledger import CLOCK_MS, Ledger, read_ledger
+from klog.tools.audit.ledger import Ledger, read_ledger
 from klog.tools.audit.tally import Window
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 GRACE_MS: Final = 60_000
 """How long after its end a window is left alone: producers publish, followers and mirrors catch up."""
+
+CLOCK_MS: Final = 5000
+"""Clocks that are less apart are taken for equal: a publication is under way for a while."""
 
 SENT: Final = "sent"
 LIVE: Final = "live"
@@ -67,7 +70,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """``clocks`` are sentences about clocks that are apart; ``windows`` were judged, ``unjudged`` were not."""
+    """``clocks`` are sentences about clocks that are ahead; ``windows`` were judged, ``unjudged`` were not."""
 
     rows: list[AuditRow]
     clocks: list[str]
@@ -152,7 +155,7 @@ async def report(
     unjudged = sum(row.tier != SENT and row.missing is None for row in rows)
     if options.only_gaps:
         rows = [row for row in rows if row.is_gap]
-    clocks = ledger.clocks + await _clocks(cluster, ledger, now_ms)
+    clocks = await _clocks(cluster, ledger, now_ms)
     return AuditReport(rows, clocks, judged_windows, gaps, unjudged, ledger.strange)
 
 
