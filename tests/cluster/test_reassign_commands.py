@@ -191,7 +191,8 @@ def test_racks_are_spread_over(make_cluster: Callable[..., RunningCluster], topi
     assert all(3 in placed(cluster, topic, number) for number in range(2))
 
 
-def test_what_cannot_be_planned(three: RunningCluster) -> None:
+def test_what_cannot_be_planned(three: RunningCluster, topic: str) -> None:
+    three.create(topic)
     for words, code, text in (
         (("--remove-broker", 9), 1, "no broker 9; there are 1, 2, 3"),
         (("--brokers", "1,8"), 1, "no broker 8"),
