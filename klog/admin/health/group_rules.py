@@ -153,8 +153,10 @@ def _members(snapshot: Snapshot) -> Iterator[Finding]:
             do = f"restart its consumers; `klog group describe {shlex.quote(look.name)}` shows who owns what"
             yield Finding(WARNING, f"group {look.name}", found, "an owner each", do, "unowned-partitions")
         for topic in look.gone:
-            name, was = shlex.quote(topic), "was deleted" if topic in snapshot.trashed else "does not exist"
-            do = f"`klog topic {'restore' if topic in snapshot.trashed else 'create'} {name}`, or other topics for it"
+            name, was = shlex.quote(topic), "does not exist"
+            do = f"`klog topic create {name}`, or other topics for it"
+            if topic in snapshot.trashed:
+                do, was = f"`klog topic restore {name}`, or other topics for it", "was deleted"
             found = f"its members read topic {topic}, which {was}"
             yield Finding(WARNING, f"group {look.name}", found, "topics that exist", do, "topic-gone")
         if look.idle:
