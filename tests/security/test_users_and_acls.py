@@ -17,7 +17,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from klog.admin import acts as shown
 from klog.coordination import acts, quotas
 from klog.coordination.embedded import ZooKeeperServer
 from klog.security.quotas import Entity, QuotaKey
@@ -135,7 +134,7 @@ def test_a_user_has_what_its_acls_say_and_another_user_has_not(doors: Doors) -> 
     assert produced(doors, "admin", topic) is None
     with zookeeper_of(doors.broker) as session:
         about = [one for one in acts.read(session, acts.list_ids(session)) if one.acl == f"topic:{topic}"]
-    assert {shown.principal(one) for one in about} == {"User:admin"}
+    assert {one.actor.principal for one in about} == {"User:admin"}
     assert [(one.kind, one.actor.host) for one in about] == [("acls", "127.0.0.1")] * 3
 
 
