@@ -306,6 +306,7 @@ class Connection:
             self.close(None)
         finally:
             self._handling = False
+        self._shared.on_handed_on()
         took_s = self._loop.time() - began_s
         self._is_dear = took_s >= DEAR_S
         self.turns.spent(took_s)

@@ -44,6 +44,8 @@ class Shared:
         self.memory_pool = MemoryPool(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
         self.turns = Turns()
         self.strangers = Strangers()
+        self.on_handed_on: Callable[[], object] = lambda: None
+        """Called when the requests that came together on one connection have all been handed on."""
         self._spare: list[memoryview] = []
         self._together = False
         self._ready: list[Sender] = []

@@ -196,7 +196,7 @@ class Broker:
             await self.doors.load()
             self.secret = await self.executors.run(Purpose.OTHER, self._know_secret, secret)
             self.entry = Entry(self.runtime, self.secret, self.displaced)
-            self.flusher = Flusher(self._post_outcomes, self._flushed, file_system)
+            self.flusher = Flusher(self._post_outcomes, self._flushed, file_system, soon=self.runtime.loop.call_soon)
             undo.callback(self.flusher.stop)
             await self.executors.run(
                 Purpose.OTHER,
@@ -326,6 +326,7 @@ class Broker:
             permits=self.guard.access,
         )
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors, self.runtime.tell)
+        self.server.shared.on_handed_on = self.flusher.begin
         self.listening = Listening.begin(
             self.config, self.server, lambda listener: self.doors.door(listener, self.dispatcher.on_frame, self.secret)
         )

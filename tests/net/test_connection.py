@@ -183,6 +183,25 @@ def test_peers_that_go_away_in_the_middle_of_large_ranges_disturb_nobody(tmp_pat
         serve(ranges, client)
 
 
+def test_what_came_together_is_told_of_once_when_all_of_it_is_handed_on() -> None:
+    waiting: list[Reply] = []
+    together: list[int] = []
+
+    def answer_all() -> None:
+        together.append(len(waiting))
+        while waiting:
+            waiting.pop(0).send(frame(b"done"))
+
+    def client(port: int, server: Server) -> None:
+        server.shared.on_handed_on = answer_all
+        with connect(port) as sock:
+            sock.sendall(frame(b"x") * 20)
+            assert read_exactly(sock, 20 * 8) == frame(b"done") * 20
+
+    serve(lambda connection, view, reply: waiting.append(reply), client)
+    assert together == [20]
+
+
 def test_a_request_without_an_answer_does_not_hold_up_the_next() -> None:
     def every_second(connection: Connection, view: memoryview, reply: Reply) -> None:
         if view[0] % 2:

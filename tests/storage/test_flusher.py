@@ -96,6 +96,30 @@ def test_one_flush_serves_all_that_came_while_another_ran(heard: Heard) -> None:
     flusher.stop()
 
 
+def test_what_is_appended_together_is_flushed_together(heard: Heard, disk: FaultyFileSystem) -> None:
+    later: list[Callable[[], None]] = []
+    flusher = Flusher(lambda function, *arguments: function(*arguments), heard, disk, soon=later.append)
+    logs = [log_in(open_dir(disk, path=f"/d{number}")) for number in range(2)]
+    before = syncs(disk)
+    for _ in range(20):
+        for log in logs:
+            append(log, batch(1))
+            flusher.want(log)
+    assert syncs(disk) == before
+    flusher.begin()
+    assert {heard.next(), heard.next()} == {log.end for log in logs}
+    assert syncs(disk) - before == 2
+    assert len(later) == 1, "for whoever never begins"
+    append(logs[0], batch(1))
+    flusher.want(logs[0])
+    later.pop()()
+    assert heard.next() == logs[0].end
+    append(logs[0], batch(1))
+    flusher.want(logs[0])
+    flusher.stop()
+    assert logs[0].flushed_end == logs[0].end, "what is wanted at the end is flushed before it"
+
+
 def test_an_append_during_a_flush_is_not_taken_for_flushed(heard: Heard) -> None:
     disk = HeldDisk()
     log = log_in(open_dir(disk))
