@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
@@ -231,9 +232,23 @@ def _text(state: Any) -> str:
     )
 
 
-def here(client: str = "klog") -> Actor:
-    """Who acts in this process: a command that writes to ZooKeeper itself. The host's name says where it ran."""
-    return Actor(client, socket.gethostname(), request=next_number())
+def here(zookeeper: ZooKeeper, client: str = "klog") -> Actor:
+    """Who acts in this process: a command that writes to ZooKeeper itself, by the name that brokers give it."""
+    return Actor(client, own_address(zookeeper), request=next_number())
+
+
+def own_address(zookeeper: ZooKeeper) -> str:
+    """This machine's address on the way to ZooKeeper, by which brokers know it too; its name where there is no way.
+
+    Nothing is sent: the kernel chooses the address when a datagram's socket is connected.
+    """
+    for address in zookeeper.address.servers:
+        with contextlib.suppress(OSError):
+            family, *_, server = socket.getaddrinfo(*address, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, socket.SOCK_DGRAM) as datagrams:
+                datagrams.connect(server)
+                return str(datagrams.getsockname()[0])
+    return socket.gethostname()
 
 
 def made_here(zookeeper: ZooKeeper, numbers: range) -> list[ActRow]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from klog.admin.partitions import UNKNOWN, Extent, extents, told
+from klog.client.special_offsets import NEWEST
 from klog.config import TOPIC_SETTINGS
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
@@ -24,6 +27,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition, check_topic_name
 from klog.render.counts import Count, counted
+from klog.render.timestamps import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 class TopicSummary:
     """One topic. ``messages`` and ``bytes`` are None where the broker is not klog, or is still counting, or where a
     partition has no leader; where a leader does not answer, too, and then ``error`` is a code and ``message`` says why.
+    ``last_written`` is the largest timestamp of its messages; None where it has none, or a leader does not tell.
     """
 
     topic: str
@@ -42,6 +47,7 @@ class TopicSummary:
     messages: int | None
     bytes: int | None
     under_replicated: int
+    last_written: datetime | str | None = field(default=None, metadata={"rank": 2})
     settings: str | None = field(default=None, metadata={"wide": True})
     """With ``overrides``: the topic's own settings, ``retention.ms=60000 ...``."""
     error: str | None = None
@@ -118,7 +124,7 @@ async def list_topics(
     if overrides:
         own = await own_settings(cluster, [topic.name for topic in topics])
         topics = [topic for topic in topics if own[topic.name]]
-    found = await extents(cluster, topics)
+    found, newest = await asyncio.gather(extents(cluster, topics), _newest_ms(cluster, topics))
     return [
         TopicSummary(
             topic.name,
@@ -127,11 +133,25 @@ async def list_topics(
             _sum(extent.messages for extent in _of(topic, found)),
             _sum(extent.bytes for extent in _of(topic, found)),
             sum(one.is_under_replicated for one in topic.partitions.values()),
+            moment(newest[topic.name]) if topic.name in newest else None,
             " ".join(f"{name}={value}" for name, value in own[topic.name].items()) if overrides else None,
             *told(next((extent.failure for extent in _of(topic, found) if extent.failure is not None), None)),
         )
         for topic in topics
     ]
+
+
+async def _newest_ms(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, int]:
+    """Topic -> the largest timestamp of its messages in ms, of those that have any and whose leaders tell."""
+    from klog.client import leader_requests
+
+    asked = {TopicPartition(topic.name, number): NEWEST for topic in topics for number in topic.partitions}
+    told = await cluster.to_leaders(asked, leader_requests.list_offsets) if asked else {}
+    newest: dict[str, int] = {}
+    for one, answer in told.items():
+        if isinstance(answer, leader_requests.FoundOffset) and answer.timestamp_ms is not None:
+            newest[one.topic] = max(newest.get(one.topic, 0), answer.timestamp_ms)
+    return newest
 
 
 async def create_topic(

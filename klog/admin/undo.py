@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, ActRow, changed, here
+from klog.admin.acts import REASSIGNMENT, SETTINGS, SHOWN_MAX, ActRow, changed, here, recent_acts
 from klog.admin.znodes import ZnodeChange, data_of
 from klog.admin.znodes import write as write_znode
 from klog.coordination import (
@@ -70,6 +70,16 @@ def no_way_back(kind: str) -> str:
 def can_be_undone(act: ActRow) -> bool:
     """Whether there is a way back, and it was not taken yet."""
     return act.kind not in CANNOT_BE_UNDONE and act.undone_by is None
+
+
+def open_acts(zookeeper: ZooKeeper, most: int = 1_000) -> list[ActRow]:
+    """Those of the last ``most`` acts that can be taken back, the newest first. Blocks."""
+    return [one for one in recent_acts(zookeeper, 0, most)[0] if can_be_undone(one)]
+
+
+def what_was_done(act: ActRow) -> str:
+    """In a line, for whoever chooses among acts."""
+    return f"{act.kind} of {act.subject} by {act.principal}: {act.before} > {act.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +440,7 @@ def _refuse_moved_level(act: Act, now: str | None) -> None:
 
 
 def _undo_level(zookeeper: ZooKeeper, plan: SchemaLevelUndo) -> None:
-    registry, actor = SchemaRegistry(zookeeper), here(undo_client(plan.act.act_id))
+    registry, actor = SchemaRegistry(zookeeper), here(zookeeper, undo_client(plan.act.act_id))
     if not plan.subject:
         registry.set_level(plan.then or DEFAULT_LEVEL, actor, lambda now: _refuse_moved_level(plan.act, now))
         return
@@ -502,7 +512,7 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
             plan.change,
             hint="stop them first: they would commit over it",
             check_before=check_not_moved,
-            actor=here(undo_client(plan.act.act_id)),
+            actor=here(zookeeper, undo_client(plan.act.act_id)),
         )
         return
     if isinstance(plan, SchemaLevelUndo):
@@ -522,7 +532,7 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
         await alter_quotas(cluster, plan.entity, plan.change)
         return
     if isinstance(plan, ZnodeUndo):
-        await write_znode(zookeeper, plan.change, here(undo_client(plan.act.act_id)))
+        await write_znode(zookeeper, plan.change, here(zookeeper, undo_client(plan.act.act_id)))
         return
     if isinstance(plan, ElectionUndo):
         from klog.client.reassignments import elect_replicas

@@ -170,7 +170,7 @@ def write_first(zookeeper: ZooKeeper, passwords: Mapping[str, str]) -> list[User
             if one not in known
         }
         if made:
-            scram_credentials.write(zookeeper, name, made, here())
+            scram_credentials.write(zookeeper, name, made, here(zookeeper))
         having = {**known, **made}
         rows.append(UserRow(name, [one.label for one in having], [one.iterations for one in having.values()]))
     return rows

@@ -225,7 +225,7 @@ async def write(zookeeper: ZooKeeper, plan: ZnodeChange, actor: Actor | None = N
         kind, operation = ZNODE_DELETE, Delete(plan.path, plan.version or 0)
     act = new_act(
         kind,
-        actor or here(),
+        actor or here(zookeeper),
         path=plan.path,
         before=_state(plan.before, plan.version, plan.session),
         after=_state(plan.after, 0 if plan.version is None else plan.version + 1, plan.session),

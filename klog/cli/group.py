@@ -21,6 +21,7 @@ from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_groups, topic_names
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
 from klog.render import Report
 from klog.render.counts import counted
@@ -105,6 +106,10 @@ async def lag(
     total: Annotated[
         bool, typer.Option("--total", help="Show sums instead of partitions: by topic, by group and in total.")
     ] = False,
+    trend: Annotated[
+        bool,
+        typer.Option("--trend", help="Show whether each group's lag grows or shrinks, and the time until it is gone."),
+    ] = False,
     watch: Watch = False,
     every: Every = None,
 ) -> Report | None:
@@ -116,7 +121,21 @@ async def lag(
     from klog.admin import group_lag
 
     check_watchable(invocation, watch=watch, every=every)
+    if trend and (watch or total or only_lagging or sort != "name"):
+        raise UsageError(
+            "--trend has a row a group, from what brokers remember of the last ten minutes",
+            hint="leave out --watch, --total, --only-lagging and --sort",
+        )
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    if trend:
+        from klog.tools.group_curves import TREND_MS, LagTrend, lag_history, trends
+
+        rows = await group_lag.lag(cluster, session, names or (), topics=topics or ())
+        now_ms = SYSTEM_CLOCK.now_ms()
+        brokers = [one.broker_id for one in await cluster.brokers()]
+        history, missing = await lag_history(cluster, brokers, now_ms - TREND_MS)
+        notes = tuple(f"not known: {one}" for one in missing)
+        return Report(invocation.command, LagTrend, trends(history, rows, now_ms), notes=notes)
 
     async def look() -> tuple[list[LagRow], str, tuple[str, ...]]:
         found = await group_lag.lag(cluster, session, names or (), topics=topics or ())
@@ -191,7 +210,7 @@ async def rewind(
     for note in plan.notes:
         invocation.say(note)
     invocation.confirm(question, invocation.report(plan.rows))
-    for one in await rewinding.carry_out(cluster, session, plan, actor=here(), force=force, hint=hint):
+    for one in await rewinding.carry_out(cluster, session, plan, actor=here(session), force=force, hint=hint):
         invocation.say(f"fenced: {one}")
     return invocation.report(plan.rows, footer=summary)
 
@@ -207,7 +226,7 @@ async def delete(invocation: Invocation, name: Group) -> Report:
     await rewinding.refuse_members(session, [name])
     question = f"Delete group {name} and its offsets in {counted(len(plan.rows), 'partition')}"
     invocation.confirm(question, invocation.report(plan.rows))
-    await rewinding.delete_group(cluster, session, name, here())
+    await rewinding.delete_group(cluster, session, name, here(session))
     return invocation.report(plan.rows, footer=f"group {name} deleted")
 
 
@@ -228,7 +247,7 @@ async def forget(
     await rewinding.refuse_members(session, [name])
     question = f"Forget the offsets of group {name} in {counted(len(plan.rows), 'partition')} of {topic}"
     invocation.confirm(question, invocation.report(plan.rows))
-    await rewinding.carry_out(cluster, session, plan, actor=here())
+    await rewinding.carry_out(cluster, session, plan, actor=here(session))
     footer = f"group {name} has no offsets in {topic} now"
     return invocation.report(plan.rows, footer=footer)
 
@@ -274,8 +293,8 @@ async def rename(
     question = f"Rename group {name} to {target}, with its offsets in {counted(len(plan.rows), 'partition')}"
     invocation.confirm(question, invocation.report(plan.rows))
     if plan.changes:
-        await rewinding.carry_out(cluster, session, plan, actor=here())
-    await rewinding.delete_group(cluster, session, name, here())
+        await rewinding.carry_out(cluster, session, plan, actor=here(session))
+    await rewinding.delete_group(cluster, session, name, here(session))
     return invocation.report(plan.rows, footer=f"group {name} is now {target}")
 
 
@@ -294,5 +313,5 @@ async def copy(
     await rewinding.refuse_members(session, [target])
     what = f"copy the offsets of group {name} in {counted(len(plan.rows), 'partition')} to {target}"
     invocation.end_dry_run(what, invocation.report(plan.rows))
-    await rewinding.carry_out(cluster, session, plan, actor=here())
+    await rewinding.carry_out(cluster, session, plan, actor=here(session))
     return invocation.report(plan.rows, footer=f"offsets of group {name} copied to {target}")

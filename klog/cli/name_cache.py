@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -100,9 +101,10 @@ def event_kinds(incomplete: str) -> list[str]:
     return [kind for kind in EVENT_KINDS if kind.startswith(incomplete)]
 
 
-def act_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The known acts, the newest first."""
-    return _names(ctx, "acts", incomplete)[::-1]
+def act_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The known acts, the newest first, each with what it did."""
+    known = (name.partition("\t") for name in reversed(_names(ctx, "acts", incomplete)))
+    return [(act, what) for act, _, what in known]
 
 
 def znode_paths(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -150,9 +152,9 @@ def profile_names(incomplete: str) -> list[str]:
     return [] if known is None else sorted(name for name in known.by_name if name.startswith(incomplete))
 
 
-BY_FLAG: Mapping[str, Callable[..., list[str]]] = {"profile": profile_names}
+BY_FLAG: Mapping[str, Callable[..., Sequence[Any]]] = {"profile": profile_names}
 """By the name of a parameter that all commands have."""
-COMPLETERS: Mapping[str, Callable[..., list[str]]] = {
+COMPLETERS: Mapping[str, Callable[..., Sequence[Any]]] = {
     **dict.fromkeys(("ID", "ID,..."), broker_ids),
     "ACT": act_ids,
     "PATH": znode_paths,
@@ -206,9 +208,9 @@ def remember_brokers(target: Target, ids: Iterable[int]) -> None:
     _remember(target, "brokers", map(str, ids))
 
 
-def remember_acts(target: Target, act_ids: Iterable[str]) -> None:
-    """As `remember_topics`, of acts: their ids sort by time."""
-    _remember(target, "acts", sorted(act_ids)[-ACTS_KEPT:])
+def remember_acts(target: Target, acts: Mapping[str, str]) -> None:
+    """As `remember_topics`, of acts, id -> what it did: their ids sort by time."""
+    _remember(target, "acts", [f"{act}\t{acts[act]}" for act in sorted(acts)[-ACTS_KEPT:]])
 
 
 def remember_znodes(target: Target, paths: Iterable[str]) -> None:

@@ -137,6 +137,6 @@ async def import_(
     invocation.confirm(f"Import offsets of {named}: {summary}", invocation.report(changed))
     async with counting(invocation, "groups", len(plans)) as done:
         for plan in plans:
-            await rewinding.carry_out(cluster, session, plan, actor=here())
+            await rewinding.carry_out(cluster, session, plan, actor=here(session))
             done.done += 1
     return invocation.report(changed, footer=summary)

@@ -309,9 +309,9 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
 
 
 async def _names(question: Question, kind: Kind, about: str) -> list[str]:
-    from klog.admin import groups, registries
+    from klog.admin import groups, registries, undo
     from klog.cli import connect
-    from klog.coordination import acts, trash
+    from klog.coordination import trash
 
     if kind is Kind.ZNODE:
         zookeeper = await connect.open_zookeeper(question)
@@ -320,9 +320,10 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
         except NoNode as error:
             raise await registries.no_node(zookeeper, about) or error from None
     if kind is Kind.ACT:
-        found = await asyncio.to_thread(acts.list_ids, await connect.open_zookeeper(question))
-        remember_acts(question.target, found)
-        return found[-ACTS_KEPT:]
+        acts = await asyncio.to_thread(undo.open_acts, await connect.open_zookeeper(question), ACTS_KEPT)
+        known = {one.act: undo.what_was_done(one) for one in acts}
+        remember_acts(question.target, known)
+        return [f"{act}\t{what}" for act, what in known.items()]
     if kind is Kind.DELETED_TOPIC:
         waiting = await asyncio.to_thread(trash.read_all, await connect.open_zookeeper(question))
         found = list(dict.fromkeys(one.name for one in waiting))

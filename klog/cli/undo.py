@@ -20,10 +20,10 @@ LISTED_MAX = 10
 async def undo(
     invocation: Invocation,
     act: Annotated[
-        str | None, typer.Argument(metavar="ACT", help="The act; without it, those that can be taken back.")
+        str | None, typer.Argument(metavar="ACT", help="The act; without it, your own that can be taken back.")
     ] = None,
 ) -> Report:
-    """Take an act back; without one, show the last acts that can be taken back, the newest first.
+    """Take an act back; without one, show your last acts that can be taken back, the newest first.
 
     Changes of a topic's settings, of offsets, of a schema's level, of ACLs and of znodes; reassignments, elections,
     deletions of groups, and of topics that are still in the trash. It is refused if the state has moved on since, with
@@ -34,11 +34,15 @@ async def undo(
 
     session = await invocation.zookeeper()
     if act is None:
-        rows = await asyncio.to_thread(verbs.list_acts, session)
-        open_ = [one for one in reversed(rows) if undoing.can_be_undone(one)]
-        remember_acts(invocation.target, [one.act for one in rows])
-        footer = "klog undo ACT takes one back" if open_ else "no act can be taken back"
-        return Report(invocation.command, verbs.ActRow, open_[:LISTED_MAX], footer=footer)
+        there = await asyncio.to_thread(undoing.open_acts, session)
+        remember_acts(invocation.target, {one.act: undoing.what_was_done(one) for one in there})
+        user = invocation.target.security.username
+        host = await asyncio.to_thread(verbs.own_address, session)
+        own = [one for one in there if one.principal == f"User:{user}" or one.principal.rpartition("@")[2] == host]
+        footer = "klog undo ACT takes one back" if own else "no act of yours can be taken back"
+        if len(there) > len(own):
+            footer += f"; so can {counted(len(there) - len(own), 'act')} of others: klog events --kind act"
+        return Report(invocation.command, verbs.ActRow, own[:LISTED_MAX], footer=footer)
     row, found = await asyncio.to_thread(verbs.show_act, session, act)
     plan = await asyncio.to_thread(undoing.plan_undo, session, found)
     if row.undone_by is not None:

@@ -30,7 +30,7 @@ from klog.render.plots import Bars
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, read_events, row
-from klog.tools.group_curves import PARTITIONS_MAX, Curve, LagHistory, curves, moments, read_lag_history
+from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments
 from klog.tools.status import Where, look, with_causes
 from klog.tools.top.facts import partition_lines
 
@@ -154,19 +154,12 @@ async def gather(
 
 
 async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int]) -> None:
-    history, rows = LagHistory(), facts.snapshot.groups
-    for broker in brokers:
-        try:
-            await read_lag_history(cluster, broker, facts.now_ms - DAY_MS, history)
-        except KlogError as error:
-            facts.missing.append(f"the lag of groups that broker {broker} remembers: {error.message}")
-    for broker in history.full:
-        what = f"broker {broker} has more partitions than it remembers"
-        facts.missing.append(f"the lag of some groups in the past: {what}")
+    rows = facts.snapshot.groups
+    history, missing = await lag_history(cluster, brokers, facts.now_ms - DAY_MS)
+    facts.missing += missing
     if len(rows) > PARTITIONS_MAX:
         what = f"{PARTITIONS_MAX:,} of {len(rows):,} partitions of groups are in its plot"
         facts.missing.append(f"the lag of all groups in the past: {what}")
-    history.sort()
     facts.curve_times = moments(facts.now_ms if history.begin_ms is None else history.begin_ms, facts.now_ms)
     facts.curves = await asyncio.to_thread(curves, history, rows, facts.curve_times)
 

@@ -18,9 +18,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from klog.errors import MalformedRequest, Refused
+from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
+TREND_MS: Final = 10 * MINUTE_MS
+"""How far back a trend looks."""
 TIMES_MAX: Final = 300
 """Moments at which the lag is computed."""
 PARTITIONS_MAX: Final = 20_000
@@ -73,6 +75,59 @@ class Curve(NamedTuple):
     values: list[float | None]
     partitions: int
     missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class LagTrend:
+    """Where a group's lag goes: by what it was `TREND_MS` ago, or as long as that is known.
+
+    ``change_bytes_s``: of the lag, a second. ``left``: until nothing is left at that pace, where it shrinks. ``trend``
+    is ``unknown`` where brokers remember nothing of the group before now.
+    """
+
+    group: str
+    lag: int | None
+    lag_bytes: int
+    trend: Literal["growing", "shrinking", "steady", "unknown"]
+    change_bytes_s: int | None
+    left_ms: int | None
+
+
+def trends(history: LagHistory, rows: Sequence[LagRow], now_ms: int) -> list[LagTrend]:
+    """A row a group with committed offsets or members, by name."""
+    times = [now_ms - at for at in range(TREND_MS, -1, -MINUTE_MS)]
+    found = []
+    for curve in sorted(curves(history, rows, times)):
+        mine = [row.lag for row in rows if row.group == curve.group]
+        lag = None if None in mine else sum(one or 0 for one in mine)
+        now = int(curve.values[-1] or 0)
+        before = next(
+            ((then_ms, value) for then_ms, value in zip(times, curve.values[:-1], strict=False) if value is not None),
+            None,
+        )
+        if before is None:
+            found.append(LagTrend(curve.group, lag, now, "unknown", None, None))
+            continue
+        change = (now - before[1]) * 1000 / (now_ms - before[0])
+        trend: Literal["growing", "shrinking", "steady"]
+        trend = "growing" if change > 0 else "shrinking" if change < 0 else "steady"
+        left_ms = int(now * 1000 / -change) if change < 0 else None
+        found.append(LagTrend(curve.group, lag, now, trend, round(change), left_ms))
+    return found
+
+
+async def lag_history(cluster: Cluster, brokers: Iterable[int], since_ms: int) -> tuple[LagHistory, list[str]]:
+    """What these brokers remember, and a sentence for each thing that is missing."""
+    history, missing = LagHistory(), []
+    for broker in brokers:
+        try:
+            await read_lag_history(cluster, broker, since_ms, history)
+        except KlogError as error:
+            missing.append(f"the lag of groups that broker {broker} remembers: {error.message}")
+    for broker in history.full:
+        missing.append(f"the lag of some groups in the past: broker {broker} has more partitions than it remembers")
+    history.sort()
+    return history, missing
 
 
 async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: LagHistory) -> None:

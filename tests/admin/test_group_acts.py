@@ -207,6 +207,25 @@ def test_each_multi_has_the_act_of_what_it_changes(
     assert len(acts_of(registry, f"g-{topic}")) == 3
 
 
+def test_undo_alone_shows_what_its_caller_did(
+    broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
+) -> None:
+    """A person has one name, whether a broker or the command itself has written the act."""
+    at = ("-B", broker.bootstrap)
+    assert klog("topic", "config", topic, "retention.ms=7000000", "-y", *at).code == 0
+    assert klog("group", "rewind", group, "--to", "start", "-y", *at).code == 0
+    offset_changes.write(
+        registry, group, {TopicPartition(topic, 0): CommittedOffset(1)}, actor=Actor("night", "10.9.9.9")
+    )
+    ran = klog("undo", "-o", "json", *at)
+    newest, before = ran.rows[:2]
+    assert (newest["kind"], newest["subject"]) == ("offsets", f"group {group}")
+    assert (before["kind"], before["subject"]) == ("topic-settings", f"topic {topic}")
+    assert newest["principal"] == before["principal"] == "klog@127.0.0.1"
+    assert not [row for row in ran.rows if row["principal"].endswith("@10.9.9.9")]
+    assert "of others" in klog("undo", *at).stdout
+
+
 def test_offsets_that_were_not_kept_are_not_taken_back() -> None:
     one = TopicPartition("t", 0)
     long = {one: CommittedOffset(1, 0, "x" * acts.STATE_BYTES_MAX)}

@@ -81,6 +81,16 @@ def test_the_lag_behind_every_message_is_exact(
     assert {(row.log_start_offset, row.log_end_offset) for row in rows} == {(0, end)}
 
 
+def test_where_the_lag_goes(broker: RunningBroker, registry: ZooKeeper, topic: str, offsets: list[int]) -> None:
+    commit(registry, topic, {TopicPartition(topic, 0): offsets[10]})
+    ran = klog("lag", topic, "--trend", "-o", "json", "-B", broker.bootstrap)
+    ((name, lag_now, trend),) = [(row["group"], row["lag"], row["trend"]) for row in ran.rows]
+    assert (name, lag_now) == (topic, 20)
+    assert trend in ("unknown", "growing", "steady"), "it depends on how long the broker has known the partition"
+    refused = klog("lag", "--trend", "--total", "-B", broker.bootstrap)
+    assert refused.code == 2 and "--trend" in refused.stderr
+
+
 def test_offsets_past_either_end(broker: RunningBroker, registry: ZooKeeper, topic: str, offsets: list[int]) -> None:
     run(broker.bootstrap, lambda cluster: _delete_before(cluster, topic, offsets[10]))
     for group, offset in (("below", offsets[2]), ("behind", offsets[-1] + 5000)):

@@ -1,8 +1,10 @@
 """Topics, partitions, brokers and their settings, over a real broker."""
 
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
+from confluent_kafka import Producer
 
 from klog.admin import brokers, partitions, topics
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS
@@ -52,6 +54,18 @@ def test_a_topics_life(broker: RunningBroker, topic: str) -> None:
     assert run(to, lambda cluster: topics.list_topics(cluster, topic)), "a preview deletes nothing"
     assert run(to, lambda cluster: topics.delete_topics(cluster, preview)) == preview
     assert run(to, lambda cluster: topics.list_topics(cluster, topic)) == []
+
+
+def test_when_a_topic_was_last_written(broker: RunningBroker, topic: str) -> None:
+    make_topic(broker.bootstrap, topic, 3)
+    (row,) = run(broker.bootstrap, lambda cluster: topics.list_topics(cluster, topic))
+    assert row.last_written is None
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition, time_s in ((0, 1_700_000_000), (1, 1_700_000_900), (1, 1_600_000_000)):
+        producer.produce(topic, b"one", partition=partition, timestamp=time_s * 1000)
+        assert producer.flush(20) == 0
+    (row,) = run(broker.bootstrap, lambda cluster: topics.list_topics(cluster, topic))
+    assert row.last_written == datetime.fromtimestamp(1_700_000_900, UTC)
 
 
 def test_which_topics_a_pattern_means(broker: RunningBroker, topic: str) -> None:

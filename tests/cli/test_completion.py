@@ -85,7 +85,7 @@ def test_groups_are_remembered_beside_topics() -> None:
 def test_brokers_acts_and_znodes() -> None:
     here = Target("here:1", None, "test")
     remember_brokers(here, [1, 2, 12])
-    remember_acts(here, ["mifz3k2a9x4q", "mifz3k2b0000"])
+    remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments", "mifz3k2b0000": "offsets of group a"})
     remember_znodes(here, ["/brokers/ids/1", "/brokers/ids/12"])
     remember_znodes(here, ["/mine", "/mine/too"])
     at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
@@ -205,7 +205,7 @@ def remember_names() -> None:
     remember_trash(here, ["deleted"])
     remember_groups(here, ["pay-readers"])
     remember_brokers(here, [1, 12])
-    remember_acts(here, ["mifz3k2a9x4q"])
+    remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments"})
     assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
 
 

@@ -93,7 +93,7 @@ def broker(zookeeper: ZooKeeperServer, folder: Path) -> Iterator[RunningBroker]:
 def add_user(session: ZooKeeper, name: str, password: str) -> None:
     salt = secrets.token_bytes(24)
     made = {one: ScramCredential.of_password(one, password, salt) for one in ScramMechanism}
-    scram_credentials.write(session, name, made, acts.here())
+    scram_credentials.write(session, name, made, acts.here(session))
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ class Target:
             session.start(create_chroot=True)
             for name, password in ((USER, PASSWORD), (ADMIN, ADMIN_PASSWORD)):
                 made = {one: ScramCredential.of_password(one, password, b"salted") for one in ScramMechanism}
-                scram_credentials.write(session, name, made, acts.here())
+                scram_credentials.write(session, name, made, acts.here(session))
             acls.ensure_folders(session)
             for pattern, operations in _EVERYBODY:
                 granted = {Acl("User:*", "*", one, Permission.ALLOW) for one in operations}

@@ -65,7 +65,7 @@ def add_user(broker: RunningBroker, name: str, password: str) -> None:
             zookeeper,
             name,
             {one: ScramCredential.of_password(one, password, b"a salt of %d" % len(name)) for one in ScramMechanism},
-            acts.here(),
+            acts.here(zookeeper),
         )
 
 

@@ -79,7 +79,7 @@ def test_users_are_known_without_a_session_and_changes_seen_with_the_next(
 
         def write(password: str) -> None:
             made = {one: ScramCredential.of_password(one, password, b"some salt") for one in ScramMechanism}
-            scram_credentials.write(session, NAME, made, acts.here())
+            scram_credentials.write(session, NAME, made, acts.here(session))
 
         write("first")
         broker.start()

@@ -30,6 +30,7 @@ from klog.tools.group_curves import (
     curves,
     moments,
     read_lag_history,
+    trends,
 )
 from tests.rows import each
 
@@ -51,6 +52,26 @@ def history(ends: dict[float, int], commits: dict[float, int] | None = None) -> 
         found.commits["g", T0].append(Step(int(minute * MINUTE_MS), offset))
     found.sort()
     return found
+
+
+@each(
+    "committed, trend, change_bytes_s, left_ms",
+    [
+        ({88: 0}, "growing", 1, None),
+        ({88: 0, 94: 0, 95: 800}, "shrinking", -1, 200_000),
+        ({97: 900}, "steady", 0, None),
+        ({}, "unknown", None, None),
+    ],
+)
+def test_a_trend_is_the_difference_to_the_earliest_lag_of_ten_minutes(
+    committed: dict[float, int], trend: str, change_bytes_s: int | None, left_ms: int | None
+) -> None:
+    ends = {"growing": {88: 0, 90: 400, 100: 1000}, "shrinking": {80: 800, 99: 800, 100: 1000}, "steady": {80: 1000}}
+    known = history(ends.get(trend, {80: 1000}), committed)
+    last = max(committed, default=0)
+    (found,) = trends(known, [row(committed.get(last), last)], NOW_MS)
+    assert (found.group, found.trend, found.change_bytes_s, found.left_ms) == ("g", trend, change_bytes_s, left_ms)
+    assert found.lag == found.lag_bytes == 1000 - committed.get(last, 0)
 
 
 def test_lag_is_end_minus_committed() -> None:

@@ -192,7 +192,7 @@ class _Run:
         from klog.admin import rewind
         from klog.admin.acts import here
 
-        await rewind.delete_group(self._cluster, zookeeper, self.group, here())
+        await rewind.delete_group(self._cluster, zookeeper, self.group, here(zookeeper))
 
 
 def _row(
