@@ -78,7 +78,7 @@ def open_acts(zookeeper: ZooKeeper, most: int = 1_000) -> list[ActRow]:
 
 
 def what_was_done(act: ActRow) -> str:
-    """In a line, for whoever chooses among acts."""
+    """In one line, as completion shows it."""
     return f"{act.kind} of {act.subject} by {act.principal}: {act.before} > {act.after}"
 
 

@@ -123,7 +123,7 @@ async def lag(
     check_watchable(invocation, watch=watch, every=every)
     if trend and (watch or total or only_lagging or sort != "name"):
         raise UsageError(
-            "--trend has a row a group, from what brokers remember of the last ten minutes",
+            "--trend shows one row per group, from what brokers remember of the last ten minutes",
             hint="leave out --watch, --total, --only-lagging and --sort",
         )
     cluster, session = await invocation.cluster(), await invocation.zookeeper()

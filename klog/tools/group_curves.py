@@ -94,7 +94,7 @@ class LagTrend:
 
 
 def trends(history: LagHistory, rows: Sequence[LagRow], now_ms: int) -> list[LagTrend]:
-    """A row a group with committed offsets or members, by name."""
+    """One row per group with committed offsets or members, by name."""
     times = [now_ms - at for at in range(TREND_MS, -1, -MINUTE_MS)]
     found = []
     for curve in sorted(curves(history, rows, times)):
