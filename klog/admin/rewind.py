@@ -424,7 +424,7 @@ async def _moved(
 def _outside(name: TopicPartition, offset: int, limit: Bounds) -> str:
     if offset < limit.start:
         return f"{name}: offset {offset} is below the log's start; set to the start, {limit.start}"
-    return f"{name}: offset {offset} is behind the log's end; set to the end, {limit.end}"
+    return f"{name}: offset {offset} is beyond the log's end; set to the end, {limit.end}"
 
 
 async def _shown(cluster: Cluster, plan: Plan, words: Mapping[TopicPartition, str], *, with_count: bool = True) -> Plan:

@@ -1,4 +1,4 @@
-"""-1 and -2, as some clients commit to set a group back, are no commit; one behind the log's end is told as that."""
+"""-1 and -2, as some clients commit to set a group back, are no commit; one beyond the log's end is told as that."""
 
 from __future__ import annotations
 

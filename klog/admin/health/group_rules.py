@@ -59,7 +59,7 @@ def _offsets(snapshot: Snapshot, metadata: Metadata, max_lag: int | None) -> Ite
             do = "consume faster, or raise the retention: removed messages are skipped"
             yield Finding(WARNING, what, found, f"{start} or later", do, "offset-below-start")
         elif end is not None and offset > end:
-            found = f"offset {offset} is behind the log's end"
+            found = f"offset {offset} is beyond the log's end"
             rewind = f"`klog group rewind {shlex.quote(group)} --to end`"
             do = f"check whether the topic was deleted and created again, then {rewind}"
             yield Finding(WARNING, what, found, f"{end} at most", do, "offset-behind-end")

@@ -197,7 +197,7 @@ def _outside(known: Known, of: GroupFacts) -> Iterator[Step]:
     else:
         evidence = f"committed offset {row.current_offset}, log end offset {row.log_end_offset}"
         do = f"was the topic deleted and made again? `klog events topic {row.topic}`; then `klog group rewind`"
-        yield step(row.committed, f"{name}: the committed offset is behind the log's end", evidence, do)
+        yield step(row.committed, f"{name}: the committed offset is beyond the log's end", evidence, do)
 
 
 def _no_member(known: Known, of: GroupFacts) -> Iterator[Step]:
