@@ -60,6 +60,8 @@ def test_no_client_writes_where_no_cluster_is(
             ran = command(*words, "-z", address, "-o", "json")
             assert (ran.code, ran.error["code"]) == (1, NoNode.code), words
             assert broker.zookeeper in ran.error["hint"], words
+        rows = command("status", "-z", address, "-o", "json").rows
+        assert broker.zookeeper in next(row["found"] for row in rows if row["kind"] == "no-brokers")
         assert tree(session) == set()
     with pytest.raises(NoNode) as missing:
         klog.Consumer(f"{servers}/no-such-{above}", "g").create_message_streams(topic)

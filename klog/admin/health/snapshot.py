@@ -333,7 +333,7 @@ async def _connect_registered(
 
     live = await asyncio.to_thread(brokers.live, session)
     if not live:
-        none = "no broker is registered in ZooKeeper"
+        none = await asyncio.to_thread(_why_none, session)
         snapshot.no_brokers = f"{snapshot.no_brokers}; {none}" if snapshot.hung_addresses else none
         return None
     try:
@@ -344,6 +344,15 @@ async def _connect_registered(
         snapshot.no_brokers = error.message
         return None
     return await _connect(snapshot, addresses, "ZooKeeper", timeout_s)
+
+
+def _why_none(session: ZooKeeper) -> str:
+    """Why no broker is registered: a chroot that was left out is named."""
+    try:
+        session.check_cluster()
+    except NoNode as error:
+        return f"{error.message}; {error.hint}"
+    return "no broker is registered in ZooKeeper"
 
 
 async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
