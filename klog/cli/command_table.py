@@ -49,6 +49,7 @@ ENTRIES: tuple[Entry, ...] = (
         "offset", "klog.cli.offset", "offset", "Show offsets; export and import those of groups.", CLUSTER, ("offsets",)
     ),
     Entry("broker", "klog.cli.broker", "broker", "Start, stop, list and configure brokers.", CLUSTER, ("brokers",)),
+    Entry("client", "klog.cli.client", "client", "Clients that are connected.", CLUSTER, ("clients",)),
     Entry("reassign", "klog.cli.reassign", "reassign", "Move replicas; change the replication factor.", CLUSTER),
     Entry("acl", "klog.cli.acl", "acl", "Permissions: list, add, remove, check.", CLUSTER, ("acls",)),
     Entry(

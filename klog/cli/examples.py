@@ -135,6 +135,7 @@ klog zk create /mine first  # Create a znode.
 klog zk set /note new --version 0  # Replace a znode's data unless it was changed meanwhile.
 klog zk rm /note --version 0  # Remove a znode.
 klog zookeeper rebuild --dir data --dry-run  # Show what could be restored from the disks of brokers.
+klog client list -t clicks  # Show who reads and writes a topic.
 klog topic verify clicks  # Compare the checksums of all replicas.
 klog lost list  # List messages that were cut off somewhere and kept.
 klog lost show clicks -p 0 --broker 1  # Show what is kept.

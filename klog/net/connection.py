@@ -104,6 +104,13 @@ class Socket(Protocol):
     def close(self) -> None: ...
 
 
+class HasTopic(Protocol):
+    """A partition that a request names."""
+
+    @property
+    def topic(self) -> str: ...
+
+
 class Session(Protocol):
     """Told when its connection has ended."""
 
@@ -156,6 +163,11 @@ class Connection:
         self.peer = peer
         self.closed = False
         self.client_id: str | None = None
+        """Of its first request that has one."""
+        self.reads: Sequence[HasTopic] = ()
+        """The first partitions of its last Fetch."""
+        self.writes: str | None = None
+        """The topic that it produced to last."""
         self.software: tuple[str, str] | None = None
         """What the client calls itself (KIP-511), once it has said so."""
         self.challenge: object = None

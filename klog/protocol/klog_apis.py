@@ -589,3 +589,33 @@ class DescribeMembersResponse(Response, key=ApiKey.DESCRIBE_MEMBERS):
     error_code: ErrorCode
     error_message: str | None
     members: tuple[MemberHeartbeat, ...]
+
+
+# --- DescribeClients: who is connected to a broker, and what for ------------------------------------------------------
+
+
+class DescribeClientsRequest(Request, key=ApiKey.DESCRIBE_CLIENTS):
+    """Nothing is asked."""
+
+
+class ConnectedClient(Structure):
+    """``address``: its host and port. ``software``: what it calls itself (KIP-511), with the version, or "".
+    ``reads``: topics of its last Fetch. ``writes``: the topic that it produced to last. ``idle_ms``: since when nothing
+    has come from it or was taken by it."""
+
+    address: str
+    listener: str
+    principal: str
+    client_id: str | None
+    software: str
+    reads: tuple[str, ...]
+    writes: str | None
+    idle_ms: i64
+
+
+class DescribeClientsResponse(Response, key=ApiKey.DESCRIBE_CLIENTS):
+    """``left_out``: connections beyond those that an answer has room for. Other brokers are not among them."""
+
+    error_code: ErrorCode
+    clients: tuple[ConnectedClient, ...]
+    left_out: i64

@@ -238,6 +238,7 @@ RULES: Final[Mapping[int, Rule]] = {
     ApiKey.CHECK_PERMISSION: Rule(whole=_cluster(_O.DESCRIBE)),
     ApiKey.PRODUCE_AT: Rule(items=Items(("partitions",), "topic", "partitions"), each=_topic(_O.WRITE)),
     ApiKey.DESCRIBE_MEMBERS: _of_group(_O.DESCRIBE, "group"),
+    ApiKey.DESCRIBE_CLIENTS: Rule(whole=_cluster(_O.DESCRIBE)),
     ApiKey.GET_SCHEMAS: Rule(
         whole=(Need(_O.DESCRIBE, _T.TOPIC, is_any=True),),
         items=Items(("ids",), "", "schemas", "id"),

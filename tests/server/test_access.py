@@ -123,6 +123,7 @@ PurgeTopic                  Cluster:Alter
 CheckPermission             Cluster:Describe
 ProduceAt                   Topic:Write
 DescribeMembers             Group:Describe
+DescribeClients             Cluster:Describe
 GetSchemas                  Topic:Describe
 ListSubjects                hides
 RegisterSchema              Topic:Write

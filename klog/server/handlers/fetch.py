@@ -47,6 +47,8 @@ from klog.storage.log import FileRange
 
 log = logging.getLogger(__name__)
 
+READS_NOTED: Final = 64
+"""Partitions of a request that its connection remembers, for `describe_clients`."""
 LONG_REQUEST_BYTES: Final = 64 * 1024
 """A longer request names some 2,000 partitions or more, at some 8 us each."""
 
@@ -87,6 +89,7 @@ class FetchHandler:
                 guarded(self._answer_from_local_replicas(head, request, reply, connection), head, connection)
             )
             return None
+        connection.reads = request.partitions[:READS_NOTED]
         read = _Read(self, head, request, reply, connection)
         for asked in request.partitions:
             read.add(asked)

@@ -1,0 +1,37 @@
+"""``klog client``: who is connected."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from klog.cli.command import Noun
+from klog.cli.invocation import Invocation
+from klog.cli.name_cache import topic_names
+from klog.render import Report
+from klog.render.counts import counted
+
+client = Noun("client", "Clients that are connected.")
+
+
+@client.command("list", rows="klog.admin.clients:ClientRow")
+async def list_clients(
+    invocation: Invocation,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "-t", "--topic", metavar="TOPIC", help="Only clients that read or write it.", autocompletion=topic_names
+        ),
+    ] = None,
+) -> Report:
+    """List the clients that are connected to each broker, with what they read and write.
+
+    READS has the topics of a client's last fetch, WRITES the topic that it produced to last. This command's own
+    connections are among them.
+    """
+    from klog.admin import clients
+
+    rows, more = await clients.list_clients(await invocation.cluster(), topic)
+    notes = (f"and {counted(more, 'connection')} more",) if more else ()
+    return invocation.report(rows, notes=notes)
