@@ -35,6 +35,14 @@ class _StopAsked(BaseException):
     """A signal asked the foreground to stop. A BaseException: no handler of errors on the way may take it for one."""
 
 
+OWN_SETTINGS = {
+    "zookeeper.connect": "--zookeeper-port is of its own ZooKeeper; `klog broker start -z` joins another one",
+    "broker.id": "--brokers N has the ids 1 to N; `klog broker start --id`",
+    **dict.fromkeys(("log.dir", "log.dirs"), "--dir DIR has the data of all; `klog broker start --dir`"),
+}
+"""Settings that brokers of a local cluster cannot be given, each with what to use instead."""
+
+
 @top_command("up", rows="klog.admin.local_cluster:Started", connects=False, own_interrupt=True)
 def up(
     invocation: Invocation,
@@ -100,8 +108,12 @@ def up(
     begun = time.monotonic()
     given = broker_settings(properties)
     if given:
-        from klog.config.broker import BrokerConfig
+        from klog.config.broker import ALIASES, BrokerConfig
 
+        for name in given:
+            hint = OWN_SETTINGS.get(ALIASES.get(name, name))
+            if hint is not None:
+                raise UsageError(f"`klog up` itself sets {name} of each broker", hint=hint)
         # The brokers say so too, but in their logs.
         for warning in BrokerConfig.parse(given, "-X").warnings:
             invocation.warn(warning)

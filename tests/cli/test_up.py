@@ -130,6 +130,9 @@ def test_settings_are_looked_at_before_anything_starts(home: Path) -> None:
         assert "log.segment.bytez" in ran.stderr and "log.segment.bytes?" in ran.stderr
         wrong = klog("up", "--detach", "--port", port, "-X", "log.segment.bytes=abc", "-o", "json")
     assert wrong.code == 1 and wrong.error["code"] == "INVALID_CONFIG"
+    for name in ("zookeeper.connect", "zk.connect", "node.id", "log.dirs"):
+        own = klog("up", "--detach", "-X", f"{name}=1")
+        assert own.code == 2 and name in own.stderr and "klog broker start" in own.stderr
 
 
 def test_zookeeper_alone(home: Path) -> None:
