@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 QUOTA_ACT: Final = "quotas"
 """The kind of acts on quotas. The subject is the entity's path; the states are what it has:
 ``{"producer_byte_rate":"1024"}``."""
-RACE_TRIES: Final = 20
+RACE_TRIES: Final = 50
 
 Damage = dict[str, str]
 """Path of a node -> what of it cannot be read."""
