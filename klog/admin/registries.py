@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.coordination import brokers, consumers, group_states, paths
+from klog.coordination.znode_acls import letters
 from klog.errors import NoNode, UsageError, ZooKeeperError
 from klog.names import host_port
 from klog.render.timestamps import moment
@@ -22,6 +23,8 @@ from klog.render.values import rfc3339
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import Stat, ZooKeeper
 
+Data = bytes
+"""A name for the type where a column is called ``bytes``."""
 TREE_NODES_MAX = 100_000
 """A tree is read whole before it is shown; beyond this, ask for a part of it."""
 
@@ -36,6 +39,7 @@ class NodeRow:
     bytes: int
     children: int
     entry: str | None
+    data: Data = field(default=b"", metadata={"wide": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class NodeData:
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """zkCli's stat under its own names; `holder`: whose session an ephemeral node is, of brokers and consumers."""
+    """zkCli's stat under its own names; `holder`: whose session an ephemeral node is, of brokers and consumers; `acl`:
+    the entries of its list, as zkCli takes them, None where the session may not read it."""
 
     path: str
     c_zxid: int
@@ -66,6 +71,7 @@ class NodeStat:
     data_length: int
     num_children: int
     holder: str | None
+    acl: tuple[str, ...] | None
 
 
 async def list_nodes(zookeeper: ZooKeeper, path: str) -> list[NodeRow]:
@@ -199,6 +205,7 @@ def _rows(zookeeper: ZooKeeper, listed: list[str]) -> list[NodeRow]:
             node.stat.data_bytes,
             node.stat.children,
             entry_text(true_path(zookeeper, path), node.data),
+            shown(zookeeper, path, node.data),
         )
         for path, node in zip(listed, zookeeper.get_many(listed), strict=True)
         if node is not None
@@ -209,6 +216,7 @@ def _stat(zookeeper: ZooKeeper, path: str) -> NodeStat:
     stat = zookeeper.exists(path)
     if stat is None:
         raise _no_node(zookeeper, path)
+    (acl,) = zookeeper.acls_many([path], readable=True)
     return NodeStat(
         path=path,
         c_zxid=stat.created_zxid,
@@ -223,6 +231,7 @@ def _stat(zookeeper: ZooKeeper, path: str) -> NodeStat:
         data_length=stat.data_bytes,
         num_children=stat.children,
         holder=_holder(zookeeper, stat),
+        acl=None if acl is None else tuple(f"{one.scheme}:{one.identity}:{letters(one.permissions)}" for one in acl),
     )
 
 

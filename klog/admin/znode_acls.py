@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from klog.coordination import cluster, paths
-from klog.coordination.znode_acls import OPEN, Acl, Identities, acls_of, is_open, letters
+from klog.coordination.znode_acls import OPEN, Acl, Identities, acls_of, is_open
 from klog.errors import Refused, UsageError
 from klog.names import first_few
 from klog.security.errors import NotAllowedByZooKeeper
@@ -54,22 +54,6 @@ class ZnodeAclRow:
     znodes: int
     changed: int
     left: int
-
-
-@dataclass(frozen=True, slots=True)
-class AclRow:
-    """One entry of a node's list. ``may``: zkCli's letters, of create, delete, read, write, administer."""
-
-    path: str
-    scheme: str
-    identity: str
-    may: str
-
-
-def acl(zookeeper: ZooKeeper, path: str) -> list[AclRow]:
-    """The list of a node; empty for an absent node. NotAllowedByZooKeeper."""
-    (found,) = zookeeper.acls_many([path])
-    return [AclRow(path, one.scheme, one.identity, letters(one.permissions)) for one in found or ()]
 
 
 # --- Closed, or opened ------------------------------------------------------------------------------------------------

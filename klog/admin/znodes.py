@@ -1,4 +1,4 @@
-"""Raw znodes: found by name or data, compared, watched, and written by hand.
+"""Raw znodes: found by name, and written by hand.
 
 What is written by hand is an act, in the same transaction, and is written at the version that the operator has seen:
 a node that a broker changed meanwhile stays as it is.
@@ -9,54 +9,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.acts import here
-from klog.admin.registries import NodeData, NodeRow, check_path, get_node, shown, tree, true_path
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.admin.registries import NodeData, NodeRow, check_path, get_node, tree, true_path
 from klog.coordination import paths
 from klog.coordination.acts import ZNODE_CREATE, ZNODE_DELETE, ZNODE_SET, Actor, new_act
 from klog.coordination.zookeeper import Create, Delete, Operation, SetData
-from klog.errors import BadVersion, NodeExists, NoNode, Refused, UsageError
+from klog.errors import BadVersion, NodeExists, NoNode, Refused
 
 if TYPE_CHECKING:
-    import re
-
-    from klog.coordination.zookeeper import Stat, ZooKeeper
+    from klog.coordination.zookeeper import ZooKeeper
 
 DATA_BYTES_MAX: Final = 512 * 1024
-WATCHED_MAX: Final = 1_000
-"""Each node has two watches."""
-READ_AT_ONCE: Final = 1_000
-
-ONLY_HERE: Final = "only here"
-ONLY_THERE: Final = "only there"
-DIFFERS: Final = "differs"
-
-
-@dataclass(frozen=True, slots=True)
-class ZnodeDifference:
-    """A node that is not the same on both sides. ``here`` and ``there``: what it holds, None if it does not exist."""
-
-    path: str
-    state: str
-    here: bytes | None
-    there: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class ZnodeEvent:
-    """What happened to a node: created, changed, deleted."""
-
-    time: datetime
-    path: str
-    what: str
-    version: int | None
-    data: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,110 +46,6 @@ class ZnodeChange:
 async def find(zookeeper: ZooKeeper, path: str, pattern: str) -> list[NodeRow]:
     """The nodes below a path whose name matches a glob pattern."""
     return [row for row in await tree(zookeeper, path) if fnmatchcase(row.path.rpartition("/")[2], pattern)]
-
-
-async def grep(zookeeper: ZooKeeper, path: str, pattern: re.Pattern[bytes]) -> list[NodeData]:
-    """The nodes at and below a path whose data has a match."""
-    rows = [row for row in await tree(zookeeper, path) if row.bytes]
-    found = []
-    for at in range(0, len(rows), READ_AT_ONCE):
-        part = rows[at : at + READ_AT_ONCE]
-        nodes = await asyncio.to_thread(zookeeper.get_many, [row.path for row in part])
-        for row, node in zip(part, nodes, strict=True):
-            data = b"" if node is None else shown(zookeeper, row.path, node.data)
-            if node is not None and data is node.data and pattern.search(data):
-                found.append(NodeData(row.path, node.stat.version, row.session, data, row.entry))
-    return found
-
-
-# --- Compared ---------------------------------------------------------------------------------------------------------
-
-
-async def compare(zookeeper: ZooKeeper, path: str, other: ZooKeeper, other_path: str) -> list[ZnodeDifference]:
-    """What differs between two trees, by the paths relative to them; of either side's own path where only it has it."""
-    ours, theirs = await _contents(zookeeper, path), await _contents(other, other_path)
-    rows = []
-    for name in sorted(ours.keys() | theirs.keys()):
-        mine, other_one = ours.get(name), theirs.get(name)
-        if mine != other_one:
-            state = ONLY_HERE if other_one is None else ONLY_THERE if mine is None else DIFFERS
-            rows.append(ZnodeDifference(f"{check_path(path).rstrip('/')}{name}" or "/", state, mine, other_one))
-    return rows
-
-
-async def _contents(zookeeper: ZooKeeper, path: str) -> dict[str, bytes]:
-    root = check_path(path).rstrip("/")
-    rows = await tree(zookeeper, path)
-    found = {}
-    for at in range(0, len(rows), READ_AT_ONCE):
-        listed = [row.path for row in rows[at : at + READ_AT_ONCE]]
-        for one, node in zip(listed, await asyncio.to_thread(zookeeper.get_many, listed), strict=True):
-            if node is not None:
-                found[one.removeprefix(root)] = shown(zookeeper, one, node.data)
-    return found
-
-
-# --- Watched ----------------------------------------------------------------------------------------------------------
-
-
-async def watch(
-    zookeeper: ZooKeeper, path: str, show: Callable[[ZnodeEvent], bool], *, clock: Clock = SYSTEM_CLOCK
-) -> None:
-    """Show what happens to a node and those below it, until ``show`` says that this is enough.
-
-    Changes of a node that follow one another at once can be shown as one: ZooKeeper's watches tell only that there was
-    a change.
-    """
-    path = check_path(path)
-    loop = asyncio.get_running_loop()
-    fired = asyncio.Event()
-
-    def on_event(_: object) -> None:
-        loop.call_soon_threadsafe(fired.set)
-
-    before = await asyncio.to_thread(_watched, zookeeper, path, on_event)
-    while True:
-        await fired.wait()
-        fired.clear()
-        now = await asyncio.to_thread(_watched, zookeeper, path, on_event)
-        time = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
-        for event in _events(before, now, time):
-            if not show(event):
-                return
-        before = now
-
-
-def _watched(zookeeper: ZooKeeper, root: str, on_event: Callable[[Any], None]) -> dict[str, tuple[Stat, bytes]]:
-    """The nodes at and below a path, each with watches. Empty where the path does not exist, which is watched too."""
-    found: dict[str, tuple[Stat, bytes]] = {}
-    waiting = [root]
-    while waiting:
-        path = waiting.pop()
-        if zookeeper.exists(path, on_event) is None:
-            continue
-        try:
-            node = zookeeper.get(path, on_event)
-            names = zookeeper.children(path, on_event)
-        except NoNode:
-            continue  # its watch has fired
-        found[path] = node.stat, shown(zookeeper, path, node.data)
-        waiting += [f"{path.rstrip('/')}/{name}" for name in names]
-        if len(found) + len(waiting) > WATCHED_MAX:
-            raise UsageError(f"{root} has more than {WATCHED_MAX} nodes", hint="watch a part of it")
-    return found
-
-
-def _events(
-    before: Mapping[str, tuple[Stat, bytes]], now: Mapping[str, tuple[Stat, bytes]], time: datetime
-) -> Iterator[ZnodeEvent]:
-    for path in sorted(before.keys() | now.keys()):
-        old, new = before.get(path), now.get(path)
-        if new is None:
-            yield ZnodeEvent(time, path, "deleted", None, None)
-        elif old is None or old[0].created_zxid != new[0].created_zxid:
-            yield ZnodeEvent(time, path, "created", new[0].version, new[1])
-        elif old[0].version != new[0].version:
-            yield ZnodeEvent(time, path, "changed", new[0].version, new[1])
 
 
 # --- Written by hand --------------------------------------------------------------------------------------------------

@@ -194,6 +194,9 @@ class NounGroup(KlogGroup):
     """The verbs of one noun, with the hidden aliases ``ls`` and ``rm``."""
 
     def near_commands(self, ctx: Any, word: str) -> list[str]:
+        gone = other_words.GONE.get(f"{self.name} {word}")
+        if gone is not None:
+            return [gone]
         meant = [verb for verb in other_words.VERBS.get(word, ()) if verb in self.commands]
         return meant[:1] or super().near_commands(ctx, word)
 

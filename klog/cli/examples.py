@@ -125,12 +125,9 @@ klog zk tree /brokers/topics  # Show topics, with the leader and the in-sync rep
 klog zk tree /consumers/billing  # Show a group's consumers, owners and offsets.
 klog zk get /controller  # Show the controller.
 klog zk ls /brokers  # List the children of a znode.
-klog zk stat /controller  # Show its metadata.
-klog zk acl /brokers  # Show who may change it.
+klog zk stat /controller  # Show its metadata, and who may change it.
 klog zk find /brokers ids  # Find znodes by name.
-klog zk grep /brokers/topics partitions  # Find znodes by their data.
-klog zk diff /brokers/topics/clicks /brokers/topics/orders  # Compare two parts of the tree.
-klog zk watch /brokers/ids  # Show changes as they happen.
+klog zk tree /brokers/topics -o wide  # Show the data of znodes, for grep or diff.
 klog zk create /mine first  # Create a znode.
 klog zk set /note new --version 0  # Replace a znode's data unless it was changed meanwhile.
 klog zk rm /note --version 0  # Remove a znode.

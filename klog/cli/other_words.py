@@ -48,7 +48,7 @@ NOUNS = {
     **dict.fromkeys(("rewind", "peek", "rename", "copy"), ("group",)),
     "import": ("offset",),
     **dict.fromkeys(("plan", "execute", "cancel"), ("reassign",)),
-    **dict.fromkeys(("get", "ls", "tree", "find", "grep"), ("zk",)),
+    **dict.fromkeys(("get", "ls", "tree", "find"), ("zk",)),
     **dict.fromkeys(("dump", "repair"), ("log",)),
     "rebuild": ("zookeeper",),
     "register": ("schema",),
@@ -154,8 +154,16 @@ RENAMED = {
     "zk controller": "zk get /controller",
     "zk groups": "zk tree /klog/groups",
     "zk owners": "zk tree /consumers",
+    "zk acl": "zk stat",
 }
 """Commands of the version before, which are still taken, and today's words for them."""
+GONE = {
+    "export report": "`klog export status`",
+    "zk grep": "`klog zk tree PATH -o wide | grep REGEX`",
+    "zk diff": "`klog zk tree PATH -o wide` of each, and `diff`",
+    "zk watch": "`watch klog zk tree PATH`",
+}
+"""Commands of the version before that others do now: what to type."""
 ALIASES = {"partitions": "partition", "elections": "election", "groups": "group", "topics": "topic"}
 """Of nouns that went, and of those that lost a verb."""
 
@@ -173,7 +181,7 @@ def renamed(words: Sequence[str]) -> list[str]:
     if first == "report":
         rest = ["--html" + one.removeprefix("--to") if _is_flag(one, "--to") else one for one in rest]
     words_now = now.split()
-    if first == "zk" and rest and not rest[0].startswith("-"):
+    if now.startswith("zk tree ") and rest and not rest[0].startswith("-"):
         words_now[-1] += f"/{rest.pop(0)}"  # of one group
     return [*words_now, *rest]
 

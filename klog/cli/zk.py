@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 import sys
-from dataclasses import replace
 from pathlib import Path as File
 from typing import Annotated, Any
 
 import typer
 
 from klog.cli.command import Noun
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_znodes
 from klog.errors import UsageError
-from klog.render import Format, Report
+from klog.render import Report
 from klog.render.counts import counted
 
 zk = Noun("zk", "The content of ZooKeeper: znodes, and what the registries say.")
@@ -45,7 +42,8 @@ async def tree(
     """List a znode and everything below it.
 
     ENTRY is what the entry of a registry says: `/brokers/ids`, `/brokers/topics` with the leader and the in-sync
-    replicas of each partition, `/controller`, `/consumers` with owners and offsets, `/klog/groups`.
+    replicas of each partition, `/controller`, `/consumers` with owners and offsets, `/klog/groups`. With `-o wide` each
+    node's data are shown too: `grep`, `diff` and `watch` do the rest.
     """
     from klog.admin import registries
 
@@ -66,25 +64,15 @@ async def get(invocation: Invocation, path: Path) -> list[Any]:
 
 @zk.command("stat", rows="klog.admin.registries:NodeStat")
 async def stat(invocation: Invocation, path: Path) -> list[Any]:
-    """Show the metadata of a znode, and the session that owns an ephemeral one."""
+    """Show the metadata of a znode, the session that owns an ephemeral one, and who may do what to it.
+
+    ACL has `SCHEME:IDENTITY:cdrwa` for each identity: it may create and delete children, read, write, administer.
+    ZooKeeper shows the digest of an identity as `x`, but to those who may change the list.
+    """
     from klog.admin import registries
 
     registries.check_path(path)
     return [await registries.stat_node(await invocation.zookeeper(), path)]
-
-
-@zk.command("acl", rows="klog.admin.znode_acls:AclRow")
-async def acl(invocation: Invocation, path: Path = "/") -> list[Any]:
-    """Show who may do what to a znode: create and delete children, read, write, administer (cdrwa).
-
-    ZooKeeper shows the digest of an identity as `x`, but to those who may change the list.
-    """
-    from klog.admin import registries, znode_acls
-
-    path = registries.check_path(path)
-    session = await invocation.zookeeper()
-    await registries.stat_node(session, path)  # an absent node is an error, with what is near
-    return await asyncio.to_thread(znode_acls.acl, session, path)
 
 
 @zk.command("find", rows="klog.admin.registries:NodeRow")
@@ -99,96 +87,6 @@ async def find(
     registries.check_path(path)
     rows = await znodes.find(await invocation.zookeeper(), path, pattern)
     return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
-
-
-@zk.command("grep", rows="klog.admin.registries:NodeData")
-async def grep(
-    invocation: Invocation,
-    path: Path,
-    pattern: Annotated[str, typer.Argument(metavar="REGEX", help="Regular expression to find in the data.")],
-) -> Report:
-    """List the znodes at and below a path whose data has a match. The exit code is 1 if none has."""
-    from klog.admin import registries, znodes
-
-    registries.check_path(path)
-    try:
-        wanted = re.compile(pattern.encode())
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
-    rows = await znodes.grep(await invocation.zookeeper(), path, wanted)
-    return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
-
-
-@zk.command("diff", rows="klog.admin.znodes:ZnodeDifference")
-async def diff(
-    invocation: Invocation,
-    path: Path,
-    other: Annotated[
-        str | None, typer.Argument(metavar="OTHER", help="Path to compare with; the same path if not given.")
-    ] = None,
-    other_zookeeper: Annotated[
-        str | None,
-        typer.Option("--to-zookeeper", metavar="HOST:PORT/CHROOT", help="Compare with this ZooKeeper."),
-    ] = None,
-) -> Report:
-    """Compare two trees of znodes: two paths, or a path in two ZooKeepers. The exit code is 1 if they differ."""
-    from klog.admin import registries, znodes
-    from klog.coordination.zookeeper import ZooKeeper
-
-    if other is None and other_zookeeper is None:
-        raise UsageError("OTHER or --to-zookeeper is missing", hint="`klog zk diff /a /b`")
-    other = other or path
-    for one in (path, other):
-        registries.check_path(one)
-    here = await invocation.zookeeper()
-    if other_zookeeper is None:
-        rows = await znodes.compare(here, path, here, other)
-    else:
-        there = ZooKeeper(other_zookeeper)
-        try:
-            await asyncio.to_thread(there.start, invocation.timeout_s, patient=False)
-            rows = await znodes.compare(here, path, there, other)
-        finally:
-            await asyncio.to_thread(there.stop)
-    return invocation.report(rows, footer=counted(len(rows), "difference"), failed=bool(rows))
-
-
-@zk.command("watch", rows="klog.admin.znodes:ZnodeEvent", own_interrupt=True)
-async def watch(
-    invocation: Invocation,
-    path: Path,
-    count: Annotated[
-        int | None, typer.Option("-c", "--count", metavar="N", min=1, help="End after this many changes.")
-    ] = None,
-) -> None:
-    """Show changes of a znode and of those below it, until stopped.
-
-    A node that changes twice at once can be shown once.
-    """
-    from klog.admin import registries, znodes
-
-    registries.check_path(path)
-    if invocation.shared.output in (Format.JSON, Format.YAML):
-        raise UsageError(f"--output {invocation.shared.output.value} is for a single report", hint="-o jsonl")
-    if invocation.shared.output is None and not is_terminal(sys.stdout):
-        invocation.shared = replace(invocation.shared, output=Format.JSONL)
-    left = count
-    session = await invocation.zookeeper()
-    missing = await registries.no_node(session, path)
-    if missing is not None:
-        invocation.say(f"{missing.message} yet ({missing.hint}); waiting for it, Ctrl-C ends")
-
-    def show(event: znodes.ZnodeEvent) -> bool:
-        nonlocal left
-        invocation.show(invocation.report([event]), out=sys.stdout)
-        invocation.shared = replace(invocation.shared, no_header=True)
-        left = None if left is None else left - 1
-        return left != 0
-
-    try:
-        await znodes.watch(session, path, show)
-    except asyncio.CancelledError:
-        return
 
 
 Data = Annotated[str | None, typer.Argument(metavar="DATA", help="The data; - for standard input; empty if not given.")]

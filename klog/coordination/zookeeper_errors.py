@@ -56,5 +56,5 @@ def _not_allowed(at: str, access: ZooKeeperAccess | None) -> NotAllowedByZooKeep
     return NotAllowedByZooKeeper(
         f"{at}: the ACL of the node does not allow it to {access.username!r}",
         hint="the user or its password is another one than the cluster's, or what it asks is not its own; "
-        "`klog zk acl` shows who may do what",
+        "`klog zk stat` shows who may do what",
     )

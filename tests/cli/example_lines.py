@@ -39,7 +39,7 @@ IN_SECURE = "tests/cli/test_up_secure.py"
 IN_LOOKING = "tests/cluster/test_looking.py"
 
 ELSEWHERE = {
-    **dict.fromkeys(lines_of("up", "down", "top", "shell", "mirror", "zk watch", "schema serve"), IN_CLI),
+    **dict.fromkeys(lines_of("up", "down", "top", "shell", "mirror", "schema serve"), IN_CLI),
     **dict.fromkeys(
         lines_of("broker start", "broker log", "broker stop", "broker restart", "zookeeper rebuild"), IN_CLI
     ),

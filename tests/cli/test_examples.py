@@ -29,7 +29,7 @@ from tests.cli.runner import act_rows, klog
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
-CODES = {"status": {0, 1, 2}, "zk diff": {1}, "topic describe": {0, 1}, "audit report": {0, 1}}
+CODES = {"status": {0, 1, 2}, "topic describe": {0, 1}, "audit report": {0, 1}}
 """What an example may end with besides 0: the broker is shared with other tests."""
 
 

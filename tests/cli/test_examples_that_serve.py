@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from bench.processes import free_port, ports_in_a_row
-from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import example
 from tests.cli.process import on_terminal, started
@@ -144,20 +143,6 @@ def test_messages_as_they_come(broker: RunningBroker, topic: str) -> None:
             send(broker.bootstrap, topic, b"click\n")
         process.send_signal(signal.SIGINT)
         assert process.wait(ENDED_WITHIN_S) in (0, 130)
-
-
-def test_changes_of_znodes(zk_chroot: str) -> None:
-    with ZooKeeper(zk_chroot) as session:
-        session.start()
-        session.create("/brokers/ids", parents=True)
-        with started(*example("klog zk watch /brokers/ids"), "-z", zk_chroot) as process:
-            assert process.stdout is not None
-            number = 0
-            while not select.select([process.stdout], [], [], 0.1)[0]:  # the first change may come before the watch
-                session.set("/brokers/ids", str(number).encode())
-                number += 1
-            process.send_signal(signal.SIGINT)
-            assert process.wait(ENDED_WITHIN_S) in (0, 130)
 
 
 def test_the_schema_registry(broker: RunningBroker) -> None:

@@ -8,15 +8,13 @@ from pathlib import Path
 
 from klog.cli.command import VERB_ALIASES
 from klog.cli.command_table import entry_named
-from klog.cli.other_words import renamed
+from klog.cli.other_words import GONE, renamed
 from klog.cli.root import root, walk
 from tests.rows import each
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(walk())
 MENTION = re.compile(r"`klog ((?:[a-z]|-)[^`\n]*)`")
-GONE = [["export", "report"]]
-"""Commands of earlier versions, which have no other words now."""
 WALKS = ("quickstart", "tour-cluster", "tour-consumers", "tour-pipeline")
 SOURCES = [
     *sorted((ROOT / "klog").rglob("*.py")),
@@ -44,7 +42,7 @@ def test_what_is_mentioned_can_be_typed(file: str, line: str) -> None:
     words = line.replace("\\|", "/").replace("|", "/").split()  # tables list verbs so
     if file == "CHANGELOG.md":  # it tells of the words that were
         words = renamed(words)
-        if words[:2] in GONE:
+        if any(f"{words[0]} {verb}".strip() in GONE for verb in ("", *"".join(words[1:2]).split("/"))):
             return
     if words[0].startswith("-"):
         known = {word for parameter in root().params for word in parameter.opts} | {"--help"}

@@ -143,7 +143,7 @@ LOOKING = (
         "user list",
         "acl list",
     ),
-    *("events --kind act", "why denied", "metrics", "zk get /config/users/mallory", "zk tree /config", "zk grep SCRAM"),
+    *("events --kind act", "why denied", "metrics", "zk get /config/users/mallory", "zk tree /config"),
 )
 
 

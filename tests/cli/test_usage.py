@@ -156,6 +156,15 @@ def test_what_is_wrong_is_data_as_well() -> None:
     assert error["code"] == "USAGE" and "TOPIC" in error["hint"]
 
 
+def test_a_command_that_is_gone_is_answered_with_one_that_there_is() -> None:
+    from klog.cli.other_words import GONE, RENAMED
+
+    assert not COMMANDS & {*GONE, *RENAMED}
+    assert {
+        words[0] if words[0] in COMMANDS else " ".join(words[:2]) for words in map(str.split, RENAMED.values())
+    } <= COMMANDS
+
+
 def test_a_word_of_another_tool_names_a_command_that_there_is() -> None:
     from klog.cli import other_words
     from klog.cli.command_table import ENTRIES

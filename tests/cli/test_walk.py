@@ -114,7 +114,7 @@ READING = {
     ),
     *("reassign status", "topic verify", "client list", "lost list", "lost show", "export run", "export status", "export verify"),
     *("export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
-    *(f"zk {verb}" for verb in ("acl", "ls", "tree", "get", "stat", "find", "grep", "diff", "watch")),
+    *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat", "find")),
     *("shell", "events", "lag", "metrics", "top"),
     *("acl list", "acl check", "user list", "quota list", "quota check"),
     *("sql", "stream status", "stream submit"),
@@ -137,7 +137,6 @@ WORDS = {
         *("--master", "local", "--state", "streams"),
     ],
     "group rewind": ["group", "rewind", "some-name", "--to", "start"],
-    "zk diff": ["zk", "diff", "/brokers", "/consumers"],
     "offset import": ["offset", "import", str(ROOT / "tests" / "cli" / "offsets.txt")],
 }
 """Command lines that need more than a value for each argument."""
@@ -172,7 +171,7 @@ def output(name: str, form: str = "json") -> list[str]:
     """The words that ask for a format; ``tail`` has it under its long name only, and writes lines."""
     if name == "tail":
         return ["--output", "jsonl" if form == "json" else form]
-    if name in ("zk watch", "stream run"):
+    if name == "stream run":
         return ["-o", "jsonl" if form == "json" else form]
     return ["-o", form]
 
@@ -300,7 +299,7 @@ def test_the_registries_of_zookeeper_begin_with_path_version_session() -> None:
 def test_the_commands_of_the_contract_are_there() -> None:
     wanted = """up down status produce tail where zookeeper:start,stop,status broker:start,stop,list,describe,config
     topic:create,list,describe,alter,config,delete,elect,verify offset:list lag
-    zk:ls,tree,get,stat,find,grep,diff,watch,set,create,rm
+    zk:ls,tree,get,stat,find,set,create,rm
     export:run,status,verify shell completion"""
     for word in wanted.split():
         noun, _, verbs = word.partition(":")
