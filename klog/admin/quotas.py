@@ -104,7 +104,7 @@ async def list_quotas(cluster: Cluster, wanted: Entity = Entity()) -> list[Quota
     ]
 
 
-async def check_quotas(cluster: Cluster, user: str, client: str, ip: str | None) -> list[AppliedQuota]:
+async def applied_quotas(cluster: Cluster, user: str, client: str, ip: str | None) -> list[AppliedQuota]:
     """Which quotas apply to a client of a user, one row for each kind of quota; and to an address, if one is given."""
     table = QuotaTable(await read_quotas(cluster))
     found = [_applied(key, table.limit(key, user, client)) for key in QuotaKey if not key.is_of_addresses]

@@ -258,21 +258,15 @@ async def plan_lines(
     return plans, bad
 
 
-async def plan_copy(
-    cluster: Cluster, zookeeper: ZooKeeper, source: str, target: str, *, continues: bool = False
-) -> Plan:
-    """To where another group stands. Refused where the target has committed anything: it would be mixed with that.
-
-    ``continues``: unless it stands there already, from a copy that was interrupted.
-    """
+async def plan_copy(cluster: Cluster, zookeeper: ZooKeeper, source: str, target: str) -> Plan:
+    """To where another group stands. Refused where the target has committed anything: it would be mixed with that."""
     if not target:
         raise UsageError("the new group's name must not be empty")
     if source == target:
         raise UsageError(f"group {source!r} cannot be copied to itself")
     await asyncio.to_thread(groups.check_known, zookeeper, [source])
     found = await asyncio.to_thread(committed.read_many, zookeeper, {source: None, target: None})
-    is_there = continues and all(_is_same(found[source].get(name), one) for name, one in found[target].items())
-    if found[target] and not is_there:
+    if found[target]:
         raise Refused(
             f"group {target!r} already has committed offsets in {counted(len(found[target]), 'partition')}",
             hint=f"`klog group delete {shlex.quote(target)}` removes them",
@@ -280,7 +274,7 @@ async def plan_copy(
     if not found[source]:
         raise Refused(f"group {source!r} has no committed offsets to copy")
     wanted = {name: replace(one, commit_ms=0) for name, one in found[source].items()}
-    plan = Plan(target, {name: found[target].get(name) for name in wanted}, dict(wanted))
+    plan = Plan(target, dict.fromkeys(wanted), dict(wanted))
     return await _shown(cluster, plan, {}, with_count=False)
 
 

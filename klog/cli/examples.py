@@ -69,7 +69,6 @@ klog group rewind billing --to start --topic clicks  # Read a topic again from i
 klog group forget billing -t clicks  # Remove what a group has committed in one topic.
 klog group delete billing  # Delete a group without members, with its offsets.
 klog group peek billing -n 3  # Show the next messages that a group will read.
-klog group rename billing accounts  # Give a group another name.
 klog group copy billing accounts  # Begin another group where this one is.
 klog offset list clicks  # Show the first and last offsets.
 klog offset list clicks --at @-1h  # Show the offsets of a time.
@@ -112,7 +111,7 @@ klog quota set consumer_byte_rate=5MB/s request_percentage=20 --default-client  
 klog quota set connection_creation_rate=20/s --ip 10.0.0.7  # How many connections may come from an address.
 klog quota list  # List the quotas.
 klog quota list --user alice -o json  # Those of a user, for a program.
-klog quota check alice app  # Which quotas apply to a client id of a user.
+klog quota list --applied --user alice --client app  # Which quotas apply to a client id of a user.
 klog quota remove producer_byte_rate --user alice  # Remove one quota.
 klog topic elect  # Give each partition back to its preferred leader.
 klog topic elect clicks-0  # Only this one.
@@ -147,11 +146,11 @@ klog export list root  # List its batches.
 klog export compact root --dry-run  # Show which small files would become large ones.
 klog export gc root --dry-run  # Show what a killed run left.
 klog stream run views.py --from 'views:json=country string' --to topic:totals  # Compute a stream that a file describes.
-klog stream submit views.py --from views --to topic:totals --master spark://host:7077 --state /shared  # On a cluster.
+klog stream run views.py --from views --to topic:totals --master yarn --state shared --submit  # On a cluster.
 klog stream list  # Show the streams of this machine, and whether they run.
 klog stream status totals  # Show a stream's lag, its last batch and its state.
 klog stream stop totals  # Let a stream end after its batch; it goes on where it stopped.
-klog stream remove totals  # Remove a stream that does not run, with its checkpoint.
+klog stream stop --remove totals  # Remove a stream, with its checkpoint.
 klog sql 'select partition, count(*) from clicks group by partition'  # Ask a topic by Spark SQL.
 klog sql 'select * from clicks where offset >= 4711' -c 10 -o json  # Some of its messages, for a program.
 klog export submit clicks --master spark://host:7077 --to s3a://lake/clicks  # Run it on a Spark cluster.

@@ -274,30 +274,6 @@ async def peek(
     return invocation.report(rows, footer="" if rows else f"group {name} has read everything")
 
 
-@group.command("rename", rows=CHANGES, asks=True, changes=True, acts=True)
-async def rename(
-    invocation: Invocation,
-    name: Group,
-    target: Annotated[str, typer.Argument(metavar="NEW-NAME", help="The new name.")],
-) -> Report:
-    """Give a group without members a new name: its offsets move. Asks first.
-
-    It copies the offsets and then deletes the old group: two acts, of which `klog undo` takes back each.
-    """
-    from klog.admin import rewind as rewinding
-    from klog.admin.acts import here
-
-    cluster, session = await invocation.cluster(), await invocation.zookeeper()
-    plan = await rewinding.plan_copy(cluster, session, name, target, continues=True)
-    await rewinding.refuse_members(session, [name, target], "stop them first")
-    question = f"Rename group {name} to {target}, with its offsets in {counted(len(plan.rows), 'partition')}"
-    invocation.confirm(question, invocation.report(plan.rows))
-    if plan.changes:
-        await rewinding.carry_out(cluster, session, plan, actor=here(session))
-    await rewinding.delete_group(cluster, session, name, here(session))
-    return invocation.report(plan.rows, footer=f"group {name} is now {target}")
-
-
 @group.command("copy", rows=CHANGES, changes=True, dry_run=True, acts=True)
 async def copy(
     invocation: Invocation,

@@ -45,7 +45,7 @@ NOUNS = {
     "delete": ("topic", "group"),
     **dict.fromkeys(("alter", "restore", "elect"), ("topic",)),
     "config": ("topic", "broker"),
-    **dict.fromkeys(("rewind", "peek", "rename", "copy"), ("group",)),
+    **dict.fromkeys(("rewind", "peek", "copy"), ("group",)),
     "import": ("offset",),
     **dict.fromkeys(("plan", "execute", "cancel"), ("reassign",)),
     **dict.fromkeys(("get", "ls", "tree", "find"), ("zk",)),
@@ -155,6 +155,8 @@ RENAMED = {
     "zk groups": "zk tree /klog/groups",
     "zk owners": "zk tree /consumers",
     "zk acl": "zk stat",
+    "stream submit": "stream run --submit",
+    "stream remove": "stream stop --remove",
 }
 """Commands of the version before, which are still taken, and today's words for them."""
 GONE = {
@@ -162,6 +164,8 @@ GONE = {
     "zk grep": "`klog zk tree PATH -o wide | grep REGEX`",
     "zk diff": "`klog zk tree PATH -o wide` of each, and `diff`",
     "zk watch": "`watch klog zk tree PATH`",
+    "group rename": "`klog group copy GROUP NEW-GROUP`, then `klog group delete GROUP`",
+    "quota check": "`klog quota list --applied --user USER --client CLIENT-ID`",
 }
 """Commands of the version before that others do now: what to type."""
 ALIASES = {"partitions": "partition", "elections": "election", "groups": "group", "topics": "topic"}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROW = "klog.admin.quotas:QuotaRow"
 
-quota = Noun("quota", "Quotas of users, client ids and addresses: list, check, set, remove.")
+quota = Noun("quota", "Quotas of users, client ids and addresses: list, set, remove.")
 
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The user; ANONYMOUS without a login.")]
 Client = Annotated[str | None, typer.Option("--client", metavar="CLIENT-ID", help="The client id.")]
@@ -38,33 +38,30 @@ async def list_quotas(
     default_client: DefaultClient = False,
     ip: Ip = None,
     default_ip: DefaultIp = False,
+    applied: Annotated[
+        bool,
+        typer.Option("--applied", help="What applies to a client of --user: values, whose they are, who shares them."),
+    ] = False,
 ) -> Report:
     """List the quotas, all or those of a user, of a client id, of both, or of an address.
 
-    Rates are bytes per second, percent of the broker's event loop, partitions created and deleted per second, and new
-    connections per second.
+    With --applied, one row per kind of quota: the one that limits a client of this user, with this client id and
+    address if given; `-`: no limit. Rates are bytes per second, percent of the broker's event loop, partitions created
+    and deleted per second, and new connections per second.
     """
     from klog.admin import quotas
 
+    if applied:
+        if user is None or default_user or default_client or default_ip:
+            raise UsageError("--applied is of one client: --user NAME, and of its --client CLIENT-ID or --ip ADDRESS")
+        address = None if ip is None else _checked(_names((None, False), (None, False), (ip, False))).ip
+        name, cluster = user.removeprefix("User:"), await invocation.cluster()
+        found = await quotas.applied_quotas(cluster, name, client or "", address)
+        return Report(invocation.command, quotas.AppliedQuota, found)
     wanted = _names((user, default_user), (client, default_client), (ip, default_ip))
     if wanted.ip is not None:
         wanted = _checked(wanted)
     return invocation.report(await quotas.list_quotas(await invocation.cluster(), wanted))
-
-
-@quota.command("check", rows="klog.admin.quotas:AppliedQuota")
-async def check(
-    invocation: Invocation,
-    user: Annotated[str, typer.Argument(metavar="USER", help="The user; ANONYMOUS without a login.")],
-    client: Annotated[str, typer.Argument(metavar="CLIENT-ID", help="The client id.", show_default=False)] = "",
-    ip: Ip = None,
-) -> Report:
-    """Show which quotas apply to a client: their values, whose they are, and who shares them. `-`: no limit."""
-    from klog.admin import quotas
-
-    address = None if ip is None else _checked(_names((None, False), (None, False), (ip, False))).ip
-    cluster = await invocation.cluster()
-    return invocation.report(await quotas.check_quotas(cluster, user.removeprefix("User:"), client, address))
 
 
 @quota.command("set", rows=ROW, changes=True, dry_run=True, acts=True)

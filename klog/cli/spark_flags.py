@@ -39,7 +39,7 @@ SHIPPED = Path("klog-submit")
 RunLine = Annotated[bool, typer.Option("--run", help="Run the command line.")]
 
 
-async def show_or_run(invocation: Invocation, submission: Submission, *, run: bool) -> Report | int:
+async def show_or_run(invocation: Invocation, submission: Submission, *, run: bool = False) -> Report | int:
     """The line on stdout, or as a report where a form of output is asked for; or what it ends with when it is run."""
     from klog.spark.running import submit
 
@@ -47,6 +47,6 @@ async def show_or_run(invocation: Invocation, submission: Submission, *, run: bo
         invocation.detail(submission.command)
         return await asyncio.to_thread(submit.run, submission)
     if invocation.shared.output is not None:
-        return invocation.report([submission])
+        return Report(invocation.command, type(submission), [submission])
     sys.stdout.write(submission.command + "\n")
     return 0

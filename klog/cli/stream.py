@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -16,16 +15,7 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import pairs
-from klog.cli.spark_flags import (
-    SHIPPED,
-    ClusterMaster,
-    Conf,
-    DeployMode,
-    Master,
-    RunLine,
-    Shipped,
-    show_or_run,
-)
+from klog.cli.spark_flags import SHIPPED, Conf, DeployMode, Master, Shipped, show_or_run
 from klog.cli.target import klog_home
 from klog.errors import TimedOut, UsageError
 from klog.render import Format, Report, render
@@ -102,7 +92,15 @@ async def run(
     master: Master = None,
     conf: Conf = None,
     state: State = None,
-) -> None:
+    submit: Annotated[
+        bool,
+        typer.Option(
+            "--submit", help="Print the spark-submit line that runs it on --master, and write the zip that it ships."
+        ),
+    ] = False,
+    deploy_mode: DeployMode = "client",
+    shipped: Shipped = SHIPPED,
+) -> Report | int | None:
     """Run a stream until it is stopped: one row per batch.
 
     It continues from its checkpoint, whatever it was that ended it. Each row of a result is in the output once: a batch
@@ -110,13 +108,17 @@ async def run(
     killed) starts the stream again; Ctrl-C, SIGTERM and `klog stream stop` end it with exit code 0.
 
     In SQL and in the parameters of `stream` in Python, an input is called like its topic, with _ for dots and hyphens.
+
+    With --submit the same stream is a line for `sh` or a scheduler: it goes on from its checkpoint in --state, which
+    driver and executors reach. The program is sent along.
     """
+    from klog.spark.running.submit import submission
     from klog.spark.running.target import SparkTarget
     from klog.streams.folder import Description, StreamFolder
     from klog.streams.job import Job, Program, sink_of
     from klog.streams.program import Input, Late, check_names
 
-    if invocation.shared.output in (Format.JSON, Format.YAML):
+    if not submit and invocation.shared.output in (Format.JSON, Format.YAML):
         raise UsageError(
             f"--output {invocation.shared.output.value} is for a single report, and a stream shows many",
             hint="-o jsonl",
@@ -130,6 +132,39 @@ async def run(
         raise UsageError(f"{'--update' if update else '--late'} is for SQL; a program in Python says so itself")
     inputs = tuple(map(Input.parse, sources))
     check_names(inputs)
+    if submit:
+        if master is None or state is None:
+            raise UsageError(
+                f"{'--master' if master is None else '--state'} is missing: --submit hands the stream to a cluster"
+            )
+        flags: dict[str, object] = {
+            "-e": sql,
+            "--to": target,
+            "--name": name,
+            "--state": state.absolute(),
+            "--key": key,
+            "--late": late,
+            "--time": late and time,
+            "--begin": begin,
+            "--max-messages": max_messages,
+            "--every": every,
+        }
+        made = submission(
+            [
+                *("-B", str(await invocation.bootstrap_servers()), "stream", "run"),
+                *([] if file is None else [file.name if deploy_mode == "cluster" else str(file.absolute())]),
+                *(word for one in sources for word in ("--from", one)),
+                *(str(word) for flag, value in flags.items() if value is not None for word in (flag, value)),
+                *(flag for flag, is_given in (("--update", update), ("--once", once)) if is_given),
+            ],
+            shipped,
+            master=master,
+            deploy_mode=deploy_mode,
+            settings=dict(pairs(conf)),
+            name=f"klog stream {name or target}",
+            files=[file] if file is not None and deploy_mode == "cluster" else [],
+        )
+        return await show_or_run(invocation, made)
     folder = StreamFolder(state or klog_home() / "streams", name or target.rpartition(":")[2].rpartition("/")[2])
     await invocation.cluster()
     if target.startswith("topic:"):
@@ -157,63 +192,7 @@ async def run(
 
         folder.describe(Description(folder.name, tuple(sources), target, str(program), str(servers), started_at=now()))
         await _run(invocation, folder, job.start)
-
-
-@stream.command("submit", rows="klog.spark.running.submit:Submission")
-async def submit(
-    invocation: Invocation,
-    master: ClusterMaster,
-    state: Annotated[
-        Path,
-        typer.Option("--state", metavar="DIR", help="Folder for the checkpoint, which driver and executors reach."),
-    ],
-    file: File = None,
-    sql: Sql = None,
-    sources: Sources = None,
-    target: Target = None,
-    name: StreamName = None,
-    deploy_mode: DeployMode = "client",
-    conf: Conf = None,
-    arguments: Annotated[
-        str,
-        typer.Option(
-            "--arguments", metavar="WORDS", help="Further flags of `klog stream run`, as one quoted argument."
-        ),
-    ] = "",
-    folder: Shipped = SHIPPED,
-    run_line: RunLine = False,
-) -> Report | int:
-    """Print the spark-submit command line of a stream, and write the zip of klog that it ships.
-
-    The stream runs until it is stopped; the same line goes on from its checkpoint. The program is sent along.
-    """
-    from klog.spark.running.submit import submission
-    from klog.streams.job import Program
-    from klog.streams.program import Input, check_names
-
-    for value, flag in ((sources, "--from"), (target, "--to")):
-        if not value:
-            raise UsageError(f"{flag} is missing", hint="klog stream submit -e SQL --from TOPIC --to topic:TOPIC")
-    assert sources is not None and target is not None
-    Program.of(file, sql)
-    check_names(tuple(map(Input.parse, sources)))
-    await invocation.cluster()
-    words = ["-B", str(await invocation.bootstrap_servers()), "stream", "run"]
-    if file is not None:
-        words.append(file.name if deploy_mode == "cluster" else str(file.absolute()))
-    flags = (("-e", sql), ("--to", target), ("--name", name), ("--state", str(state.absolute())))
-    words += [word for one in sources for word in ("--from", one)]
-    words += [word for flag, value in flags if value is not None for word in (flag, value)]
-    made = submission(
-        [*words, *shlex.split(arguments)],
-        folder,
-        master=master,
-        deploy_mode=deploy_mode,
-        settings=dict(pairs(conf)),
-        name=f"klog stream {name or target}",
-        files=[file] if file is not None and deploy_mode == "cluster" else [],
-    )
-    return await show_or_run(invocation, made, run=run_line)
+    return None
 
 
 async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None:
@@ -295,32 +274,35 @@ async def show_status(
     return invocation.report(rows, footer=footer, failed=bool(behind))
 
 
-@stream.command("stop", rows="klog.streams.status:StreamRow", connects=False)
-async def stop_stream(invocation: Invocation, name: Name, state: State = None) -> Report:
+@stream.command("stop", rows="klog.streams.status:StreamRow", connects=False, asks=True)
+async def stop_stream(
+    invocation: Invocation,
+    name: Name,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove it too, with its checkpoint; its output stays. Asks first.")
+    ] = False,
+    state: State = None,
+) -> Report:
     """Stop a stream, and wait until it has stopped. The next `klog stream run` continues from there."""
     from klog.streams import status as stream_status
 
     (folder,) = _folders([name], state)
     folder.existing()
-    if not folder.is_running():
-        return invocation.report(stream_status.rows([folder]), footer=f"{name} does not run")
-    folder.ask_to_stop()
+    preview = invocation.report(stream_status.rows([folder]))
+    if remove:
+        invocation.confirm(f"Remove the stream {name} with its checkpoint in {folder.path}", preview)
+    invocation.end_dry_run(f"stop the stream {name}", preview)
+    does_run = folder.is_running()
+    if does_run:
+        folder.ask_to_stop()
     deadline = asyncio.get_running_loop().time() + STOP_WAIT_S
     while folder.is_running():
         if asyncio.get_running_loop().time() > deadline:
             raise TimedOut(f"{name} has not stopped within {STOP_WAIT_S:.0f} s; it is still asked to")
         await asyncio.sleep(LOOK_EVERY_S)
-    return invocation.report(stream_status.rows([folder]))
-
-
-@stream.command("remove", rows="klog.streams.status:StreamRow", connects=False, asks=True)
-def remove_stream(invocation: Invocation, name: Name, state: State = None) -> Report:
-    """Remove a stream that does not run, with its checkpoint. Its output stays. Asks first."""
-    from klog.streams import status as stream_status
-
-    (folder,) = _folders([name], state)
-    folder.existing()
+    footer = "" if does_run else f"{name} does not run"
     rows = stream_status.rows([folder])
-    invocation.confirm(f"Remove the stream {name} with its checkpoint in {folder.path}", invocation.report(rows))
-    folder.remove()
-    return invocation.report(rows, footer=f"removed {folder.path}")
+    if remove:
+        folder.remove()
+        footer = f"removed {folder.path}"
+    return invocation.report(rows, footer=footer)

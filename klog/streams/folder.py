@@ -101,7 +101,7 @@ class StreamFolder:
                 raise Refused(
                     f"the stream {self.name} {what} {shown[0]}, not {shown[1]}",
                     hint="its checkpoint is for that: give the other one a --name of its own, or remove the old one:"
-                    f" klog stream remove {self.name}",
+                    f" klog stream stop --remove {self.name}",
                 )
         self._replace("stream.json", {"version": VERSION, **asdict(wanted)})
         (self.path / "stop").unlink(missing_ok=True)

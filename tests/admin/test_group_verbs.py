@@ -1,4 +1,4 @@
-"""``klog group peek``, ``group rename``, and a preview of ``group rewind`` with live members."""
+"""``klog group peek``, ``group copy``, and a preview of ``group rewind`` with live members."""
 
 from __future__ import annotations
 
@@ -49,23 +49,22 @@ def test_peek_shows_what_would_be_read_next_and_moves_nothing(
     assert committed.read(registry, topic) == before
 
 
-def test_a_group_is_renamed_with_its_offsets_also_where_that_was_interrupted(
+def test_a_group_gets_another_name_by_a_copy_with_all_it_has_committed(
     broker: RunningBroker, registry: ZooKeeper, topic: str
 ) -> None:
     make_topic(broker.bootstrap, topic, 2)
     old, new = f"old-{topic}", f"new-{topic}"
     offsets = {TopicPartition(topic, 0): CommittedOffset(0, 3, "kept"), TopicPartition(topic, 1): CommittedOffset(0)}
     commit(registry, old, dict(offsets))
-    commit(registry, new, {TopicPartition(topic, 1): CommittedOffset(0)})  # a copy that was interrupted
-    assert group(broker, "rename", old, new).code == 2
-    assert group(broker, "rename", old, new, "-y").code == 0
+    assert group(broker, "copy", old, new).code == 0
+    assert group(broker, "delete", old, "-y").code == 0
     assert committed.read(registry, old) == {}
     found = committed.read(registry, new)
     assert {name: (one.offset, one.leader_epoch, one.metadata) for name, one in found.items()} == {
         name: (one.offset, one.leader_epoch, one.metadata) for name, one in offsets.items()
     }
     commit(registry, old, {TopicPartition(topic, 0): CommittedOffset(0, 4, "others")})
-    assert group(broker, "rename", old, new, "-y").error["code"] == "REFUSED"
+    assert group(broker, "copy", old, new).error["code"] == "REFUSED"
 
 
 def test_offsets_before_a_position_and_an_import_from_stdin(
@@ -101,6 +100,5 @@ def test_a_rewind_is_previewed_with_live_members(broker: RunningBroker, topic: s
         assert [row["partition"] for row in shown.rows] == [0]
         refused = group(broker, "rewind", topic, "--to", "end", "-y")
         assert refused.code == 1 and refused.error["code"] == "NON_EMPTY_GROUP"
-        assert group(broker, "rename", topic, f"{topic}-2", "-y").error["code"] == "NON_EMPTY_GROUP"
     finally:
         consumer.close()

@@ -81,7 +81,7 @@ def test_a_quota_is_set_shown_removed_and_brought_back(broker: RunningBroker) ->
     assert "producer_byte_rate is 5" in moved.error["message"]
     assert [row["connection_creation_rate"] for row in run(broker, "quota", "list", "--ip", "127.0.0.9").rows] == [20]
     for ip, value, whose in (("127.0.0.9", 20, "127.0.0.9"), ("127.0.0.1", 3000, "<default>")):
-        *_, row = run(broker, "quota", "check", "al", "--ip", ip).rows
+        *_, row = run(broker, "quota", "list", "--applied", "--user", "al", "--ip", ip).rows
         assert (row["quota"], row["value"], row["ip"]) == ("connection_creation_rate", value, whose)
         assert ip in row["shared_by"]
     for wrong in (("--ip", "localhost"), ("--ip", "127.0.0.9", "--user", "al"), ("--ip", "::1", "--default-ip")):
@@ -97,7 +97,7 @@ def test_which_quotas_apply_to_a_client(broker: RunningBroker) -> None:
     assert run(broker, "quota", "set", "producer_byte_rate=1MB/s", "--default-user").code == 0
     assert run(broker, "quota", "set", "producer_byte_rate=2MB/s", "consumer_byte_rate=5", "--user", "carol").code == 0
     assert run(broker, "quota", "set", "request_percentage=12.5", "--client", "app").code == 0
-    rows = run(broker, "quota", "check", "carol", "app").rows
+    rows = run(broker, "quota", "list", "--applied", "--user", "carol", "--client", "app").rows
     assert {row["quota"]: tuple(row.values())[1:5] for row in rows} == {
         "producer_byte_rate": (2_000_000, "bytes/s", "carol", None),
         "consumer_byte_rate": (5, "bytes/s", "carol", None),
@@ -106,7 +106,7 @@ def test_which_quotas_apply_to_a_client(broker: RunningBroker) -> None:
     }
     for row, name in zip(rows, ("'carol'", "'carol'", "'app'", None), strict=True):
         assert name is None if row["shared_by"] is None else name in row["shared_by"]
-    first, *others = run(broker, "quota", "check", "User:dave").rows
+    first, *others = run(broker, "quota", "list", "--applied", "--user", "User:dave").rows
     assert (first["value"], first["user"], first["client"]) == (1_000_000, "<default>", None)
     assert {row["value"] for row in others} == {None}
     for whose in (("--default-user",), ("--user", "carol"), ("--client", "app")):

@@ -50,7 +50,8 @@ ELSEWHERE = {
     **dict.fromkeys(lines_of("lost show", "lost replay"), IN_LOOKING),
     **dict.fromkeys(lines_of("export run", "export status", "export verify", "export list"), IN_SPARK),
     **dict.fromkeys(lines_of("export compact", "export gc", "sql"), IN_SPARK),
-    **dict.fromkeys(lines_of("stream run", "stream list", "stream status", "stream stop", "stream remove"), IN_SPARK),
+    **dict.fromkeys(lines_of("stream list", "stream status", "stream stop"), IN_SPARK),
+    "klog stream run views.py --from 'views:json=country string' --to topic:totals": IN_SPARK,
 }
 """Where an example is run that lasts until it is ended, or needs servers of its own."""
 PARSED = dict.fromkeys(

@@ -44,7 +44,6 @@ COLUMNS = {
     "acl check": "ALLOWED RULE",
     "quota list": "USER CLIENT PRODUCER-BYTE-RATE CONSUMER-BYTE-RATE REQUEST-PERCENTAGE CONTROLLER-MUTATION-RATE IP "
     "CONNECTION-CREATION-RATE",
-    "quota check": "QUOTA VALUE UNIT USER CLIENT SHARED-BY IP",
     "group list": "GROUP STATE PROTOCOL COORDINATOR MEMBERS",
     "group describe": "MEMBER CLIENT HOST TOPIC PARTITION COMMITTED HEARTBEAT-MS",
     "lag": "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-START-OFFSET LOG-END-OFFSET LAG LAG-BYTES LAG-MS OWNER",
@@ -88,7 +87,7 @@ ASKING = {
         "undo",
         "topic config",
     ),
-    *("zk set", "zk create", "zk rm", "group rename", "user delete", "stream remove", "security zookeeper"),
+    *("zk set", "zk create", "zk rm", "user delete", "stream stop", "security zookeeper"),
     *("topic create", "broker stop", "broker restart", "schema delete"),
     *("acl add", "acl remove", "quota remove", "user passwd", "down", "zookeeper stop"),
 }
@@ -116,8 +115,8 @@ READING = {
     *("export submit", "schema list", "schema get", "schema check", "audit report", "perf consume"),
     *(f"zk {verb}" for verb in ("ls", "tree", "get", "stat", "find")),
     *("shell", "events", "lag", "metrics", "top"),
-    *("acl list", "acl check", "user list", "quota list", "quota check"),
-    *("sql", "stream status", "stream submit"),
+    *("acl list", "acl check", "user list", "quota list"),
+    *("sql", "stream status"),
 }
 """What connects and changes nothing."""
 
@@ -132,10 +131,6 @@ WORDS = {
     **{f"user {verb}": ["user", verb, "alice", "--generate"] for verb in ("add", "passwd")},
     "tail": ["tail", "some-name"],
     "stream run": ["stream", "run", "-e", "SELECT 1", "--from", "some-name", "--to", "topic:other-name"],
-    "stream submit": [
-        *("stream", "submit", "-e", "SELECT 1", "--from", "some-name", "--to", "topic:other-name"),
-        *("--master", "local", "--state", "streams"),
-    ],
     "group rewind": ["group", "rewind", "some-name", "--to", "start"],
     "offset import": ["offset", "import", str(ROOT / "tests" / "cli" / "offsets.txt")],
 }

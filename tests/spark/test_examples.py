@@ -88,7 +88,7 @@ def test_a_stream(new_topic: NewTopic, tmp_path: Path) -> None:
         assert row["state"] == "running"
         assert klog(*example("klog stream stop totals", totals=target.name), *state).code == 0
         assert process.wait(ENDED_WITHIN_S) == 0
-    assert klog(*example("klog stream remove totals", totals=target.name), *state, "-y").code == 0
+    assert klog(*example("klog stream stop --remove totals", totals=target.name), *state, "-y").code == 0
 
 
 @pytest.mark.long("a document that is walked")

@@ -141,10 +141,16 @@ def test_an_attempt_that_another_was_quicker_than_leaves_nothing(
 
 def submitted(command: list[str]) -> str:
     """What the line of a submission prints when it is run on this machine's cores."""
+    return ran([*command, "--master", "local[2,4]", "--run"])
+
+
+def ran(command: list[str]) -> str:
+    """What a command prints, with spark-submit on its path."""
+    bin_first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = subprocess.run(
-        [*command, "--master", "local[2,4]", "--run"],
+        command,
         cwd=ROOT,
-        env=os.environ | spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        env=os.environ | spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1", "PATH": bin_first},
         capture_output=True,
         text=True,
         check=False,
@@ -175,10 +181,11 @@ def test_a_submitted_stream_computes(new_topic: NewTopic, tmp_path: Path) -> Non
     produced = fill(topic)
     program = tmp_path / "count.sql"
     program.write_text(f"SELECT CAST(count(*) AS STRING) AS value FROM {topic.name.replace('-', '_')} GROUP BY topic")
-    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "stream", "submit", str(program)]
+    command = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "stream", "run", str(program)]
     options = ["--from", topic.name, "--to", f"topic:{target.name}", "--state", str(tmp_path / "state")]
-    options += ["--folder", str(tmp_path / "shipped"), "--arguments", "--update --once", *conf()]
-    submitted([*command, *options])
+    options += ["--folder", str(tmp_path / "shipped"), "--update", "--once", "--submit", *conf()]
+    line = ran([*command, *options, "--master", "local[2,4]"])
+    ran(["sh", "-c", line])
     tail = [sys.executable, "-m", "klog", "-B", topic.bootstrap, "tail", target.name, "-o", "start", "-e", "-f", "%s\n"]
     shown = subprocess.run(tail, cwd=ROOT, capture_output=True, text=True, check=True)
     assert str(len(produced)) in shown.stdout

@@ -1,4 +1,4 @@
-"""`klog export submit`, `klog stream submit`: the line that hands a command to spark-submit, and the zip that it names.
+"""`klog export submit`, `klog stream run --submit`: the line that hands a command to spark-submit, and its zip.
 
 The line is complete, so a scheduler can keep it: an export, or a stream, continues where it stopped, so the same line
 is right every time.
