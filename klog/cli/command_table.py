@@ -74,7 +74,6 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("sql", "klog.cli.sql", "sql", "Ask topics and exports by Spark SQL.", TOOLS),
     Entry("schema", "klog.cli.schema", "schema", "Avro schemas by id: register, check, serve.", TOOLS, ("schemas",)),
     Entry("audit", "klog.cli.audit", "audit", "Compare what producers sent with what arrived.", TOOLS),
-    Entry("demo", "klog.cli.demo", "demo", "Run whole deployments on this machine.", TOOLS),
     Entry("perf", "klog.cli.perf", "perf", "Measure throughput and latency.", TOOLS),
     Entry("log", "klog.cli.log", "log", "Segment files; needs no broker.", TOOLS, ("logs",)),
     Entry(

@@ -163,8 +163,6 @@ klog schema delete clicks-value  # Delete the versions of a subject.
 klog schema serve --port 8081  # Serve the Schema Registry API.
 klog audit run clicks --no-publish  # Count messages of clients against those in the log.
 klog audit report clicks  # Show what was counted.
-klog demo figure3  # Run the paper's Figure 3 on this machine until Ctrl-C, and look at its page.
-klog demo figure3 --small --chaos 2 --seed 7  # Two minutes of faults, in small; exit 1 if a message is lost or doubled.
 klog perf produce clicks --messages 1000  # Measure how fast messages are written.
 klog perf consume clicks --messages 1000  # Measure how fast they are read.
 klog perf latency clicks --messages 20  # Measure the time from producer to consumer.

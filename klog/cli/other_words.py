@@ -165,6 +165,7 @@ GONE = {
     "zk diff": "`klog zk tree PATH -o wide` of each, and `diff`",
     "zk watch": "`watch klog zk tree PATH`",
     "group rename": "`klog group copy GROUP NEW-GROUP`, then `klog group delete GROUP`",
+    "demo": "`scripts/figure3`",
     "quota check": "`klog quota list --applied --user USER --client CLIENT-ID`",
 }
 """Commands of the version before that others do now: what to type."""

@@ -39,7 +39,7 @@ class RootGroup(KlogGroup):
         return entry_named(name) is not None
 
     def near_commands(self, ctx: Any, word: str) -> list[str]:
-        meant = other_words.COMMANDS.get(word.removesuffix(".sh"))
+        meant = other_words.GONE.get(word) or other_words.COMMANDS.get(word.removesuffix(".sh"))
         if meant is not None:
             return [meant]
         nouns = other_words.NOUNS.get(word, ())

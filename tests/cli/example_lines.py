@@ -54,7 +54,3 @@ ELSEWHERE = {
     "klog stream run views.py --from 'views:json=country string' --to topic:totals": IN_SPARK,
 }
 """Where an example is run that lasts until it is ended, or needs servers of its own."""
-PARSED = dict.fromkeys(
-    lines_of("demo figure3"), "minutes of a deployment: tests/spark/test_figure3.py runs a small one"
-)
-"""Only parsed, each for a reason."""

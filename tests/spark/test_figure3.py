@@ -1,4 +1,4 @@
-"""`klog demo figure3 --small`: the counts of every tier, and that nothing outlives it."""
+"""`scripts/figure3 --small`: the counts of every tier, and that nothing outlives it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.cli.process import started
+from tests.processes import ROOT
 from tests.spark.quick_java import spark_environment
 from tests.zookeeper_fixture import klog_home
 
@@ -37,6 +39,22 @@ def await_none(folder: Path) -> None:
         time.sleep(0.05)
 
 
+@contextmanager
+def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """What `scripts/figure3` runs."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.figure3", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | spark_environment() | {"KLOG_HOME": str(klog_home()), **environment},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def line_with(stream: object, text: bytes) -> str:
     for line in stream:  # type: ignore[attr-defined]
         if text in line:
@@ -53,10 +71,8 @@ SEED = 139
 @pytest.mark.long("all of Figure 3, with a fault")
 def test_each_message_is_in_each_tier_once_after_a_fault(tmp_path: Path) -> None:
     folder, page = tmp_path / "all", tmp_path / "page.html"
-    words = ("demo", "figure3", "--small", "--dir", str(folder), "--to", str(page))
-    words += ("--chaos", "0.05", "--seed", str(SEED))
-    environment = os.environ | spark_environment() | {"KLOG_HOME": str(klog_home())}
-    with started(*words, "-o", "json", env=environment) as demo:
+    words = ("--small", "--dir", str(folder), "--to", str(page), "--chaos", "0.05", "--seed", str(SEED))
+    with started(*words, "-o", "json") as demo:
         assert demo.stderr is not None and demo.stdout is not None
         address = line_with(demo.stderr, b"the page: ").split()[-1]
         line_with(demo.stderr, b"ready after")
@@ -79,10 +95,17 @@ def test_each_message_is_in_each_tier_once_after_a_fault(tmp_path: Path) -> None
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    command = [sys.executable, "-m", "klog", "demo", "figure3", "--dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "not empty" in done.stderr
+    with started("--dir", str(tmp_path)) as refused:
+        _, errors = refused.communicate()
+    assert refused.returncode == 2 and b"not empty" in errors
     assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("words", [("--chaos", "1", "--minutes", "1"), ("--rate", "5MB/s"), ("--chaos", "0")])
+def test_wrong_usage(words: tuple[str, ...]) -> None:
+    with started(*words) as refused:
+        _, errors = refused.communicate()
+    assert refused.returncode == 2 and words[0].encode() in errors
 
 
 @pytest.mark.spark
@@ -90,8 +113,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.long("all of Figure 3, to be killed")
 def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
     """The temporary folder included."""
-    environment = os.environ | spark_environment() | {"KLOG_HOME": str(klog_home()), "TMPDIR": str(tmp_path)}
-    with started("demo", "figure3", "--small", env=environment) as demo:
+    with started("--small", TMPDIR=str(tmp_path)) as demo:
         line_with(demo.stderr, b"front ends find")
         assert len(with_folder(tmp_path)) > 4
         demo.send_signal(signal.SIGKILL)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.figure3.delays import Spread
+from bench.figure3.watch import WINDOW_MS, tally_of_table
 from klog.client.audit import HEADER
 from klog.client.cluster import Cluster
 from klog.client.resolve import bounds
@@ -22,8 +24,6 @@ from klog.tools.audit.ledger import Ledger, Produced, read_ledger
 from klog.tools.audit.numbers import NumberSet
 from klog.tools.audit.reading import read_ranges
 from klog.tools.audit.tally import NOBODY, Origin, Tally, Window
-from klog.tools.figure3.delays import Spread
-from klog.tools.figure3.watch import WINDOW_MS, tally_of_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from bench.figure3.facts import Box, Facts, Flow
 from klog.render.value_texts import count_text, duration_text
 from klog.render.visible import visible
-from klog.tools.figure3.facts import Box, Facts, Flow
 
 WIDTH: Final = 1000
 BOX_WIDTH: Final = 168

@@ -15,6 +15,8 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Assigned
 
+from bench.figure3.background import Background
+from bench.figure3.delays import Delays
 from klog.client.audit import HEADER, Stamp, read_stamp
 from klog.client.servers import librdkafka_servers
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -23,8 +25,6 @@ from klog.export.files import format_named
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.tools.audit.tally import Tally
-from klog.tools.figure3.background import Background
-from klog.tools.figure3.delays import Delays
 from klog.tools.sender import silent_logger
 
 RUN_MESSAGES: Final = 2000

@@ -18,12 +18,12 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from bench.figure3.background import Background
+from bench.figure3.clusters import DemoCluster
+from bench.figure3.deployment import Deployment
+from bench.figure3.facts import FaultRow
+from bench.figure3.part import Part
 from klog.admin.local_state import Part as Server
-from klog.tools.figure3.background import Background
-from klog.tools.figure3.clusters import DemoCluster
-from klog.tools.figure3.deployment import Deployment
-from klog.tools.figure3.facts import FaultRow
-from klog.tools.figure3.part import Part
 
 BETWEEN_S: Final = (1.0, 6.0)
 AWAY_S: Final = (0.2, 3.0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from klog.tools.figure3.balancer import BY_LIST, Balancer
-from klog.tools.figure3.clusters import DemoCluster
-from klog.tools.figure3.commands import OFFLINE, TABLE, Size
-from klog.tools.figure3.facts import FaultRow
-from klog.tools.figure3.front_ends import FrontEnd
-from klog.tools.figure3.part import Part
-from klog.tools.figure3.question import Question
-from klog.tools.figure3.watch import Watch
+from bench.figure3.balancer import BY_LIST, Balancer
+from bench.figure3.clusters import DemoCluster
+from bench.figure3.commands import OFFLINE, TABLE, Size
+from bench.figure3.facts import FaultRow
+from bench.figure3.front_ends import FrontEnd
+from bench.figure3.part import Part
+from bench.figure3.question import Question
+from bench.figure3.watch import Watch
 
 
 @dataclass

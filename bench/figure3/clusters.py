@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from bench.figure3.part import is_paused
 from klog.admin import local_cluster
 from klog.admin.local_broker import controller_of
 from klog.admin.local_state import Part as Server
 from klog.coordination.embedded import is_free
 from klog.errors import HostError, KlogError, PortInUse
-from klog.tools.figure3.part import is_paused
 
 PORTS: Final = range(12_000, 21_000)
 """Below those that systems give to connections: one of these would meet a broker that is started again."""

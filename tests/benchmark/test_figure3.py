@@ -1,4 +1,4 @@
-"""The pieces of `klog demo figure3` that need no cluster: delays, the verdict, the picture, the page's server."""
+"""The pieces of `scripts/figure3` that need no cluster: delays, the verdict, the picture, the page's server."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.figure3 import gauges
+from bench.figure3.commands import SMALL
+from bench.figure3.delays import COARSE_MS, FINE_MS, Delays
+from bench.figure3.facts import Box, Facts, Flow
+from bench.figure3.page import render
+from bench.figure3.part import Notes, Part
+from bench.figure3.picture import Place
+from bench.figure3.proof import TierRow, judge
+from bench.figure3.question import table_of
+from bench.figure3.results import Run, markdown
+from bench.figure3.server import serve_page
+from bench.figure3.watch import WINDOW_MS
 from klog.errors import PortInUse
 from klog.net.http_server import HttpServer
 from klog.tools.audit.ledger import Produced
 from klog.tools.audit.tally import Origin, Tally, Window
-from klog.tools.figure3 import gauges
-from klog.tools.figure3.commands import SMALL
-from klog.tools.figure3.delays import COARSE_MS, FINE_MS, Delays
-from klog.tools.figure3.facts import Box, Facts, Flow
-from klog.tools.figure3.page import render
-from klog.tools.figure3.part import Notes, Part
-from klog.tools.figure3.picture import Place
-from klog.tools.figure3.proof import TierRow, judge
-from klog.tools.figure3.question import table_of
-from klog.tools.figure3.results import Run, markdown
-from klog.tools.figure3.server import serve_page
-from klog.tools.figure3.watch import WINDOW_MS
 from tests.browser import NEEDED, check_fits
 
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\"'"

@@ -20,21 +20,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.figure3 import commands
+from bench.figure3.balancer import Balancer
+from bench.figure3.clusters import DemoCluster
+from bench.figure3.commands import COUNTS, OFFLINE, TABLE, TOPIC, Size
+from bench.figure3.deployment import Deployment
+from bench.figure3.front_ends import FrontEnd, Traffic
+from bench.figure3.gauges import Gauges
+from bench.figure3.guard import PARTS_FILE, Guard, end_everything
+from bench.figure3.part import Notes, Part
+from bench.figure3.proof import Tier, TierRow, prove
+from bench.figure3.question import Question
+from bench.figure3.watch import LogWatch, TableWatch
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.process import python_command
 from klog.errors import HostError, KlogError
-from klog.tools.figure3 import commands
-from klog.tools.figure3.balancer import Balancer
-from klog.tools.figure3.clusters import DemoCluster
-from klog.tools.figure3.commands import COUNTS, OFFLINE, TABLE, TOPIC, Size
-from klog.tools.figure3.deployment import Deployment
-from klog.tools.figure3.front_ends import FrontEnd, Traffic
-from klog.tools.figure3.gauges import Gauges
-from klog.tools.figure3.guard import PARTS_FILE, Guard, end_everything
-from klog.tools.figure3.part import Notes, Part
-from klog.tools.figure3.proof import Tier, TierRow, prove
-from klog.tools.figure3.question import Question
-from klog.tools.figure3.watch import LogWatch, TableWatch
 
 READY_S: Final = 600.0
 """Spark starts twice, on a machine that may have other things to do."""

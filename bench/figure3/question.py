@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from klog.tools.figure3.background import Background
-from klog.tools.figure3.commands import online_query
-from klog.tools.figure3.part import Notes, Part
+from bench.figure3.background import Background
+from bench.figure3.commands import online_query
+from bench.figure3.part import Notes, Part
 
 FIRST_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1 << 20

@@ -1,6 +1,6 @@
 """The processes that the demo keeps running: each a klog command with a log file, started again where it ends.
 
-What runs is noted in ``DIR/parts.json``, so that the guard (`klog.tools.figure3.guard`) can end it after a kill -9 of
+What runs is noted in ``DIR/parts.json``, so that the guard (`bench.figure3.guard`) can end it after a kill -9 of
 the demo itself. Clusters are not parts: `klog.admin.local_cluster` knows what it has started.
 """
 

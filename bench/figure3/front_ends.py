@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from klog.tools.figure3 import commands
-from klog.tools.figure3.background import Background
-from klog.tools.figure3.part import Notes, Part, write_all
+from bench.figure3 import commands
+from bench.figure3.background import Background
+from bench.figure3.part import Notes, Part, write_all
 
 PAGES: Final = ("/", "/jobs", "/news", "/people", "/search", "/settings")
 USERS: Final = 10_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from klog.tools.figure3.delays import Spread
+from bench.figure3.delays import Spread
 
 
 class Flow(NamedTuple):

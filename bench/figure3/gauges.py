@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from bench.figure3.background import Background
+from bench.figure3.commands import COUNTS, GROUP, OFFLINE, QUERY, TABLE
+from bench.figure3.deployment import Deployment
+from bench.figure3.facts import Box, Facts, Flow
+from bench.figure3.part import Part, is_paused
+from bench.figure3.picture import Place
 from klog.clock import SYSTEM_CLOCK
 from klog.render.counts import counted
-from klog.tools.figure3.background import Background
-from klog.tools.figure3.commands import COUNTS, GROUP, OFFLINE, QUERY, TABLE
-from klog.tools.figure3.deployment import Deployment
-from klog.tools.figure3.facts import Box, Facts, Flow
-from klog.tools.figure3.part import Part, is_paused
-from klog.tools.figure3.picture import Place
 
 SAMPLE_S: Final = 1.0
 RATES_OVER: Final = 6

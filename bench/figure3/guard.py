@@ -1,4 +1,4 @@
-"""Ends what `klog demo figure3` has started, should the demo itself be killed: ``python -m`` this, ``DIR HOME KEEP``.
+"""Ends what `scripts/figure3` has started, should it be killed itself: ``python -m`` this, ``DIR HOME KEEP``.
 
 It waits at a pipe. A demo that ends in order writes a byte; an end of the pipe without one means that it was killed.
 Then the parts are ended, the clusters shut down, and a folder of the demo's own (KEEP is 0) is removed.
@@ -17,10 +17,10 @@ from typing import Final
 
 import psutil
 
+from bench.figure3.part import end_all, noted
 from klog.admin import local_cluster
 from klog.coordination.process import python_command
 from klog.errors import KlogError
-from klog.tools.figure3.part import end_all, noted
 
 DONE: Final = b"."
 PARTS_FILE: Final = "parts.json"
@@ -31,7 +31,7 @@ class Guard:
     """The demo's side: a process that outlives it, if only for the time that ending all takes."""
 
     def __init__(self, folder: Path, home: Path, *, keep: bool) -> None:
-        command, environment = python_command("klog.tools.figure3.guard", folder, home, int(keep))
+        command, environment = python_command("bench.figure3.guard", folder, home, int(keep))
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

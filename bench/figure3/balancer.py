@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from bench.figure3.part import Notes
 from klog.coordination.embedded import tail
 from klog.coordination.process import ProcessId
 from klog.errors import HostError
-from klog.tools.figure3.part import Notes
 
 START_S: Final = 10.0
 NAME: Final = "haproxy"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bench.figure3.facts import Facts
+from bench.figure3.picture import Place, draw
 from klog import __version__
 from klog.render.page import Section, Tile, render_page
 from klog.render.value_texts import count_text, duration_text, moment_text
 from klog.render.visible import visible
-from klog.tools.figure3.facts import Facts
-from klog.tools.figure3.picture import Place, draw
 
 REFRESH_S = 2
 FAULTS_SHOWN = 40
@@ -30,7 +30,7 @@ def render(facts: Facts, places: Mapping[str, Place], *, is_live: bool) -> str:
         *_faults(facts),
     ]
     return render_page(
-        name="klog demo figure3",
+        name="scripts/figure3",
         title="Figure 3",
         about=(("", f"At {moment_text(facts.now_ms)} UTC, after {duration_text(round(facts.running_s * 1000))}"),),
         tiles=_tiles(facts),
