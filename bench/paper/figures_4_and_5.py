@@ -15,10 +15,7 @@ from typing import NamedTuple
 
 from bench.klog_system import Klog
 from bench.one_log import Log, bootstrap_of, bytes_below, delete_topic, log_system, make_topic, segments_of
-from bench.paper.published import PULL_BYTES
-from bench.paper.queues import ActiveMq, RabbitMq
-from bench.paper.record import Line, Record, Stored, points_of
-from klog.tools.perf.paper_loads import (
+from bench.paper.loads import (
     VALUE_BYTES,
     Bounds,
     Point,
@@ -27,6 +24,9 @@ from klog.tools.perf.paper_loads import (
     produce_by_klog,
     produce_by_librdkafka,
 )
+from bench.paper.published import PULL_BYTES
+from bench.paper.queues import ActiveMq, RabbitMq
+from bench.paper.record import Line, Record, Stored, points_of
 
 Say = Callable[[str], None]
 

@@ -364,7 +364,6 @@ def _how(record: Record) -> str:
 scripts/paper                       # all of it, a quarter of an hour; Maven for Kafka and ActiveMQ, rabbitmq-server
 scripts/paper --messages 1000000    # fewer
 scripts/paper --peers klog          # klog alone
-klog perf paper                     # klog's lines, against a cluster that runs
 ```
 
 What cannot be had is left out with a line that says why. Figures, this page and `results.json` go to `docs/`

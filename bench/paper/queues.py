@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.maven import ACTIVEMQ_VERSION, PeerMissing, activemq_lib, perf_test_lib
+from bench.paper.loads import VALUE_BYTES, Point
 from bench.peers import START_TIMEOUT_S
 from bench.processes import Process, StartFailed, children, free_port, wait_for_port
-from klog.tools.perf.paper_loads import VALUE_BYTES, Point
 
 QUEUE = "paper"
 JAVA_SOURCE = Path(__file__).with_name("ActiveMqLoad.java")

@@ -18,11 +18,11 @@ from bench import consume
 from bench.klog_system import REPOSITORY, Klog
 from bench.one_log import Log, bootstrap_of, log_system, make_topic, segments_of, topic_of
 from bench.paper.figures_4_and_5 import Say, Size
+from bench.paper.loads import VALUE_BYTES, Point, consume_by_librdkafka, produce_by_librdkafka
 from bench.paper.queues import ActiveMq, RabbitMq
 from bench.paper.record import Reason, Record
 from bench.produce import fill
 from klog.errors import ConsumerTimeout
-from klog.tools.perf.paper_loads import VALUE_BYTES, Point, consume_by_librdkafka, produce_by_librdkafka
 
 ACKS = (("none", "0", False), ("leader", "1", False), ("all", "all", False), ("all, idempotent", "all", True))
 BATCHES = (1, 5, 20, 50, 200, 1000, 5000)

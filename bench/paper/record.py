@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from klog.tools.perf.paper_loads import VALUE_BYTES, Point
+from bench.paper.loads import VALUE_BYTES, Point
 
 Figure = Literal["4", "5"]
 Options = Literal["advised", "paper"]

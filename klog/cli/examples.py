@@ -166,7 +166,6 @@ klog audit report clicks  # Show what was counted.
 klog perf produce clicks --messages 1000  # Measure how fast messages are written.
 klog perf consume clicks --messages 1000  # Measure how fast they are read.
 klog perf latency clicks --messages 20  # Measure the time from producer to consumer.
-klog perf paper --messages 2000 --limit 2s  # Run the experiment of the Kafka paper with fewer messages.
 klog log dump data/clicks-0  # Show the batches of a partition's files, without a broker.
 klog log dump data/clicks-0 --messages --from 3 --to 9  # Show messages in files as JSON Lines.
 klog log verify data/clicks-0  # Check every batch.

@@ -166,6 +166,7 @@ GONE = {
     "zk watch": "`watch klog zk tree PATH`",
     "group rename": "`klog group copy GROUP NEW-GROUP`, then `klog group delete GROUP`",
     "demo": "`scripts/figure3`",
+    "perf paper": "`scripts/paper --peers klog`",
     "quota check": "`klog quota list --applied --user USER --client CLIENT-ID`",
 }
 """Commands of the version before that others do now: what to type."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,16 +13,14 @@ from klog.cli import error_report
 from klog.cli.arguments import MostRate, Properties, Topic, Topics
 from klog.cli.command import Noun
 from klog.cli.error_report import EXIT_FAILED
-from klog.cli.flags import limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
 from klog.cli.progress import Done, progress
 from klog.config import units
 from klog.errors import UsageError
-from klog.render import Report
 from klog.render.counts import counted
 
-perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency, the paper's experiment.")
+perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency.")
 
 Acks = Annotated[
     Literal["0", "1", "all"],
@@ -176,48 +173,6 @@ async def latency(
             cluster, topic, load, interrupted=lambda row: _ignore(_show(invocation, row, csv)), begun=begun
         )
     return _show(invocation, row, csv)
-
-
-@perf.command("paper", rows="klog.tools.perf.paper:PaperRow", changes=True)
-async def paper(
-    invocation: Invocation,
-    messages: Annotated[
-        int, typer.Option("--messages", metavar="N", min=1, help="Number of messages of each line, as the paper's.")
-    ] = 10_000_000,
-    limit_s: Annotated[
-        float, typer.Option("--limit", metavar="DURATION", parser=limit, help="Most time for each line.")
-    ] = 15.0,
-) -> Report:
-    """Run the experiment of the paper's section 5: producers at a batch of 1 and of 50, and consumers.
-
-    Messages of 200 bytes, to one partition, by librdkafka and by klog.Producer and klog.Consumer, which are the
-    paper's own. Its topics are deleted with their messages at the end, and after Ctrl-C. Two lines' messages are on
-    disk at most: 5 GB for 10 million and one replica. `scripts/paper` of the sources has Kafka, ActiveMQ and RabbitMQ
-    beside it.
-    """
-    from klog.tools.perf import paper as perf_paper
-
-    cluster = await invocation.cluster()
-    await cluster.metadata()
-    zookeeper = await invocation.zookeeper() if cluster.is_klog else None
-    if zookeeper is None:
-        invocation.say("the cluster is not klog: klog.Consumer cannot read from it, its line is left out")
-    rows: list[Any] = []
-
-    def show(row: Any) -> None:
-        rows.append(row)
-        client, batch = row.client, "" if row.batch_messages is None else f" at batch {row.batch_messages}"
-        invocation.detail(f"{client}{batch}: {row.messages_per_s:,.0f} messages/s")
-
-    try:
-        async with progress(invocation, lambda: Done(len(rows), None), unit="measurements"):
-            await perf_paper.paper(
-                cluster, zookeeper, messages=messages, limit_s=limit_s, show=show, say=invocation.say
-            )
-    except asyncio.CancelledError:
-        invocation.show(invocation.report(rows))
-        raise
-    return invocation.report(rows)
 
 
 @asynccontextmanager

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench.paper import page as pages
+from bench.paper.loads import Point
 from bench.paper.queues import LoadFailed, samples_of
 from bench.paper.reasons import page_views
 from bench.paper.record import Line, Reason, Record, Stored, points_of
-from klog.tools.perf.paper_loads import Point
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -94,7 +94,7 @@ ASKING = {
 """What may ask first; nothing else does. Those of the last two lines ask in some cases, and on protected clusters."""
 
 WITHOUT_DRY_RUN = {
-    *("produce", "tail", "mirror", "perf produce", "perf latency", "perf paper"),
+    *("produce", "tail", "mirror", "perf produce", "perf latency"),
     *("stream run", "audit run", "schema serve", "security users"),
 }
 """What changes the cluster and shows no preview: it sends messages, runs on, or begins a cluster that is empty."""

@@ -145,8 +145,6 @@ def test_latency(broker: RunningBroker, topic: str, extra: list[str]) -> None:
         (["consume", "T", "--fetch-size", "0"], "--fetch-size"),
         (["consume", "T", "--threads", "0"], "--threads"),
         (["consume", "T", "-X", "no.such.thing=1"], "librdkafka"),
-        (["paper", "--limit", "0s"], "above 0"),
-        (["paper", "--messages", "0"], "--messages"),
         (["latency", "T", "--message-size", "7"], "messages of 7 bytes"),
         (["latency", "T", "--rate", "5KB/s"], "rate"),
         (["latency", "T", "-X", "no.such.thing=1"], "librdkafka"),
@@ -178,53 +176,6 @@ def test_what_is_refused_is_counted_and_fails(broker: RunningBroker, topic: str)
     assert ran.code == 1 and "3 messages" in ran.stderr
     ran = klog("perf", "latency", topic, "--message-size", "20KB", "-B", broker.bootstrap)
     assert ran.code == 1 and "acknowledged" in ran.stderr
-
-
-@pytest.mark.long("a bench")
-def test_the_papers_experiment(broker: RunningBroker) -> None:
-    at = ["-B", broker.bootstrap]
-    before = names_of_topics(at)
-    ran = klog("perf", "paper", "--messages", 2000, "--limit", "20s", "-o", "json", *at)
-    assert ran.code == 0, ran.stderr
-    lines = [(row["figure"], row["client"], row["batch_messages"], row["acks"]) for row in ran.rows]
-    clients = ("librdkafka", "klog.Producer")
-    producers = [(4, client, batch, acks) for batch in (1, 50) for acks in ("all", "0") for client in clients]
-    assert lines == [*producers, (5, "librdkafka", None, None), (5, "klog.Consumer", None, None)]
-    for row in ran.rows:
-        assert row["messages"] == 2000, "each line is whole: nothing was lost or read twice"
-        assert 2000 / row["messages_per_s"] == pytest.approx(row["seconds"], rel=0.001, abs=0.001)  # both are rounded
-    assert [row["paper_messages_per_s"] for row in ran.rows][-3:] == [400_000, 22_000, 22_000]
-    assert names_of_topics(at) == before
-    assert [
-        row["topic"]
-        for row in klog("topic", "list", "--deleted", "-o", "json", *at).rows
-        if "perf-paper" in row["topic"]
-    ] == []
-    groups = klog("group", "list", "-o", "json", *at).rows
-    assert [row["group"] for row in groups if "perf-paper" in row["group"]] == []
-
-
-def names_of_topics(at: list[str]) -> list[str]:
-    return [row["topic"] for row in klog("topic", "list", "-o", "json", *at).rows if "perf-paper" in row["topic"]]
-
-
-@pytest.mark.long("a bench smoke")
-def test_the_papers_experiment_ends_at_its_limit(broker: RunningBroker) -> None:
-    ran = klog("perf", "paper", "--limit", "50ms", "-o", "json", "-B", broker.bootstrap)
-    assert ran.code == 0, ran.stderr
-    assert len(ran.rows) == 10 and all(0 < row["messages"] < 10_000_000 for row in ran.rows)
-
-
-def test_after_ctrl_c_the_papers_topics_are_gone(broker: RunningBroker) -> None:
-    at = ["-B", broker.bootstrap]
-    with started("perf", "paper", "--messages", "20000000", "--limit", "1h", *at) as process:
-        deadline = time.monotonic() + 30
-        while not names_of_topics(at) and time.monotonic() < deadline:
-            pass
-        assert names_of_topics(at)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    assert names_of_topics(at) == []
 
 
 def test_ctrl_c_tells_the_figures_so_far(broker: RunningBroker, topic: str) -> None:

@@ -1,16 +1,14 @@
 """The loads of the paper's experiment (section 5): messages of 200 bytes, in and out, by one client and one partition.
 
-A load ends when so many messages have gone through, when its time is over, or when it is stopped; it tells its
-course. What counts in a producer's is acknowledged (with ``acks=0``: sent).
+A load ends when so many messages have gone through, or when its time is over; it tells its course. What
+counts in a producer's is acknowledged (with ``acks=0``: sent).
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from klog.client.servers import librdkafka_servers
@@ -40,13 +38,11 @@ class Point(NamedTuple):
     messages: int
 
 
-@dataclass
-class Bounds:
-    """How far a load goes: ``messages``, ``limit_s`` seconds at most, until ``stop`` is set."""
+class Bounds(NamedTuple):
+    """How far a load goes: ``messages``, ``limit_s`` seconds at most."""
 
     messages: int
     limit_s: float
-    stop: threading.Event = field(default_factory=threading.Event)
 
 
 class Course:
@@ -70,7 +66,7 @@ class Course:
         seconds = self._seconds()
         if seconds - self.last.seconds >= SAMPLE_S:
             self.points.append(Point(seconds, messages))
-        return messages < self._bounds.messages and seconds < self._bounds.limit_s and not self._bounds.stop.is_set()
+        return messages < self._bounds.messages and seconds < self._bounds.limit_s
 
     def end(self, messages: int) -> None:
         """All that went through has done so by now."""
@@ -123,10 +119,10 @@ def produce_by_librdkafka(
         }
     )
     hand_over = _batches(producer, topic, values)
-    course, stop = Course(bounds), bounds.stop
+    course = Course(bounds)
     hand_over(1)
     deadline = time.perf_counter() + FIRST_TIMEOUT_S
-    while producer.flush(WAIT_S) and not stop.is_set():
+    while producer.flush(WAIT_S):
         if time.perf_counter() > deadline:
             raise TimedOut(f"{topic}: the first message was not acknowledged within {FIRST_TIMEOUT_S:g} s")
     course.begin()
@@ -138,10 +134,10 @@ def produce_by_librdkafka(
             producer.poll(0.001)
     while course.goes_on(sent - len(producer)) and len(producer):
         producer.flush(WAIT_S)
-    producer.purge(in_queue=True, in_flight=stop.is_set(), blocking=False)
-    while producer.flush(WAIT_S) and not stop.is_set():
+    producer.purge(in_queue=True, in_flight=False, blocking=False)
+    while producer.flush(WAIT_S):
         course.goes_on(sent - len(producer) - purged)
-    if failures and not stop.is_set():
+    if failures:
         raise KlogError(f"{topic}: {len(failures)} messages were not acknowledged: {failures[0]}")
     course.end(sent - purged - len(failures))
     return course
@@ -220,7 +216,7 @@ def produce_by_klog(bootstrap: str, topic: str, bounds: Bounds, *, batch: int, a
             for _ in range(min(LOOK_EVERY, bounds.messages - sent)):
                 last = producer.send(topic, VALUE, partition=0)
                 sent += 1
-        while len(producer) and not bounds.stop.is_set():
+        while len(producer):
             with suppress(TimedOut):
                 producer.flush(WAIT_S)
             course.goes_on(sent - len(producer))
@@ -230,7 +226,7 @@ def produce_by_klog(bootstrap: str, topic: str, bounds: Bounds, *, batch: int, a
         return course
     finally:
         with suppress(TimedOut):
-            producer.close(0 if bounds.stop.is_set() else FIRST_TIMEOUT_S)
+            producer.close(FIRST_TIMEOUT_S)
 
 
 def consume_by_klog(zookeeper: str, group: str, topic: str, bounds: Bounds) -> Course:
