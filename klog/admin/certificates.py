@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from klog.errors import InvalidConfig
-
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -55,22 +53,6 @@ def new_authority(name: str, now: datetime | None = None) -> Authority:
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
     return Authority(_signed(builder, key), key)
-
-
-def read_authority(certificate_pem: bytes, key_pem: bytes) -> Authority:
-    """One that was written before. InvalidConfig where the two do not belong together, or are not PEM of that kind."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-
-    try:
-        certificate = x509.load_pem_x509_certificate(certificate_pem)
-        key = serialization.load_pem_private_key(key_pem, password=None)
-    except (ValueError, TypeError) as error:
-        raise InvalidConfig(f"the authority's certificate and key cannot be read: {error}") from None
-    if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise InvalidConfig("the authority's key does not belong to its certificate")
-    return Authority(certificate, key)
 
 
 def issue(

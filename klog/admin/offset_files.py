@@ -15,7 +15,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -239,8 +239,3 @@ def _json_lines(text: str) -> Iterator[tuple[int, _Fields | str]]:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 100 else text[:100] + "...")
-
-
-def groups_in(lines: Iterable[OffsetLine]) -> list[str]:
-    """The groups that a file names, each once, in order."""
-    return list(dict.fromkeys(line.group for line in lines))

@@ -280,20 +280,6 @@ def rotate(brokers: Sequence[int], partitions: int, replicas: int, start: int) -
     return [[ordered[(first + i + j) % len(ordered)] for j in range(replicas)] for i in range(partitions)]
 
 
-def parse_assignment(text: str) -> list[list[int]]:
-    """``1:2,2:3``: partitions separated by commas, the brokers of each by colons; UsageError otherwise."""
-    try:
-        assignment = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"{text!r} is not an assignment", hint="write 1:2,2:3 for two partitions of two") from None
-    for index, replicas in enumerate(assignment):
-        if len(set(replicas)) != len(replicas):
-            raise UsageError(f"{text!r} names a broker twice for partition {index}")
-        if len(replicas) != len(assignment[0]):
-            raise UsageError(f"{text!r} gives partitions different numbers of replicas")
-    return assignment
-
-
 async def preview_alter(cluster: Cluster, name: str, partitions: int) -> TopicAltered:
     """What `alter_topic` would do; UsageError where it would take partitions away or add none."""
     topic = await cluster.topic(name, fresh=True, suggest=True)

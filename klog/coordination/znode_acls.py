@@ -109,11 +109,6 @@ def is_open(acls: Sequence[Acl]) -> bool:
     return any(one.scheme == "world" and one.permissions & ~READ for one in acls)
 
 
-def lets_everybody_read(acls: Sequence[Acl]) -> bool:
-    """Whether a session that has not said who it is may read the node."""
-    return any(one.scheme == "world" and one.permissions & READ for one in acls)
-
-
 def is_sensitive(path: str) -> bool:
     """Whether only the owner may read the node."""
     return _below(path, SENSITIVE)

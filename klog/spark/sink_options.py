@@ -14,9 +14,6 @@ from klog.security.client_security import SETTINGS
 from klog.spark import option_values as values
 from klog.spark.options import bootstrap_of
 
-SINK_NAMES = ("topic", "includeHeaders")
-"""Besides ``kafka.*``, which are settings of the producers."""
-
 _TYPES = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),

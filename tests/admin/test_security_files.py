@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from klog.admin import security_files
-from klog.admin.certificates import issue, new_authority, read_authority
+from klog.admin.certificates import issue, new_authority
 from klog.client.client_config import read_client_config
 from klog.config.properties import read_properties
-from klog.errors import InvalidConfig, Refused, UsageError
+from klog.errors import Refused, UsageError
 from klog.net.client_tls import client_context
 from klog.security.client_security import ClientSecurity
 from tests.rows import each
@@ -81,16 +81,6 @@ def test_another_authority_and_a_certificate_of_yesterday_are_refused(tmp_path: 
         client = client_context(ClientSecurity("SSL", authorities=authority.certificate_pem.decode()))
         with pytest.raises(ssl.SSLCertVerificationError):
             shaken(tmp_path / name, client, "localhost")
-
-
-def test_an_authority_is_read_again(tmp_path: Path) -> None:
-    made, other = new_authority("a"), new_authority("b")
-    again = read_authority(made.certificate_pem, made.key_pem)
-    assert again.certificate == made.certificate
-    with pytest.raises(InvalidConfig):
-        read_authority(made.certificate_pem, other.key_pem)
-    with pytest.raises(InvalidConfig):
-        read_authority(b"nothing", made.key_pem)
 
 
 def test_files_are_for_their_owner(folder: Path) -> None:

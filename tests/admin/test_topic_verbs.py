@@ -125,13 +125,6 @@ def test_rotation(live: list[int], count: int, replicas: int, start: int, expect
     assert topics.rotate(live, count, replicas, start) == expected
 
 
-def test_assignments_as_text() -> None:
-    assert topics.parse_assignment("1:2,2:3") == [[1, 2], [2, 3]]
-    for wrong in ("", "1:", "a", "1:1", "1:2,3"):
-        with pytest.raises(UsageError):
-            topics.parse_assignment(wrong)
-
-
 def test_partitions_cannot_be_taken_away(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, 3)
     for count in (3, 2):
