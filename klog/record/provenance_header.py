@@ -1,11 +1,8 @@
 """Copied messages say where they come from, in a header that is small beside small messages.
 
 The header ``klog`` is the source's key (6 bytes: what BLAKE2b makes of ``CLUSTER-ID/TOPIC/PARTITION``) and the offset
-there, in as few bytes as hold the offsets of its batch, the most significant first. Older copies have the header
-``klog.source``, the text ``CLUSTER-ID/TOPIC/PARTITION/OFFSET``; it counts as the same.
-
-It stands behind all headers that a message has already, those of earlier copies among them, so the last one of these
-names says which log this message was copied from.
+there, in as few bytes as hold the offsets of its batch, the most significant first. It stands behind all headers that a
+message has already, those of earlier copies among them, so the last one says which log this message was copied from.
 
 Strategy: keys, values, times and headers are bytes that are moved and not read. A record is walked over only as far as
 its number of headers, that number is raised, and the new header is put at its end: 1 us a record, where decoding and
@@ -28,20 +25,18 @@ from klog.errors import CorruptBatch, MessageTooLarge
 from klog.record.batch import (
     CONTROL,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME,
-    MAGIC,
     BatchHeader,
     check_crc,
+    read_header,
     walk,
-    write_header,
 )
-from klog.record.codec import CODEC_MASK, Codec
-from klog.record.compression import compress
+from klog.record.codec import Codec
 from klog.record.contents import unpacked_bytes_max
 from klog.record.records import (
     VARLONG_BYTES_MAX,
     Record,
+    batch_of,
     each_record,
     encode_batch,
     read_varint,
@@ -50,7 +45,6 @@ from klog.record.records import (
 )
 
 HEADER_NAME: Final = "klog"
-OLD_HEADER_NAME: Final = "klog.source"
 KEY_BYTES: Final = 6
 """A partition is copied into from a few sources: that two of them have the same 48 bits does not happen by chance."""
 _OFFSET_BYTES_MAX: Final = 8
@@ -108,12 +102,11 @@ class Marker:
         """
         self.source = source
         self._codec = codec
-        self._key = source.key
         self._batch_bytes_max = batch_bytes_max
 
     def header(self, offset: int) -> tuple[str, bytes]:
         """The header of the message at ``offset`` of the source."""
-        return HEADER_NAME, self._key + offset.to_bytes(_bytes_of(offset), "big")
+        return HEADER_NAME, self.source.key + offset.to_bytes(_bytes_of(offset), "big")
 
     def mark(
         self, run: memoryview, from_offset: int, to_offset: int = _LARGEST, *, messages_max: int = _LARGEST
@@ -143,218 +136,138 @@ class Marker:
             after = min(end, to_offset)
             if header.attributes & CONTROL or not header.count:
                 continue
+            codec = header.codec if self._codec is None else self._codec
             left = messages_max - messages
-            is_whole = header.base_offset >= from_offset and end <= to_offset and header.count <= left
-            if is_whole and header.last_offset_delta == header.count - 1 and not header.attributes & LOG_APPEND_TIME:
-                try:
-                    self._mark_whole(run, position, header, parts)
-                except _OffsetsHaveGaps:
-                    is_whole = False
-                else:
-                    first = header.base_offset if first < 0 else first
-                    last = end - 1
-                    messages += header.count
+            offsets: Sequence[int] = range(header.base_offset, end)
+            is_whole = from_offset <= offsets[0] and end <= to_offset and len(offsets) == header.count <= left
+            if is_whole and not header.attributes & LOG_APPEND_TIME:
+                data = bytes(records_bytes(run, position, header))
+            else:
+                inside = (one for one in each_record(run, position) if from_offset <= one.offset < to_offset)
+                wanted = list(islice(inside, min(left + 1, header.count)))
+                if len(wanted) > left:
+                    del wanted[left:]
+                    after = wanted[-1].offset + 1
+                if not wanted:
                     continue
-            inside = (one for one in each_record(run, position) if from_offset <= one.offset < to_offset)
-            wanted = list(islice(inside, min(left + 1, header.count)))
-            if len(wanted) > left:
-                wanted = wanted[:left]
-                after = wanted[-1].offset + 1
-            if wanted:
-                parts += self.encode(wanted, header.codec if self._codec is None else self._codec)
-                first = wanted[0].offset if first < 0 else first
-                last = wanted[-1].offset
-                messages += len(wanted)
+                offsets = [one.offset for one in wanted]
+                anew = encode_batch(wanted)
+                header, data = read_header(anew), bytes(anew[HEADER_BYTES:])
+            parts += self._batches(data, header, offsets, codec)
+            first = offsets[0] if first < 0 else first
+            last = offsets[-1]
+            messages += len(offsets)
         return Marked(b"".join(parts), messages, first, last, after)
 
-    def encode(self, records: Sequence[Record], codec: Codec) -> list[bytes]:
-        """Batches of these records with their headers, by the ordinary encoder."""
-        marked = [one._replace(headers=(*one.headers, self.header(one.offset))) for one in records]
-        batch = bytes(encode_batch(marked, codec=codec))
-        if self._fits(batch, sum(map(_bytes_at_most, marked)) if codec else 0):
-            return [batch]
-        self._check_divisible(len(records), len(batch), records[0].offset)
-        half = len(records) // 2
-        return self.encode(records[:half], codec) + self.encode(records[half:], codec)
-
-    def _fits(self, batch: bytes, unpacked_bytes: int) -> bool:
-        """Whether the target takes it: as it is, and unpacked where it is compressed."""
-        if len(batch) > self._batch_bytes_max:
-            return False
-        return len(batch) > unpacked_bytes or unpacked_bytes <= unpacked_bytes_max(self._batch_bytes_max)
-
-    def _check_divisible(self, count: int, size: int, offset: int) -> None:
-        if count < 2:
-            most = unpacked_bytes_max(self._batch_bytes_max)
-            raise MessageTooLarge(
-                f"the message at offset {offset} of {self.source} is a batch of {size} bytes with its header;"
-                f" the target takes {self._batch_bytes_max}, and {most} when it is unpacked",
-                hint="raise max.message.bytes of the target's topic",
-            )
-
-    # --- whole batches ---
-
-    def _mark_whole(self, run: memoryview, position: int, header: BatchHeader, parts: list[bytes]) -> None:
-        data = bytes(records_bytes(run, position, header))
-        if self._codec is not None:
-            header = header._replace(attributes=header.attributes & ~CODEC_MASK | self._codec)
-        added = len(_NAME) + KEY_BYTES + _bytes_of(header.last_offset) + 2 * _VARINT_GROWTH
-        largest = HEADER_BYTES + len(data) + added * header.count
-        try:
-            if header.attributes & CODEC_MASK or largest <= self._batch_bytes_max:
-                body = b"".join(self._pieces(data, header, header.count)[0])
-                batch = _batch(body, header, header.count)
-                if self._fits(batch, len(body)):
-                    parts.append(batch)
-                    return
-                largest = len(batch)
-            self._mark_in_parts(data, header, largest, parts)
-        except IndexError:
-            raise CorruptBatch(f"a record of the batch at {header.base_offset} reaches past the batch's end") from None
-
-    def _mark_in_parts(self, data: bytes, header: BatchHeader, size: int, parts: list[bytes]) -> None:
-        """The same records as several batches; ``size`` is that of the one that would be too large."""
-        count = header.count
-        wanted = 1 + (size * 17 // 16) // self._batch_bytes_max  # some room: records differ in size
-        if header.attributes & CODEC_MASK:
-            wanted = max(wanted, 1 + (len(data) * 17 // 16) // unpacked_bytes_max(self._batch_bytes_max))
-        wanted = min(wanted, count)
+    def _batches(self, data: bytes, header: BatchHeader, offsets: Sequence[int], codec: Codec) -> list[bytes]:
+        """The records of a batch, with their headers, in as few batches as the target takes."""
+        count = len(offsets)
+        size = len(data) + count * (len(_NAME) + KEY_BYTES + _bytes_of(offsets[-1]) + 2 * _VARINT_GROWTH)
+        # What it takes: as it is, and unpacked where it is compressed.
+        most, unpacked_most = self._batch_bytes_max, unpacked_bytes_max(self._batch_bytes_max)
+        room = unpacked_most if codec else max(1, most - HEADER_BYTES)
+        wanted = 1 if size <= room else 1 + (size * 17 // 16) // room  # some room: records differ in size
         while True:
-            each = -(-count // wanted)
-            pieces, times = self._pieces(data, header, each)
-            made = []
-            fits = True
-            for begin in range(0, count, each):
-                end = min(begin + each, count)
-                newest_ms = header.base_timestamp_ms + max(times[begin:end]) if times else header.max_timestamp_ms
-                like = header._replace(max_timestamp_ms=newest_ms)
-                body = b"".join(pieces[3 * begin : 3 * end])
-                made.append(_batch(body, like, end - begin))
-                fits = fits and self._fits(made[-1], len(body))
-            if fits:
-                parts += made
-                return
-            self._check_divisible(each, max(map(len, made)), header.base_offset)
-            wanted = min(count, 2 * wanted)
+            each = -(-count // min(wanted, count))
+            made: list[bytes] = []
+            for body, newest_ms in self._bodies(data, header, offsets, each):
+                behind = len(made) * each
+                batch = bytes(batch_of(body, min(each, count - behind), header.base_timestamp_ms, newest_ms, codec))
+                if len(batch) > most or (codec and len(body) > unpacked_most):
+                    if each == 1:
+                        raise MessageTooLarge(
+                            f"the message at offset {offsets[behind]} of {self.source} is a batch of {len(batch)} bytes"
+                            f" with its header; the target takes {most}, and {unpacked_most} when it is unpacked",
+                            hint="raise max.message.bytes of the target's topic",
+                        )
+                    wanted = max(2 * wanted, 1 + (len(batch) * 17 // 16) // most)
+                    break
+                made.append(batch)
+            else:
+                return made
 
-    def _pieces(self, data: bytes, header: BatchHeader, each: int) -> tuple[list[bytes], list[int]]:
-        """The records with their headers, three pieces of bytes a record, for batches of ``each``.
+    def _bodies(
+        self, data: bytes, header: BatchHeader, offsets: Sequence[int], each: int
+    ) -> Iterator[tuple[bytes, int]]:
+        """The records with their headers, for batches of ``each``: the bytes, and the time of the newest.
 
-        Behind them the times, as they are in the records, where there is more than one batch: they lie in between.
-        Raises _OffsetsHaveGaps, CorruptBatch and, past the end, IndexError.
+        Raises CorruptBatch.
         """
-        pieces: list[bytes] = []
-        times: list[int] = []
-        append = pieces.append
-        offset = header.base_offset
-        cuts = each < header.count
+        cuts = each < len(offsets)
         # Up to the offset the header is the same for all records: all offsets take as many bytes as the last one.
-        offset_bytes = _bytes_of(header.last_offset)
-        fixed = _NAME + varint(KEY_BYTES + offset_bytes) + self._key
+        offset_bytes = _bytes_of(offsets[-1])
+        fixed = _NAME + varint(KEY_BYTES + offset_bytes) + self.source.key
         first = b"\x02" + fixed
         first_bytes = len(fixed) + offset_bytes
         small = len(_LENGTHS)
-        at = 0
-        for number in range(header.count):
-            byte = data[at]
-            if byte < 0x80:
-                length, start = byte >> 1, at + 1  # zigzag; a negative one is found out by where the record ends
-            elif (second := data[at + 1]) < 0x80:
-                length, start = ((byte & 0x7F) | second << 7) >> 1, at + 2
-            else:
-                length, start = read_varint(data, at)
-            at = start + length
-            place = start + 1  # behind the attributes, which say nothing
-            if cuts:
-                time, place = read_varint(data, place, VARLONG_BYTES_MAX)
-                times.append(time)
-            else:
+        pieces: list[bytes] = []
+        append = pieces.append
+        newest_ms, at = header.max_timestamp_ms, 0
+        try:
+            for number, offset in enumerate(offsets):
+                if cuts and number % each == 0:
+                    if number:
+                        yield b"".join(pieces), newest_ms
+                    pieces.clear()
+                    newest_ms = -1
+                byte = data[at]
+                if byte < 0x80:
+                    length, start = byte >> 1, at + 1  # zigzag; a negative one is found out by where the record ends
+                elif (second := data[at + 1]) < 0x80:
+                    length, start = ((byte & 0x7F) | second << 7) >> 1, at + 2
+                else:
+                    length, start = read_varint(data, at)
+                at = start + length
+                place = start + 1  # behind the attributes, which say nothing
+                if cuts:
+                    newest_ms = max(
+                        newest_ms, header.base_timestamp_ms + read_varint(data, place, VARLONG_BYTES_MAX)[0]
+                    )
                 while data[place] >= 0x80:
                     place += 1
                 place += 1
-            numbered_at = place
-            byte = data[place]
-            if byte < 0x80:
-                delta, place = byte >> 1, place + 1
-            elif (second := data[place + 1]) < 0x80:
-                delta, place = ((byte & 0x7F) | second << 7) >> 1, place + 2
-            else:
-                delta, place = read_varint(data, place)
-            if delta != number:
-                raise _OffsetsHaveGaps
-            numbered_to = place
-            byte = data[place]  # the key
-            if byte < 0x80:
-                place += 1 if byte & 1 else 1 + (byte >> 1)
-            else:
-                size, place = read_varint(data, place)
-                place += size
-            byte = data[place]  # the value
-            if byte < 0x80:
-                place += 1 if byte & 1 else 1 + (byte >> 1)
-            elif (second := data[place + 1]) < 0x80:
-                place += 2 + (((byte & 0x7F) | second << 7) >> 1)
-            else:
-                size, place = read_varint(data, place)
-                place += size
-            if place == at - 1 and data[place] == 0:  # no headers: one byte makes way for one
-                tail = first + offset.to_bytes(offset_bytes, "big")
-                size = length + first_bytes
-                body = data[start:place]
-            else:
-                if place >= at:
-                    raise CorruptBatch(f"record {number} of the batch at {header.base_offset} has no place for headers")
-                headers, behind = read_varint(data, place)
-                if headers < 0 or behind > at:
-                    raise CorruptBatch(f"record {number} of the batch at {header.base_offset} has no place for headers")
-                tail = fixed + offset.to_bytes(offset_bytes, "big")
-                body = data[start:place] + varint(headers + 1) + data[behind:at]
-                size = len(body) + len(tail)
-            if cuts and number >= each:
-                anew = varint(number % each)
-                size += len(anew) - (numbered_to - numbered_at)
-                body = body[: numbered_at - start] + anew + body[numbered_to - start :]
-            append(_LENGTHS[size] if size < small else varint(size))
-            append(body)
-            append(tail)
-            offset += 1
+                numbered_at = place
+                while data[place] >= 0x80:
+                    place += 1
+                place += 1
+                numbered_to = place
+                byte = data[place]  # the key
+                if byte < 0x80:
+                    place += 1 if byte & 1 else 1 + (byte >> 1)
+                else:
+                    size, place = read_varint(data, place)
+                    place += size
+                byte = data[place]  # the value
+                if byte < 0x80:
+                    place += 1 if byte & 1 else 1 + (byte >> 1)
+                elif (second := data[place + 1]) < 0x80:
+                    place += 2 + (((byte & 0x7F) | second << 7) >> 1)
+                else:
+                    size, place = read_varint(data, place)
+                    place += size
+                if place == at - 1 and data[place] == 0:  # no headers: one byte makes way for one
+                    body = data[start:place]
+                    tail = first + offset.to_bytes(offset_bytes, "big")
+                    size = length + first_bytes
+                else:
+                    headers, behind = read_varint(data, place)
+                    if headers < 0 or behind > at:
+                        raise IndexError
+                    body = data[start:place] + varint(headers + 1) + data[behind:at]
+                    tail = fixed + offset.to_bytes(offset_bytes, "big")
+                    size = len(body) + len(tail)
+                if cuts and number >= each:
+                    anew = varint(number % each)
+                    size += len(anew) - (numbered_to - numbered_at)
+                    body = body[: numbered_at - start] + anew + body[numbered_to - start :]
+                append(_LENGTHS[size] if size < small else varint(size))
+                append(body)
+                append(tail)
+        except IndexError:
+            at = -1
         if at != len(data):
-            raise CorruptBatch(f"the records of the batch at {header.base_offset} end at byte {at}, not {len(data)}")
-        return pieces, times
-
-
-class _OffsetsHaveGaps(Exception):
-    """A batch that compaction has been through: it has renumbered its records."""
-
-
-def _bytes_at_most(record: Record) -> int:
-    """What a record may take when it is encoded."""
-    headers = sum(4 * len(name) + len(content or b"") + 10 for name, content in record.headers)
-    return 40 + len(record.key or b"") + len(record.value or b"") + headers
-
-
-def _batch(body: bytes, like: BatchHeader, count: int) -> bytes:
-    """A batch of these encoded records, with the codec and the times of ``like`` and without a producer."""
-    codec = Codec(like.attributes & CODEC_MASK)
-    batch = bytearray(HEADER_BYTES)
-    batch += compress(codec, body) if codec else body
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=len(batch) - LENGTH_PREFIX_BYTES,
-        leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=codec,
-        last_offset_delta=count - 1,
-        base_timestamp_ms=like.base_timestamp_ms,
-        max_timestamp_ms=like.max_timestamp_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        count=count,
-    )
-    write_header(batch, 0, header)
-    return bytes(batch)
+            raise CorruptBatch(f"the records of the batch at {offsets[0]} are not those that its header says")
+        yield b"".join(pieces), newest_ms
 
 
 def _bytes_of(offset: int) -> int:
@@ -370,8 +283,8 @@ def mark_of(record: Record) -> tuple[bytes, int] | None:
     of another form does not count.
     """
     for name, content in reversed(record.headers):
-        if name in _PARSERS and content is not None:
-            return _PARSERS[name](content)
+        if name == HEADER_NAME and content is not None:
+            return parse(content)
     return None
 
 
@@ -380,18 +293,6 @@ def parse(content: bytes) -> tuple[bytes, int] | None:
     if not KEY_BYTES < len(content) <= KEY_BYTES + _OFFSET_BYTES_MAX:
         return None
     return content[:KEY_BYTES], int.from_bytes(content[KEY_BYTES:], "big")
-
-
-def parse_old(content: bytes) -> tuple[bytes, int] | None:
-    """The value of the header that older copies have; None where it is another's."""
-    try:
-        cluster_id, topic, partition, offset = content.decode("ascii").split("/")
-        return Source(cluster_id, topic, int(partition)).key, int(offset)
-    except (UnicodeDecodeError, ValueError):
-        return None
-
-
-_PARSERS: Final = {HEADER_NAME: parse, OLD_HEADER_NAME: parse_old}
 
 
 class Copy(NamedTuple):
@@ -406,13 +307,12 @@ def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[Cop
 
     Raises CorruptBatch for a wrong CRC.
     """
-    key, old = source.key, f"{source}/".encode()
+    key = source.key
     for position, header in walk(run):
         check_crc(run, position, header)
         if header.last_offset < from_offset or header.count < 1 or header.attributes & CONTROL:
             continue
-        data = bytes(records_bytes(run, position, header))
-        if key not in data and old not in data:
+        if key not in bytes(records_bytes(run, position, header)):
             continue
         for record in each_record(run, position):
             found = mark_of(record)

@@ -96,25 +96,35 @@ def _blob(content: bytes | None) -> bytes:
     return b"\x01" if content is None else _encode(len(content)) + content
 
 
-def encode_batch(
-    records: Iterable[Record],
-    *,
+def encode_batch(records: Iterable[Record], *, codec: Codec = Codec.NONE, **fields: int) -> bytearray:
+    """A whole batch of ``records`` (at least one). Their offsets count up from ``base_offset``, whatever they say.
+
+    ``fields``: see `batch_of`.
+    """
+    records = list(records)
+    if not records:
+        raise ValueError("a batch has at least one record")
+    base_ms = records[0].timestamp_ms
+    body = b"".join([encode_record(record, delta, base_ms) for delta, record in enumerate(records)])
+    return batch_of(body, len(records), base_ms, max(record.timestamp_ms for record in records), codec, **fields)
+
+
+def batch_of(
+    body: bytes,
+    count: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
     codec: Codec = Codec.NONE,
+    *,
     base_offset: int = 0,
     leader_epoch: int = -1,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """A whole batch of ``records`` (at least one). Their offsets count up from ``base_offset``, whatever they say."""
-    records = list(records)
-    if not records:
-        raise ValueError("a batch has at least one record")
-    base_timestamp_ms = records[0].timestamp_ms
-    body = b"".join([encode_record(record, delta, base_timestamp_ms) for delta, record in enumerate(records)])
-    payload = compress(codec, body) if codec else body
+    """A whole batch of ``count`` records that are encoded already."""
     batch = bytearray(HEADER_BYTES)
-    batch += payload
+    batch += compress(codec, body) if codec else body
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=len(batch) - LENGTH_PREFIX_BYTES,
@@ -122,13 +132,13 @@ def encode_batch(
         magic=MAGIC,
         crc=0,
         attributes=codec,
-        last_offset_delta=len(records) - 1,
+        last_offset_delta=count - 1,
         base_timestamp_ms=base_timestamp_ms,
-        max_timestamp_ms=max(record.timestamp_ms for record in records),
+        max_timestamp_ms=max_timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        count=len(records),
+        count=count,
     )
     write_header(batch, 0, header)
     return batch

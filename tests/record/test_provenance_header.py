@@ -13,13 +13,11 @@ from klog.record.compression import compress
 from klog.record.contents import Limits, unpacked_bytes_max
 from klog.record.provenance_header import (
     HEADER_NAME,
-    OLD_HEADER_NAME,
     Marker,
     Source,
     copies_of,
     mark_of,
     parse,
-    parse_old,
 )
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
 from tests.record.batches import CODECS, moved, plain, records
@@ -201,11 +199,6 @@ def test_the_last_copy_is_the_one_that_counts() -> None:
     assert mark_of(record) == (Source("second", "t", 0).key, 0)
 
 
-@each("content", [b"", b"a/b/c", b"a/b/1/x", b"a/b/1/2/3", b"\xff/b/1/2"])
-def test_an_old_header_of_somebody_elses(content: bytes) -> None:
-    assert parse_old(content) is None
-
-
 @each("content", [b"", b"123456", b"123456123456789"])
 def test_a_header_of_somebody_elses(content: bytes) -> None:
     assert parse(content) is None
@@ -218,17 +211,6 @@ def test_a_mark_is_small() -> None:
     marked = Marker(SOURCE).mark(memoryview(run), 0)
     assert marked.messages == 1000
     assert (len(marked.records) - len(run)) / 1000 <= 18
-
-
-def test_older_copies_count_as_well() -> None:
-    """What was copied before marks were small is not copied again."""
-    headers = [((OLD_HEADER_NAME, f"{SOURCE}/{offset}".encode()),) for offset in (5, 9)]
-    rows = [Record(number, 1, None, b"x", one) for number, one in enumerate(headers)]
-    old = bytes(encode_batch(rows, base_offset=40))
-    newer = bytearray(Marker(SOURCE).mark(memoryview(bytes(encode_batch(plain(1), base_offset=12))), 0).records)
-    write_header(newer, 0, read_header(newer)._replace(base_offset=1000))
-    found = copies_of(SOURCE, memoryview(old + bytes(newer)), 0)
-    assert [(one.there, one.record.offset) for one in found] == [(5, 40), (9, 41), (12, 1000)]
 
 
 @each("begin", [0, 1], ids=["whole", "a part"])
