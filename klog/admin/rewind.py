@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
+from klog.client.group_requests import to_coordinator
 from klog.client.positions import Anchor, Position
 from klog.client.resolve import Bounds, bounds, resolve
 from klog.clock import SYSTEM_CLOCK
@@ -350,9 +351,8 @@ async def _send_away(cluster: Cluster, group: str, members: Sequence[Member]) ->
     nothing. So a coordinator that cannot be asked here is not an error.
     """
     try:
-        found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
         leaving = [{"member_id": one.member_id, "group_instance_id": None, "reason": REASON} for one in members]
-        await cluster.to_broker(int(found.node_id), ApiKey.LEAVE_GROUP, 5, 3, group_id=group, members=leaving)
+        await to_coordinator(cluster, group, ApiKey.LEAVE_GROUP, 5, 3, group_id=group, members=leaving)
     except KlogError:
         pass
 
@@ -362,9 +362,8 @@ async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str, actor
     await asyncio.to_thread(offset_changes.delete, zookeeper, group, actor)
     try:
         # A coordinator that still remembers the group would have its next member join twice.
-        found = await cluster.to_any(ApiKey.FIND_COORDINATOR, 3, 1, key=group, key_type=0)
-        await cluster.to_broker(
-            int(found.node_id), ApiKey.DESCRIBE_GROUPS, 5, 0, groups=[group], include_authorized_operations=False
+        await to_coordinator(
+            cluster, group, ApiKey.DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=False
         )
     except KlogError:
         pass

@@ -20,11 +20,11 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from klog.client.cluster import Cluster
+from klog.client.group_requests import commit
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.batch_writer import UNDECODABLE, FileLayout
 from klog.export.file_statistics import collect_statistics
 from klog.export.files import FORMATS, format_of
-from klog.export.group import commit
 from klog.export.manifest import ExportIdentity, Manifest
 from klog.export.root import ExportRoot
 from klog.export.rows import spark_options
@@ -322,7 +322,7 @@ def test_a_group_is_told_how_far_the_export_is(new_topic: NewTopic, tmp_path: Pa
 
     async def tell() -> None:
         async with await Cluster.connect(topic.bootstrap) as cluster:
-            await commit(cluster, group, rows)
+            await commit(cluster, group, {TopicPartition(one.topic, one.partition): (one.to, "") for one in rows})
 
     asyncio.run(tell())
     admin = AdminClient({"bootstrap.servers": topic.bootstrap})

@@ -36,6 +36,7 @@ from klog.cli.spark_flags import Conf, Master
 from klog.cli.target import klog_home
 from klog.errors import KlogError, TooManyUndecodable, UsageError
 from klog.export.rows import ExportedRange, SparkOption, spark_options
+from klog.names import TopicPartition
 from klog.render import Report
 from klog.render.counts import counted
 
@@ -251,11 +252,12 @@ def _first_from(
 
 
 async def _commit(invocation: Invocation, group: str, rows: Sequence[ExportedRange]) -> None:
-    """Commit the exported offsets for lag monitoring; an error is a note and does not fail the run."""
-    from klog.export.group import commit
+    """Commit where the exported ranges end, for lag monitoring; no run reads it, so an error is only a note."""
+    from klog.client.group_requests import commit
 
     try:
-        await commit(await invocation.cluster(), group, rows)
+        ends = {TopicPartition(row.topic, row.partition): (row.to, "klog export") for row in rows}
+        await commit(await invocation.cluster(), group, ends)
     except KlogError as error:
         invocation.say(
             f"the messages are exported, but the offsets of group {group} were not committed: {error.message}"
