@@ -20,6 +20,8 @@ from klog.names import TopicPartition, is_topic_name
 OFFSETS: Final = "offsets"
 GROUP_DELETE: Final = "group-delete"
 KINDS: Final = frozenset({OFFSETS, GROUP_DELETE})
+CARRIED: Final = '{"klog.groups":'
+"""Begins the metadata of what a mirror commits for a group: a program's progress, unless it goes back."""
 
 _NUMBER = re.compile("[0-9]{1,9}")
 

@@ -156,8 +156,8 @@ def test_offsets_that_a_stock_client_sets_back_or_deletes_are_acts(
 ) -> None:
     client = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "night shift"})
 
-    def alter(offset: int) -> None:
-        wanted = ConsumerGroupTopicPartitions(group, [Assigned(topic, 0, offset)])
+    def alter(offset: int, *metadata: str) -> None:
+        wanted = ConsumerGroupTopicPartitions(group, [Assigned(topic, 0, offset, *metadata)])
         client.alter_consumer_group_offsets([wanted])[group].result(20)
 
     alter(9)  # as a consumer without a group protocol does
@@ -179,6 +179,9 @@ def test_offsets_that_a_stock_client_sets_back_or_deletes_are_acts(
     before = len(acts_of(registry, group))
     alter(10)  # nobody but an operator commits without a member where members were
     assert acts_of(registry, group)[before:][0].after == {f"{topic}-0": 10}
+    for offset, more in ((12, 1), (10, 2)):  # a mirror does, all the time; but where it goes back that is an act
+        alter(offset, offset_acts.CARRIED + "1}")
+        assert len(acts_of(registry, group)) == before + more
 
     partitions = [{"partition_index": number} for number in (0, 1)]
     asked = codec.request(ApiKey.OFFSET_DELETE, 0, group_id=group, topics=[{"name": topic, "partitions": partitions}])

@@ -262,9 +262,13 @@ class Commits:
         topics = dict.fromkeys(one.topic for one in offsets)
 
         def is_act(before: offset_acts.State) -> bool:
-            moves = ((prior.offset if (prior := before[name]) else -1, one.offset) for name, one in offsets.items())
             had_members = state.group_protocol == COORDINATOR
-            return any(new < old or (had_members and new != old) for old, new in moves)
+            for name, one in offsets.items():
+                old = prior.offset if (prior := before[name]) else -1
+                is_progress = not had_members or one.metadata.startswith(offset_acts.CARRIED)
+                if one.offset < old or (one.offset != old and not is_progress):
+                    return True
+            return False
 
         def operations() -> list[Operation]:
             fences = [state.fence, *self._offsets.topic_fences(topics)]
