@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, Literal
 
 from klog.errors import KlogError
 from klog.render.counts import counted
@@ -53,20 +53,20 @@ async def show(
 ) -> tuple[int, int]:
     """Write the messages of stretches as tail does; how many, and how many bytes were not messages."""
     from klog.tools.message_formatter import MessageFormatter
+    from klog.tools.replica_consumer import message_of
     from klog.tools.tail_options import TailOptions
 
     shower = MessageFormatter(TailOptions(output=output, format=form, on_terminal=on_terminal))
     messages = useless = 0
     for row in rows:
+        place = row.topic or "", row.partition or 0
         with tempfile.TemporaryFile() as spool:
-            await _spool(cluster, row, spool)
-            for found in _records(row, spool):
-                if isinstance(found, int):
-                    useless += found
-                    continue
-                while some := [_Shown(row, one) for one in islice(found, SHOWN_AT_ONCE)]:
-                    sink.write(shower.show(some))
-                    messages += len(some)
+            stretch = await _spooled(cluster, row, spool)
+            records = stretch.records()
+            while some := [message_of(place, one) for one in islice(records, SHOWN_AT_ONCE)]:
+                sink.write(shower.show(some))
+                messages += len(some)
+            useless += stretch.useless_bytes
     sink.flush()
     return messages, useless
 
@@ -86,38 +86,28 @@ async def replay(cluster: Cluster, rows: Sequence[LostRow], target: str) -> list
     done = []
     for row in rows:
         assert row.topic is not None and row.partition is not None and row.from_ is not None and row.to is not None
-        result = ReplayedRow(row.topic, row.partition, row.broker, row.from_, row.to, target, 0)
         with tempfile.TemporaryFile() as spool, tempfile.TemporaryFile() as lines:
-            await _spool(cluster, row, spool)
-            useless = 0
-            for found in _records(row, spool):
-                if isinstance(found, int):
-                    useless += found
-                    continue
-                for one in found:
-                    timestamp_ms = one.timestamp_ms if one.timestamp_ms >= 0 else None
-                    content = Content(one.key, one.value, list(one.headers), timestamp_ms)
-                    lines.write(to_line(row.topic, row.partition, one.offset, content).encode() + b"\n")
+            stretch = await _spooled(cluster, row, spool)
+            for one in stretch.records():
+                timestamp_ms = one.timestamp_ms if one.timestamp_ms >= 0 else None
+                content = Content(one.key, one.value, list(one.headers), timestamp_ms)
+                lines.write(to_line(row.topic, row.partition, one.offset, content).encode() + b"\n")
             lines.seek(0)
             receipt = await produce(
                 cluster, target, [lines], ProduceOptions(input="jsonl", give_up_after_s=GIVE_UP_AFTER_S)
             )
-        result = replace(result, messages=receipt.messages)
+        error = message = None
         if not receipt.is_complete:
-            result = replace(
-                result, error="FAILED", message=receipt.first_error or "not all messages were acknowledged"
-            )
-        elif useless:
-            result = replace(
-                result,
-                error="CORRUPT_MESSAGE",
-                message=f"{counted(useless, 'byte')} kept that cannot be read as messages",
-            )
-        done.append(result)
+            error, message = "FAILED", receipt.first_error or "not all messages were acknowledged"
+        elif stretch.useless_bytes:
+            error = "CORRUPT_MESSAGE"
+            message = f"{counted(stretch.useless_bytes, 'byte')} kept that cannot be read as messages"
+        place = row.topic, row.partition, row.broker, row.from_, row.to
+        done.append(ReplayedRow(*place, target, receipt.messages, error, message))
     return done
 
 
-async def _spool(cluster: Cluster, row: LostRow, spool: IO[bytes]) -> None:
+async def _spooled(cluster: Cluster, row: LostRow, spool: IO[bytes]) -> _Stretch:
     """Bring all bytes of a stretch here."""
     from klog.client.blocking import error_of
     from klog.protocol import codec
@@ -143,69 +133,41 @@ async def _spool(cluster: Cluster, row: LostRow, spool: IO[bytes]) -> None:
                 wire, f"broker {row.broker}: {row.topic}-{row.partition}/{row.file}: {answer.error_code.name}"
             )
         if not answer.data:
-            return
+            assert row.from_ is not None
+            return _Stretch(spool, position, row.from_)
         spool.write(answer.data)
         position += len(answer.data)
 
 
-class _Spooled:
-    """A temporary file as the checker of batches reads it."""
+class _Stretch:
+    """A temporary file, as the checker of batches reads it."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], size: int, address: int) -> None:
+        self.useless_bytes = 0
+        """Of what `records` has skipped."""
         self._file = file
+        self._size = size
+        self._address = address
 
     def read_at(self, position: int, size: int) -> bytes:
         self._file.seek(position)
         return self._file.read(size)
 
+    def records(self) -> Iterator[Record]:
+        """The records of each batch that checks."""
+        from klog.record.records import each_record
+        from klog.storage.checking import Found, check_batches
 
-def _records(row: LostRow, spool: IO[bytes]) -> Iterator[Iterator[Record] | int]:
-    """The records of each batch that checks, one at a time, and how many other bytes lie between."""
-    from klog.record.records import each_record
-    from klog.storage.checking import Found, check_batches
-
-    assert row.from_ is not None
-    file = _Spooled(spool)
-    size = spool.seek(0, 2)
-    first = row.from_
-    for event in check_batches(file, first, first, first + size) if size else ():
-        if not isinstance(event, Found):
-            yield event.end - event.address
-            continue
-        batch = file.read_at(event.address - first, event.header.size_bytes)
-        try:
-            for _ in each_record(batch):  # all of them, or none
-                pass
-        except KlogError:
-            yield event.header.size_bytes
-        else:
-            yield each_record(batch)
-
-
-class _Shown:
-    """A record as `klog.tools.formats` takes messages: confluent-kafka's way."""
-
-    def __init__(self, row: LostRow, record: Record) -> None:
-        self._row = row
-        self._record = record
-
-    def topic(self) -> str | None:
-        return self._row.topic
-
-    def partition(self) -> int | None:
-        return self._row.partition
-
-    def offset(self) -> int:
-        return self._record.offset
-
-    def key(self) -> bytes | None:
-        return self._record.key
-
-    def value(self) -> bytes | None:
-        return self._record.value
-
-    def headers(self) -> Any:
-        return list(self._record.headers)
-
-    def timestamp(self) -> tuple[int, int]:
-        return (1, self._record.timestamp_ms) if self._record.timestamp_ms >= 0 else (0, -1)
+        first = self._address
+        for event in check_batches(self, first, first, first + self._size) if self._size else ():
+            if not isinstance(event, Found):
+                self.useless_bytes += event.end - event.address
+                continue
+            batch = self.read_at(event.address - first, event.header.size_bytes)
+            try:
+                for _ in each_record(batch):  # all of them, or none
+                    pass
+            except KlogError:
+                self.useless_bytes += event.header.size_bytes
+            else:
+                yield from each_record(batch)

@@ -138,7 +138,7 @@ class ReplicaConsumer:
                 return
             room = READY_MAX - len(self._ready)
             unread = (record for record in each_record(records, at) if record.offset >= offset)
-            found = [_message(place, record, header.leader_epoch) for record in islice(unread, max(room, 0))]
+            found = [message_of(place, record, header.leader_epoch) for record in islice(unread, max(room, 0))]
             left = next(unread, None)
             self._ready.extend(found)
             if left is not None:
@@ -187,7 +187,8 @@ class ReplicaConsumer:
         return error_of(code, f"{name} on broker {self._broker_id}")
 
 
-def _message(place: Place, record: Record, epoch: int) -> Message:
+def message_of(place: Place, record: Record, epoch: int = -1) -> Message:
+    """A record as confluent-kafka's Consumer would give it out."""
     ms = record.timestamp_ms
     return Message(
         *place,
@@ -196,7 +197,7 @@ def _message(place: Place, record: Record, epoch: int) -> Message:
         record.value,
         headers=list(record.headers) or None,
         timestamp=(TIMESTAMP_CREATE_TIME, ms) if ms >= 0 else (TIMESTAMP_NOT_AVAILABLE, -1),
-        leader_epoch=epoch if epoch >= 0 else None,
+        leader_epoch=epoch,
     )
 
 
