@@ -16,8 +16,9 @@ from klog.cli.flags import duration
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import topic_names
 from klog.cli.progress import counting
+from klog.cli.watching import check_watchable
 from klog.errors import UsageError
-from klog.render import Format, Report
+from klog.render import Report
 from klog.render.counts import Count, counted
 
 if TYPE_CHECKING:
@@ -175,10 +176,7 @@ async def status(
     cluster = await invocation.cluster()
     if not watch:
         return _status(invocation, await ops.status(cluster, file))
-    if invocation.output in (Format.JSON, Format.YAML):
-        raise UsageError(
-            f"--output {invocation.output.value} is for a single report, and --watch shows many", hint="use -o jsonl"
-        )
+    check_watchable(invocation, watch=watch)
     before = await ops.look(cluster)
     while True:
         if before.underway:
