@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from klog.cli import flags
-from klog.cli.arguments import MostRate, Properties, regular_expression
+from klog.cli.arguments import MostRate, Properties
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import settings
 from klog.cli.other_cluster import METAVAR, PROFILE, other_servers, registered_servers
+from klog.cli.watching import check_watchable
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
 from klog.errors import UsageError
+from klog.record.codec import Codec
 from klog.render import Format, Report, render
 from klog.render.counts import counted
 from klog.security.client_security import OPEN
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 LIVE_EVERY_S = 1.0
 ROWS_EVERY_S = 5.0
 """In a pipe: rows that have changed."""
+CODEC_SETTINGS = ("compression.type", "compression.codec")
+"""A producer's; librdkafka knows both names."""
 
 
 @top_command("mirror", rows="klog.tools.copying.mirror:MirrorRow", connects=False, own_interrupt=True)
@@ -67,9 +71,7 @@ async def mirror(
     rate: MostRate = None,
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
-        typer.Option(
-            "--compression", metavar="CODEC", help="Codec of the copies [the source's; none if the target is not klog]."
-        ),
+        typer.Option("--compression", metavar="CODEC", help="Codec of the copies [the source's]."),
     ] = None,
     properties: Properties = None,
     begin: Annotated[
@@ -111,9 +113,9 @@ async def mirror(
     least once.
 
     The config files of 0.8's MirrorMaker are taken: --consumer-config for each source (with zookeeper.connect, its
-    brokers are looked up there), --producer-config for the target. Its settings and those of -X are the producer's; for
-    a klog cluster as the target only compression.type has an effect. --client-config has what all of them have in
-    common, such as how to connect; the settings of a cluster's own file go before it.
+    brokers are looked up there), --producer-config for the target. Of its settings and those of -X, compression.type
+    has an effect, beside those that say how to connect. --client-config has what all of them have in common; the
+    settings of a cluster's own file go before it.
 
     With --groups, the offsets that these groups have committed in the sources are translated and committed in the
     target every 5 s: the offset in the target of the first message copied from that position or from behind it. The
@@ -123,12 +125,9 @@ async def mirror(
     """
     from klog.tools.copying import mirror as mirroring
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+    from klog.tools.copying.names import GroupNames, TopicNames
 
-    if invocation.shared.output in (Format.JSON, Format.YAML) and not (once or offsets):
-        raise UsageError(
-            f"--output {invocation.shared.output.value} is for a single report, and the mirror shows many",
-            hint="-o jsonl",
-        )
+    check_watchable(invocation, watch=not (once or offsets), flag="the mirror")
     common = client_config or invocation.shared.client_config
     base = None if common is None else _config(invocation, common)
     if base is not None and (base.bootstrap or base.zookeeper):
@@ -143,31 +142,28 @@ async def mirror(
     for missing, flag in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
         if not missing:
             raise UsageError(f"{flag} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
-    for expression in topics or ():
-        regular_expression(expression, "--topic")
-    for expression in exclude or ():
-        regular_expression(expression, "--exclude")
     assert target is not None
     reading = files or ([] if base is None else [base])
     resets = {file.given["auto.offset.reset"] for file in reading if file.given.get("auto.offset.reset")}
     named = {file.given["group.id"] for file in reading if file.given.get("group.id")}
     if len(named) > 1 and group is None:
         raise UsageError(f"the config files name several groups: {', '.join(sorted(named))}", hint="--group NAME")
-    client = {**({} if into_file is None else into_file.producer()), **settings(properties)}
-    if compression is not None:
-        client["compression.type"] = compression
+    given = settings(properties)
+    client = {**({} if into_file is None else into_file.producer()), **given}
+    codec: str | None = compression or next((client[name] for name in CODEC_SETTINGS if name in client), None)
+    if unused := sorted(set(given).difference(CODEC_SETTINGS)):
+        invocation.warn(f"-X {', '.join(unused)}: no effect on a mirror")
     if begin is None and resets:
         begin = "end" if resets <= {"latest", "largest"} else "start"
     options = mirroring.MirrorOptions(
-        topics=topics or (),
-        exclude=exclude or (),
+        topics=TopicNames(topics or (), exclude or ()),
         from_end=begin == "end",
         group=group or next(iter(named), None),
         rate=rate,
-        client=client,
+        codec=None if codec is None else _codec(codec),
         once=once,
         take_settings=not no_settings,
-        groups=groups or (),
+        groups=GroupNames(groups or ()),
     )
 
     if not offsets:
@@ -184,9 +180,6 @@ async def mirror(
 
     into = await side(target, "target")
     whence = [await side(one, "source") for one in whence_addresses]
-    unused = sorted(set(settings(properties)).difference(mirroring.CODEC_SETTINGS))
-    if into.cluster.is_klog and unused:
-        invocation.warn(f"-X {', '.join(unused)}: no effect, since the target is a klog cluster")
     if offsets:
         rows = await mirroring.mirrored_offsets(whence, into, options)
         return Report(invocation.command, mirroring.MirroredOffset, rows)
@@ -201,6 +194,14 @@ async def mirror(
     except asyncio.CancelledError:
         invocation.say("stopped; the next run continues from here")
     return screen.last()
+
+
+def _codec(name: str) -> Codec:
+    try:
+        return Codec[name.upper()]
+    except KeyError:
+        known = ", ".join(one.label for one in Codec)
+        raise UsageError(f"{name!r} is not a codec of {CODEC_SETTINGS[0]}", hint=f"codecs: {known}") from None
 
 
 def _config(invocation: Invocation, path: Path, base: ClientConfig | None = None) -> ClientConfig:

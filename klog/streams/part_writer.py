@@ -21,7 +21,7 @@ from klog.record.records import Headers, Record, encode_batch
 from klog.streams.stamp import ROWS_MAX, Digest, Stamp, batch_of, place, source_of
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.fetch import record_at
-from klog.tools.copying.target import ExactTarget, Fenced
+from klog.tools.copying.target import Fenced, Target, TargetLog
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ class PartWriter:
         self.plan = plan
         self._runner = asyncio.Runner()
         self._endpoint: ClusterEndpoint | None = None
-        self._target: ExactTarget | None = None
+        self._target: Target | None = None
 
     def __enter__(self) -> PartWriter:
         return self
@@ -100,20 +100,21 @@ class PartWriter:
         if self._target is None:
             endpoint = ClusterEndpoint(self.plan.bootstrap, "target", patience_s=PATIENCE_S, note=log.warning)
             self._endpoint = await endpoint.open()
-            self._target = ExactTarget(endpoint)
+            self._target = Target(endpoint)
         source = source_of(self.plan.query, partition.partition)
         ends = self.plan.ends
         below = None if ends is None else ends[partition.partition]
-        await self._target.find(partition, source, below=below)
-        return _Part(self, partition, await self.there(partition))
+        appended = self._target.log(partition, source)
+        await appended.find(below)
+        return _Part(self, appended, await self._there(appended))
 
-    async def there(self, partition: TopicPartition) -> Stamp | None:
+    async def _there(self, appended: TargetLog) -> Stamp | None:
         """The stamp of the query's last message in a partition, if that is of this batch or a later one."""
-        target, endpoint = self._opened()
-        mark = target.log(partition).marks.get(source_of(self.plan.query, partition.partition))
+        assert self._endpoint is not None
+        mark, partition = appended.mark, appended.partition
         if mark is None or batch_of(mark.source) < self.plan.batch:
             return None
-        record = await endpoint.patiently(lambda cluster: record_at(cluster, partition, mark.here))
+        record = await self._endpoint.patiently(lambda cluster: record_at(cluster, partition, mark.here))
         stamp = None if record is None else Stamp.of(record)
         if stamp is None:
             raise Refused(
@@ -123,27 +124,21 @@ class PartWriter:
             )
         return stamp
 
-    def append(self, partition: TopicPartition, marked: Marked, stamp: Stamp) -> None:
+    def append(self, appended: TargetLog, marked: Marked, stamp: Stamp) -> None:
         """Have these messages in the log, once."""
-        self._runner.run(self._append(partition, marked, stamp))
+        self._runner.run(self._append(appended, marked, stamp))
 
-    async def _append(self, partition: TopicPartition, marked: Marked, stamp: Stamp) -> None:
-        target, _ = self._opened()
-        source = source_of(self.plan.query, partition.partition)
-        if await target.append(partition, marked, source):
+    async def _append(self, appended: TargetLog, marked: Marked, stamp: Stamp) -> None:
+        if await appended.append(marked):
             return
         # Something of this query came in between: this append itself, whose answer was lost, or another attempt's.
-        there = await self.there(partition)
+        there = await self._there(appended)
         if there is not None and (there.batch, there.rows, there.digest) == (stamp.batch, stamp.rows, stamp.digest):
             return
         raise Fenced(
-            f"another attempt of batch {self.plan.batch} writes to {partition} at the same time",
+            f"another attempt of batch {self.plan.batch} writes to {appended.partition} at the same time",
             hint="nothing is written twice: the task that Spark runs next continues where the log is",
         )
-
-    def _opened(self) -> tuple[ExactTarget, ClusterEndpoint]:
-        assert self._target is not None and self._endpoint is not None
-        return self._target, self._endpoint
 
 
 Row = tuple[int, int | None, bytes | None, bytes | None, Headers]
@@ -153,13 +148,14 @@ Row = tuple[int, int | None, bytes | None, bytes | None, Headers]
 class _Part:
     """The rows of one partition. Those that are there already are counted and compared, the others appended."""
 
-    def __init__(self, writer: PartWriter, partition: TopicPartition, there: Stamp | None) -> None:
-        self.partition = partition
+    def __init__(self, writer: PartWriter, appended: TargetLog, there: Stamp | None) -> None:
+        self.partition = appended.partition
+        self._appended = appended
         self._writer = writer
         self._plan = writer.plan
         self._there = there
         self._is_done = there is not None and (there.is_last or there.batch > self._plan.batch)
-        self._marker = Marker(source_of(self._plan.query, partition.partition))
+        self._marker = Marker(appended.source)
         self._digest = Digest()
         self._rows = 0
         self._records: list[Record] = []
@@ -207,7 +203,7 @@ class _Part:
         first, last = (place(self._plan.batch, one.offset) for one in (records[0], records[-1]))
         # One record batch, so that it is in the log whole or not at all.
         encoded = bytes(encode_batch(records, codec=self._plan.codec))
-        self._writer.append(self.partition, Marked(encoded, len(records), first, last, last + 1), stamp)
+        self._writer.append(self._appended, Marked(encoded, len(records), first, last, last + 1), stamp)
         self._records, self._bytes = [], 0
 
     def _other_rows(self, what: str) -> Refused:

@@ -21,7 +21,6 @@ from confluent_kafka import TopicPartition as At
 
 from klog.admin.settings import describe_settings
 from klog.client.blocking import BlockingChannel
-from klog.client.cluster import Cluster
 from klog.client.raw_fetch import RawCluster
 from klog.client.special_offsets import LATEST
 from klog.coordination import committed
@@ -42,9 +41,9 @@ from klog.record.provenance_header import Marker, Source
 from klog.record.records import Record
 from klog.tools.copying import mirror as mirroring
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.group_endpoints import Commit, GroupsByBrokers, open_groups
+from klog.tools.copying.group_offsets import Commit, GroupOffsets
 from klog.tools.copying.mirror import Mirror, MirroredOffset, MirrorOptions, MirrorRow, mirrored_offsets
-from klog.tools.copying.mirror_commits import ByCoordinator, Commits, InZooKeeper, Position, open_commits
+from klog.tools.copying.names import GroupNames, TopicNames
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.chance import seed_of
 from tests.cli.runner import klog
@@ -110,7 +109,7 @@ def mirrored(
         ]
         shown: list[list[MirrorRow]] = [[]]
         try:
-            mirror = Mirror(whence, into, MirrorOptions(**options), note=note)
+            mirror = Mirror(whence, into, options_of(**options), note=note)
             running = asyncio.create_task(mirror.run(shown.append, every_s=0.1))
             if work is not None:
                 try:
@@ -128,6 +127,10 @@ def mirrored(
         return shown[-1]
 
     return asyncio.run(run())
+
+
+def options_of(*, topics: list[str], exclude: list[str] | None = None, groups: Any = (), **more: Any) -> MirrorOptions:
+    return MirrorOptions(topics=TopicNames(topics, exclude or ()), groups=GroupNames(groups), **more)
 
 
 def numbered(count: int, first: int = 0) -> list[list[Record]]:
@@ -339,7 +342,7 @@ def _offsets(source: str, target: str, **options: Any) -> list[MirroredOffset]:
     async def run() -> list[MirroredOffset]:
         one, other = await ClusterEndpoint(source, "source").open(), await ClusterEndpoint(target, "target").open()
         try:
-            return await mirrored_offsets([one], other, MirrorOptions(**options))
+            return await mirrored_offsets([one], other, options_of(**options))
         finally:
             await one.close()
             await other.close()
@@ -454,34 +457,6 @@ def test_who_is_refused(pair: tuple[RunningBroker, RunningBroker], topic: str) -
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=["("])
     with pytest.raises(UnknownTopicOrPartition, match=f"'{topic}-no'"):
         mirrored(source.bootstrap, target.bootstrap, once=True, topics=[f"{topic}-no"])
-
-
-def test_commits_of_either_way_are_the_same(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
-    """Where ZooKeeper cannot be reached the group's coordinator is asked; it is one registry."""
-    source, _ = pair
-    create(source.bootstrap, topic)
-    one = TopicPartition(topic, 0)
-    first, second = (Position(end, "target", "id", "of", end + 1) for end in (5, 7))
-
-    async def run() -> list[dict[TopicPartition, Position]]:
-        side = await ClusterEndpoint(source.bootstrap, "source").open()
-        found = []
-        try:
-            by_zookeeper, by_coordinator = await open_commits(side, topic), ByCoordinator(side, topic)
-            assert isinstance(by_zookeeper, InZooKeeper)
-            for writer, position in ((by_coordinator, first), (by_zookeeper, second)):
-
-                async def write(_: Cluster, writer: Commits = writer, position: Position = position) -> None:
-                    await writer.write({one: position})
-
-                await side.patiently(write)
-                found += [await reader.read([one]) for reader in (by_zookeeper, by_coordinator)]
-            await by_zookeeper.close()
-        finally:
-            await side.close()
-        return found
-
-    assert asyncio.run(run()) == [{one: first}, {one: first}, {one: second}, {one: second}]
 
 
 def test_a_group_that_is_in_use(pair: tuple[RunningBroker, RunningBroker], topic: str) -> None:
@@ -599,16 +574,13 @@ def place_of(bootstrap: str, topic: str, value: bytes) -> int:
 
 
 def check_fenced(bootstrap: str, group: str, topic: str) -> None:
-    """Of a group that lives nothing can be written, neither in ZooKeeper nor by the brokers."""
+    """Of a group that lives nothing can be written."""
 
     async def run() -> None:
         side = await ClusterEndpoint(bootstrap, "target").open()
         try:
-            in_zookeeper = await open_groups(side)
-            for way in (in_zookeeper, GroupsByBrokers(side)):
-                with pytest.raises(NonEmptyGroup):
-                    await way.write(group, {TopicPartition(topic, 0): Commit(0)})
-            await in_zookeeper.close()
+            with pytest.raises(NonEmptyGroup):
+                await GroupOffsets(side).write(group, {TopicPartition(topic, 0): Commit(0)})
         finally:
             await side.close()
 

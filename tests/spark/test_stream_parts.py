@@ -21,7 +21,7 @@ from klog.streams import part_writer
 from klog.streams.part_writer import PartPlan, PartWriter, Row, WrittenPart
 from klog.streams.placement import murmur2, partition_of
 from klog.streams.stamp import Stamp, batch_of, source_of
-from klog.tools.copying.target import ExactTarget
+from klog.tools.copying.target import TargetLog
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 from tests.spark.streamed import messages_of
 
@@ -56,9 +56,9 @@ def write(plan: PartPlan, wanted: Sequence[Row]) -> list[WrittenPart]:
 def cut_behind(monkeypatch: pytest.MonkeyPatch, appends: int, *, arrives: bool) -> None:
     """The process ends at its append of this number: before it is sent, or when it is in the log."""
     left = appends
-    append = ExactTarget.append
+    append = TargetLog.append
 
-    async def counted(self: ExactTarget, *args: Any) -> bool:
+    async def counted(self: TargetLog, *args: Any) -> bool:
         nonlocal left
         left -= 1
         if left < 0:
@@ -67,7 +67,7 @@ def cut_behind(monkeypatch: pytest.MonkeyPatch, appends: int, *, arrives: bool) 
             raise _Cut
         return await append(self, *args)
 
-    monkeypatch.setattr(ExactTarget, "append", counted)
+    monkeypatch.setattr(TargetLog, "append", counted)
 
 
 @pytest.fixture

@@ -26,11 +26,11 @@ from klog.record.codec import Codec
 from klog.record.provenance_header import Source, mark_of
 from klog.record.records import Record, encode_batch
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.copy import Copier, PartitionCopy, Target
-from klog.tools.copying.kafka_target import KafkaTarget
+from klog.tools.copying.copier import Copier, PartitionCopy
+from klog.tools.copying.rate_limiter import RateLimiter
 from klog.tools.copying.replay import ReplayedRange, ReplayOptions, replay
 from klog.tools.copying.source import SourceReader
-from klog.tools.copying.target import ExactTarget, Fenced, writer_name
+from klog.tools.copying.target import Fenced, Target, TargetLog, writer_name
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.server import asking
@@ -153,10 +153,7 @@ def test_a_range_that_retention_takes_under_way(broker: RunningBroker, topic: st
     end = end_of(broker.bootstrap, topic)
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> Running:
-        target = ExactTarget(other)
-        source, where = Source(one.cluster_id, topic, 0), TopicPartition(topic, 0)
-        await target.find(where, source)
-        running = Running(one, target, source, where, end)
+        running = Running(one, await log_of(Target(other), Source(one.cluster_id, topic, 0), topic), end)
         await running.run()
         return running
 
@@ -286,21 +283,26 @@ def test_a_range_beyond_the_end_is_told(broker: RunningBroker, topic: str) -> No
 class Running:
     """One partition copied by a writer of its own."""
 
-    def __init__(self, side: ClusterEndpoint, target: Target, source: Source, into: TopicPartition, end: int) -> None:
-        self.failure: KlogError | None = None
+    def __init__(self, side: ClusterEndpoint, log: TargetLog, end: int) -> None:
         self._reader = SourceReader(side, lost=lambda *_: None)
-        self._copier = Copier(failed=self._failed)
-        self.copy = PartitionCopy(self._reader, target, source, into, begin=0, end=end, batch_bytes_max=1_000_000)
+        self._copier = Copier()
+        self.copy = PartitionCopy(self._reader, log, begin=0, end=end, batch_bytes_max=1_000_000)
 
-    def _failed(self, _: PartitionCopy, error: KlogError) -> None:
-        self.failure = error
+    @property
+    def failure(self) -> KlogError | None:
+        return self._copier.failures.get(self.copy)
 
     async def run(self) -> None:
         self._copier.start(self.copy)
-        while self._copier.is_busy:
-            await self._copier.wait(0.05)
+        await self._copier.run(lambda: None, every_s=1)
         await self._copier.stop()
         await self._reader.close()
+
+
+async def log_of(target: Target, source: Source, into: str) -> TargetLog:
+    log = target.log(TopicPartition(into, 0), source)
+    await log.find()
+    return log
 
 
 def end_of(bootstrap: str, topic: str) -> int:
@@ -315,11 +317,8 @@ def test_producers_that_write_beside_it(broker: RunningBroker, topic: str) -> No
     end = end_of(broker.bootstrap, topic)
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> int:
-        target = ExactTarget(other)
-        where = TopicPartition(into, 0)
-        source = Source(one.cluster_id, topic, 0)
-        await target.find(where, source)
-        running = asyncio.create_task(Running(one, target, source, where, end).run())
+        log = await log_of(Target(other), Source(one.cluster_id, topic, 0), into)
+        running = asyncio.create_task(Running(one, log, end).run())
         written = 0
         async with asyncio.timeout(60):
             while not running.done():  # without a pause, which must not keep the copier from its work
@@ -344,12 +343,10 @@ def test_of_two_copiers_the_younger_gives_up(broker: RunningBroker, topic: str) 
     end = end_of(broker.bootstrap, topic)
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> list[Running]:
-        source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
         both = []
         for age in (1, 2):
-            target = ExactTarget(other, writer=writer_name(age))
-            await target.find(where, source)
-            one_run = Running(one, target, source, where, end)
+            target = Target(other, writer=writer_name(age))
+            one_run = Running(one, await log_of(target, Source(one.cluster_id, topic, 0), into), end)
             one_run.copy._pace = _Slowly()
             both.append(one_run)
         await asyncio.gather(*(running.run() for running in both))
@@ -362,14 +359,12 @@ def test_of_two_copiers_the_younger_gives_up(broker: RunningBroker, topic: str) 
     assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(600)]
 
 
-class _Slowly:
+class _Slowly(RateLimiter):
     """A message at a time, so that both come to append."""
 
     async def allowance(self, run: memoryview, position: int) -> int:
         await asyncio.sleep(0)
         return 1
-
-    def copied(self, messages: int, size: int) -> None: ...
 
 
 def test_two_sources_into_one_partition(broker: RunningBroker, topic: str) -> None:
@@ -381,15 +376,13 @@ def test_two_sources_into_one_partition(broker: RunningBroker, topic: str) -> No
     produce(broker.bootstrap, second, batches(50, 4, first=1000))
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> None:
-        target, where = ExactTarget(other), TopicPartition(into, 0)
-        runs = []
+        target, runs = Target(other), []
         for name in (topic, second):
-            source = Source(one.cluster_id, name, 0)
-            await target.find(where, source)
-            runs.append(Running(one, target, source, where, end_of_many[name]))
+            log = await log_of(target, Source(one.cluster_id, name, 0), into)
+            runs.append(Running(one, log, end_of_many[name]))
         await asyncio.gather(*(running.run() for running in runs))
         assert all(running.failure is None for running in runs)
-        assert target.log(where).conflicts == {}
+        assert all(running.copy.log.conflicts == {} for running in runs)
 
     end_of_many = {name: end_of(broker.bootstrap, name) for name in (topic, second)}
     with_sides(work, broker.bootstrap)
@@ -407,25 +400,19 @@ def test_a_target_without_the_conditional_append(broker: RunningBroker, topic: s
     end = end_of(broker.bootstrap, topic)
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> int:
-        source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
-        target = KafkaTarget(other)
-        try:
-            await target.find(where, source)
-            running = Running(one, target, source, where, end)
-            await running.run()
-            assert running.failure is None
-        finally:
-            await target.close()
-        return target.log(where).next_of(source)
+        target = Target(other)
+        target.is_exact = False
+        log = await log_of(target, Source(one.cluster_id, topic, 0), into)
+        running = Running(one, log, end)
+        await running.run()
+        assert running.failure is None
+        return log.next_offset
 
     assert with_sides(work, broker.bootstrap) == end
     assert values(everything(broker.bootstrap, into)[0]) == [b"%06d" % i for i in range(200)]
 
     async def look(one: ClusterEndpoint, other: ClusterEndpoint) -> int:
-        source, where = Source(one.cluster_id, topic, 0), TopicPartition(into, 0)
-        target = ExactTarget(other)
-        await target.find(where, source)
-        return target.log(where).next_of(source)
+        return (await log_of(Target(other), Source(one.cluster_id, topic, 0), into)).next_offset
 
     assert with_sides(look, broker.bootstrap) == end
     assert without_offsets(unmarked(everything(broker.bootstrap, into)[0])) == without_offsets(
@@ -442,10 +429,9 @@ def test_a_source_that_has_lost_its_beginning(broker: RunningBroker, topic: str)
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> None:
         reader = SourceReader(one, lost=lambda feed, begin, end: told.append((begin, end)))
         feed = reader.add(TopicPartition(topic, 0), 0)
-        assert await feed.next() is None
-        assert feed.lost_up_to == told[0][1]
-        run = await feed.next()
-        assert run is not None and run.after > 0
+        lost, run = await feed.next(), await feed.next()
+        assert (len(lost.run), lost.after) == (0, told[0][1])
+        assert run.after > lost.after
         await reader.close()
 
     delete_records(broker.bootstrap, topic, bases[1])

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.coordination import committed
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.record.batch import read_header
 from klog.record.codec import Codec
 from klog.record.provenance_header import Marker, Source
 from klog.record.records import Record, encode_batch
+from klog.tools.copying import group_offsets
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.fetch import Fetched
-from klog.tools.copying.group_carrier import GroupNames, Reach, decide, metadata_of, read_metadata
-from klog.tools.copying.group_endpoints import Commit, GroupEndpoint, GroupsByBrokers, GroupsInZooKeeper, open_groups
-from klog.tools.copying.mirror_commits import Position
+from klog.tools.copying.group_carrier import Reach, decide, metadata_of, read_metadata
+from klog.tools.copying.group_offsets import Commit, GroupOffsets, Position
+from klog.tools.copying.names import GroupNames
 from klog.tools.copying.provenance_search import find_first
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
@@ -71,7 +75,7 @@ class Log:
             if found and len(found) + len(batch) > size:
                 break
             found, after = found + batch, end
-        return Fetched(memoryview(found), after, self._batches[-1][0], self.start)
+        return Fetched(memoryview(found), after, self._batches[-1][0])
 
 
 @given(
@@ -191,22 +195,12 @@ def test_what_is_written(
 def test_metadata_of_others(text: str) -> None:
     """Any client may commit what it likes: a mirror goes on."""
     assert read_metadata(text) is None
-    assert Position.read(7, text) == Position(7)
-    assert read_metadata(Position(1, "target").metadata) is None
-
-
-class Named:
-    """A cluster with groups of these names."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    async def names(self) -> list[str]:
-        return list(self._names)
+    assert Position.of_commit(Commit(7, text)) == Position(7)
+    assert read_metadata(Position(1, "target").commit.metadata) is None
 
 
 def test_which_groups() -> None:
-    there = Named("billing", "billing.eu", "search", "mirror-x")
+    there = ["billing", "billing.eu", "search", "mirror-x"]
     cases = [
         (["billing,later"], ["billing", "later"]),
         (["billing.*"], ["billing", "billing.eu"]),
@@ -214,42 +208,28 @@ def test_which_groups() -> None:
         (["billing.eu"], ["billing.eu"]),
     ]
     for texts, expected in cases:
-        assert asyncio.run(GroupNames(texts).of(there)) == expected  # type: ignore[arg-type]
+        assert GroupNames(texts).among(there) == expected
     assert not GroupNames([])
     for wrong in ("(", ",", ""):
         with pytest.raises(UsageError):
             GroupNames([wrong])
 
 
-def test_groups_of_either_way_are_the_same(broker: RunningBroker, topic: str) -> None:
-    """Where ZooKeeper cannot be reached the brokers are asked; it is one registry."""
+def test_groups_are_listed_read_and_written(broker: RunningBroker, topic: str) -> None:
+    """What klog's own tools see in ZooKeeper; a commit of many partitions goes in parts."""
     create(broker.bootstrap, topic, 2)
     both = [TopicPartition(topic, number) for number in range(2)]
-
-    async def write(way: GroupEndpoint, commits: dict[TopicPartition, Commit], _: object) -> None:
-        await way.write(topic, commits)
+    commits = {both[0]: Commit(5, "said"), both[1]: Commit(7)}
 
     async def work(side: ClusterEndpoint, _: ClusterEndpoint) -> None:
-        by_zookeeper, by_brokers = await open_groups(side), GroupsByBrokers(side)
-        assert isinstance(by_zookeeper, GroupsInZooKeeper)
-        ways: list[GroupEndpoint] = [by_zookeeper, by_brokers]
-        try:
-            for number, way in enumerate(ways):
-                commits = {both[0]: Commit(5 + number, "said"), both[1]: Commit(7)}
+        groups = GroupOffsets(side)
+        await groups.write(topic, commits)
+        assert topic in await groups.names()
+        assert await groups.read([topic, "nobody"], both[:1]) == {topic: {both[0]: commits[both[0]]}, "nobody": {}}
 
-                async def write(
-                    _: object, way: GroupEndpoint = way, commits: dict[TopicPartition, Commit] = commits
-                ) -> None:
-                    await way.write(topic, commits)
-
-                await side.patiently(write)
-                for other in ways:
-                    assert topic in await other.names()
-                    assert await other.read([topic, "nobody"], both[:1]) == {
-                        topic: {both[0]: commits[both[0]]},
-                        "nobody": {},
-                    }
-        finally:
-            await by_zookeeper.close()
-
-    with_sides(work, broker.bootstrap)
+    with patch.object(group_offsets, "PARTITIONS_AT_ONCE", 1):
+        with_sides(work, broker.bootstrap)
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        there = committed.read(session, topic)
+    assert {one: Commit(known.offset, known.metadata) for one, known in there.items()} == commits

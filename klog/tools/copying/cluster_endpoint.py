@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
-from klog.client import leader_requests
 from klog.client.cluster import Cluster
-from klog.client.metadata import Metadata, TopicNode
+from klog.client.metadata import Metadata
+from klog.client.resolve import bounds
 from klog.client.servers import more_servers
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, TimedOut
 from klog.names import TopicPartition
+from klog.tools.copying.fetch import PARTITION_BYTES, Fetched, fetch
 
 A = TypeVar("A")
 
@@ -52,7 +53,6 @@ class ClusterEndpoint:
         self.cluster_id = ""
         self._cluster: Cluster | None = None
         self._opening: asyncio.Task[Cluster] | None = None
-        self._looked: asyncio.Task[Metadata] | None = None
         self._in_trouble_since: float | None = None
         self._has_told = False
 
@@ -63,10 +63,9 @@ class ClusterEndpoint:
         return self
 
     async def close(self) -> None:
-        for task in (self._opening, self._looked):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
         if self._cluster is not None:
             await self._cluster.close()
 
@@ -139,18 +138,17 @@ class ClusterEndpoint:
         names = None if topics is None else sorted(set(topics))
         return await self.patiently(lambda cluster: cluster.metadata(names, fresh=True))
 
-    async def look_at(self, topic: str) -> TopicNode | None:
-        """One topic as it is now; None where it is not there."""
-        return (await self.look([topic])).topics.get(topic)
-
     async def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The offset of the first message, and the end that consumers are shown."""
 
-        async def ask(cluster: Cluster, which: int) -> int:
-            return (await cluster.to_leader(partition, which, leader_requests.list_offsets)).offset or 0
+        topic, number = partition
+        found = (await self.patiently(lambda cluster: bounds(cluster, topic, [number])))[number]
+        return found.start, max(found.start, found.end)
 
-        start = await self.patiently(lambda cluster: ask(cluster, EARLIEST))
-        return start, max(start, await self.patiently(lambda cluster: ask(cluster, LATEST)))
+    async def fetch(self, partition: TopicPartition, at: int, partition_bytes: int = PARTITION_BYTES) -> Fetched:
+        """What lies at an offset and behind, of about so many bytes."""
+        ask = partial(fetch, partition_bytes=partition_bytes)
+        return await self.patiently(lambda cluster: cluster.to_leader(partition, at, ask))
 
     @staticmethod
     def _now() -> float:

@@ -22,13 +22,12 @@ ANSWER_GRACE_S = 5.0
 class Fetched(NamedTuple):
     """A run of whole batches, the first of which may begin before the offset asked for; empty where there is no more.
 
-    ``after``: the offset behind the last record of the run, -1 for an empty one. ``start`` is -1 where it is not told.
+    ``after``: the offset behind the last record of the run, -1 for an empty one.
     """
 
     run: memoryview
     after: int
     high_watermark: int
-    start: int
 
 
 async def fetch(
@@ -75,4 +74,4 @@ def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:
             end, after = position + header.size_bytes, header.last_offset + 1
     except KlogError as error:
         return error
-    return Fetched(records[:end], after, int(one.high_watermark), int(getattr(one, "log_start_offset", -1)))
+    return Fetched(records[:end], after, int(one.high_watermark))

@@ -24,19 +24,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from klog.errors import KlogError, NonEmptyGroup, OffsetOutOfRange, UsageError
+from klog.errors import KlogError, NonEmptyGroup, OffsetOutOfRange
 from klog.names import TopicPartition
 from klog.record.provenance_header import Source
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.copy import PartitionCopy, Target
-from klog.tools.copying.fetch import Fetched, fetch
-from klog.tools.copying.group_endpoints import Commit, GroupEndpoint, open_groups
-from klog.tools.copying.mirror_commits import Position
+from klog.tools.copying.copier import PartitionCopy
+from klog.tools.copying.group_offsets import Commit, GroupOffsets, Position
+from klog.tools.copying.names import GroupNames
 from klog.tools.copying.provenance_search import find_first
 
 SEARCHES_AT_ONCE = 16
@@ -45,36 +44,6 @@ SEARCHES_MAX = 3
 
 Reached = Mapping[Source, int]
 """What a group has committed in each source of a partition, as far as it is copied."""
-
-
-class GroupNames:
-    """Which groups are wanted: names with commas between, or regular expressions for whole names."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        """UsageError for an invalid expression."""
-        self.named: dict[str, None] = {}
-        self._expressions: list[re.Pattern[str]] = []
-        for text in texts:
-            if not re.search(r"[\\^$*+?()\[\]{}|]", text):
-                self.named.update(dict.fromkeys(filter(None, text.split(","))))
-                continue
-            try:
-                self._expressions.append(re.compile(text))
-            except re.error as error:
-                raise UsageError(f"--groups {text!r} is not a regular expression: {error}") from None
-        if texts and not self:
-            raise UsageError("--groups is empty", hint="--groups '.*' selects all")
-
-    def __bool__(self) -> bool:
-        return bool(self.named or self._expressions)
-
-    async def of(self, side: GroupEndpoint) -> list[str]:
-        """Those to ask for; one that is named need not be there yet."""
-        if not self._expressions:
-            return list(self.named)
-        there = await side.names()
-        found = [name for name in there if any(one.fullmatch(name) for one in self._expressions)]
-        return list(dict.fromkeys([*self.named, *found]))
 
 
 def metadata_of(reached: Reached) -> str:
@@ -96,7 +65,7 @@ def read_metadata(metadata: str) -> dict[str, int] | None:
 
 def is_a_mirrors(commit: Commit) -> bool:
     """Whether a mirror has committed it to say how far it is, which is nothing to be carried over."""
-    return bool(Position.read(commit.offset, commit.metadata).target)
+    return bool(Position.of_commit(commit).target)
 
 
 def decide(
@@ -115,12 +84,16 @@ def decide(
     if carried is not None:
         if carried == of and not (lost and there.offset != here):
             return None
-        is_back = lost or any(source not in carried or of[source] < carried[source] for source in of)
-        return new if here >= there.offset or is_back else Commit(there.offset, new.metadata)
+        return new if here >= there.offset or lost or _is_back(carried, reached) else Commit(there.offset, new.metadata)
     was_set_back = before is not None and any(offset < before.get(source, -1) for source, offset in reached.items())
     if here > there.offset or (here < there.offset and was_set_back):
         return new
     return None
+
+
+def _is_back(carried: Mapping[str, int], reached: Reached) -> bool:
+    """Whether a source has gone back since this was carried over, or is new."""
+    return any(offset < carried.get(str(source), offset + 1) for source, offset in reached.items())
 
 
 class Reach:
@@ -148,7 +121,7 @@ class Reach:
 class _Origin(NamedTuple):
     """One source: what its groups have committed, and the copies of its partitions, which grow."""
 
-    groups: GroupEndpoint
+    groups: GroupOffsets
     copies: Mapping[TopicPartition, PartitionCopy]
 
 
@@ -159,27 +132,17 @@ class _Done(NamedTuple):
     losses: int
 
 
-class _Mapped(NamedTuple):
-    """The last mapping of a group's offset in a source."""
-
-    offset: int
-    here: int
-    losses: int
-
-
 class GroupCarrier:
     """Carries groups over, a round at a time."""
 
-    def __init__(self, wanted: GroupNames, target: Target, note: Callable[[str], None]) -> None:
+    def __init__(self, wanted: GroupNames, target: ClusterEndpoint, note: Callable[[str], None]) -> None:
         self._wanted = wanted
         self._target = target
         self._note = note
-        self._groups: GroupEndpoint | None = None
         self._origins: list[_Origin] = []
         self._sides: list[ClusterEndpoint] = []
         self._copies: dict[Source, PartitionCopy] = {}
         self._reaches: defaultdict[tuple[str, Source], Reach] = defaultdict(Reach)
-        self._mapped: dict[tuple[str, Source], _Mapped] = {}
         self._done: dict[tuple[str, TopicPartition], _Done] = {}
         self._counts: dict[Source, int] = {}
         self._said: dict[str, type[KlogError]] = {}
@@ -188,22 +151,20 @@ class GroupCarrier:
         self._turn = asyncio.Lock()
         self._searches = asyncio.Semaphore(SEARCHES_AT_ONCE)
 
-    async def open(self, target: ClusterEndpoint) -> None:
+    async def open(self) -> None:
         """Connect to the target, beside the connections that messages go over."""
-        self._side = await target.another()
-        self._sides.append(self._side)
-        self._groups = await open_groups(self._side)
+        self._side = await self._another(self._target)
+        self._groups = GroupOffsets(self._side)
 
     async def add(self, side: ClusterEndpoint, copies: Mapping[TopicPartition, PartitionCopy]) -> None:
         """Carry over from this source as well."""
-        own = await side.another()
-        self._sides.append(own)
-        self._origins.append(_Origin(await open_groups(own), copies))
+        self._origins.append(_Origin(GroupOffsets(await self._another(side)), copies))
+
+    async def _another(self, side: ClusterEndpoint) -> ClusterEndpoint:
+        self._sides.append(await side.another())
+        return self._sides[-1]
 
     async def close(self) -> None:
-        sides = [one.groups for one in self._origins]
-        sides += [self._groups] if self._groups is not None else []
-        await asyncio.gather(*(one.close() for one in sides), return_exceptions=True)
         await asyncio.gather(*(one.close() for one in self._sides), return_exceptions=True)
 
     def count(self, source: Source) -> int:
@@ -245,7 +206,7 @@ class GroupCarrier:
                 if offset > position:
                     behind.setdefault(group, []).append(f"{one} at {offset}")
             done = self._done.get((group, one))
-            if len(reached) == len(offsets) and done != _Done(reached, self._target.log(one).losses):
+            if len(reached) == len(offsets) and done != _Done(reached, self._losses(reached)):
                 due.setdefault(group, {})[one] = reached
         failures = []
         for group, places in due.items():
@@ -282,8 +243,8 @@ class GroupCarrier:
         committed: dict[tuple[str, TopicPartition], dict[Source, int]] = {}
         for origin in self._origins:
             copies = dict(origin.copies)
-            names = await self._wanted.of(origin.groups)
-            found = await origin.groups.read(names, copies) if names and copies else {}
+            names = await origin.groups.chosen(self._wanted)
+            found = await origin.groups.read(names, copies) if copies else {}
             for group, commits in found.items():
                 for one, commit in commits.items():
                     if not is_a_mirrors(commit):
@@ -295,25 +256,12 @@ class GroupCarrier:
     # --- into the target ---
 
     async def _carry(self, group: str, places: Mapping[TopicPartition, Reached]) -> None:
-        assert self._groups is not None, "not open"
         there = (await self._groups.read([group], places)).get(group, {})
-        wanted: dict[TopicPartition, Commit] = {}
-        done: dict[tuple[str, TopicPartition], _Done] = {}
-        losses_before = {one: self._target.log(one).losses for one in places}
-        heres = await asyncio.gather(*(self._place(group, one, reached) for one, reached in places.items()))
-        for (one, reached), here in zip(places.items(), heres, strict=True):
-            losses = losses_before[one]
-            before = self._done.get((group, one))
-            commit = decide(
-                there.get(one),
-                reached,
-                here,
-                before=None if before is None else before.reached,
-                lost=before is not None and before.losses != losses,
-            )
-            if commit is not None:
-                wanted[one] = commit
-            done[group, one] = _Done(reached, losses)
+        done = {(group, one): _Done(reached, self._losses(reached)) for one, reached in places.items()}
+        decided = await asyncio.gather(
+            *(self._decide(one, there.get(one), now, self._done.get((group, one))) for (_, one), now in done.items())
+        )
+        wanted = {one: commit for one, commit in zip(places, decided, strict=True) if commit is not None}
         if wanted:
             await self._groups.write(group, wanted)
         is_first = not any(known == group for known, _ in self._done)
@@ -325,39 +273,34 @@ class GroupCarrier:
             if prior is not None and commit.offset < prior.offset:
                 self._note(f"group {group!r} was set back: {one} of the target from {prior.offset} to {commit.offset}")
 
-    async def _place(self, group: str, one: TopicPartition, reached: Reached) -> int:
-        async with self._searches:
-            return min([await self._map(group, one, source, offset) for source, offset in reached.items()])
+    def _losses(self, reached: Reached) -> int:
+        return sum(self._copies[source].log.losses for source in reached)
 
-    async def _map(self, group: str, one: TopicPartition, source: Source, offset: int) -> int:
-        """Where in the target the first copy is of what lies at an offset of the source or behind it."""
+    async def _decide(
+        self, one: TopicPartition, there: Commit | None, now: _Done, before: _Done | None
+    ) -> Commit | None:
+        """What is to be committed: where the first copy is of what lies at these offsets or behind them."""
+        lost = before is not None and before.losses != now.losses
+        begin = 0
+        if there is not None and before is not None and not lost:
+            carried = read_metadata(there.metadata)
+            if carried is not None and not _is_back(carried, now.reached):
+                begin = there.offset  # copies of greater offsets are not in front of it
+        async with self._searches:
+            here = min([await self._map(one, source, offset, begin) for source, offset in now.reached.items()])
+        return decide(there, now.reached, here, before=None if before is None else before.reached, lost=lost)
+
+    async def _map(self, one: TopicPartition, source: Source, offset: int, begin: int) -> int:
         copy = self._copies[source]
-        end, losses = copy.target_end, self._target.log(one).losses
-        known = self._mapped.get((group, source))
-        if known is not None and known.losses != losses:
-            known = None
-        if known is not None and known.offset == offset:
-            return known.here
-        here = end  # there, or behind it, is what is copied next
-        if offset < copy.position:
-            begin = known.here if known is not None and known.offset < offset else 0
-            found = await self._search(one, source, offset, begin, end)
-            here = end if found is None else found
-        self._mapped[group, source] = _Mapped(offset, here, losses)
-        return here
+        end = copy.target_end  # there, or behind it, is what is copied next
+        found = await self._search(one, source, offset, begin, end) if offset < copy.position else None
+        return end if found is None else found
 
     async def _search(self, one: TopicPartition, source: Source, offset: int, begin: int, end: int) -> int | None:
-        async def read(at: int, size: int) -> Fetched:
-            return await self._side.patiently(
-                lambda cluster: cluster.to_leader(
-                    one, at, lambda channel, share: fetch(channel, share, partition_bytes=size)
-                )
-            )
-
         for attempt in range(SEARCHES_MAX):
             start, _ = await self._side.bounds(one)
             try:
-                return await find_first(read, source, offset, max(start, begin), end)
+                return await find_first(partial(self._side.fetch, one), source, offset, max(start, begin), end)
             except OffsetOutOfRange:  # retention was here meanwhile
                 if attempt == SEARCHES_MAX - 1:
                     raise

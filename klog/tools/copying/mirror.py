@@ -12,64 +12,56 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
+from klog.client.resolve import Bounds, bounds
 from klog.client.special_offsets import LATEST
 from klog.config.units import Rate
-from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
+from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
 from klog.record.codec import Codec
 from klog.record.provenance_header import Source
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.copy import Copier, PartitionCopy, Target
-from klog.tools.copying.group_carrier import GroupCarrier, GroupNames, is_a_mirrors
-from klog.tools.copying.group_endpoints import open_groups
-from klog.tools.copying.mirror_commits import Commits, Position, open_commits
+from klog.tools.copying.copier import Copier, PartitionCopy
+from klog.tools.copying.group_carrier import GroupCarrier, is_a_mirrors
+from klog.tools.copying.group_offsets import GroupOffsets, Position
+from klog.tools.copying.names import GroupNames, TopicNames
 from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import Feed, SourceReader
-from klog.tools.copying.topics import (
-    batch_bytes_max,
-    made_again,
-    matching_topic,
-    open_target,
-    settings_to_take_over,
-)
+from klog.tools.copying.target import AT_LEAST_ONCE, Target
+from klog.tools.copying.topics import batch_bytes_max, made_again, matching_topic, settings_to_take_over
 
 LOOK_EVERY_S = 5.0
 """How soon a new topic or partition is copied."""
 COMMIT_EVERY_S = 5.0
 LAST_COMMIT_S = 0.5
-CODEC_SETTINGS = ("compression.type", "compression.codec")
-"""A producer's; librdkafka knows both names."""
 """At the end: Ctrl-C does not wait for a ZooKeeper that is away."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """``topics`` and ``exclude``: regular expressions, each for a whole name. ``from_end``: what is neither in the
-    target nor committed begins at its end. ``group`` None: one named after the target. ``once``: up to the ends there
-    are at the start. ``take_settings``: a topic that is made in the target gets the source's own (`topics.TAKEN_OVER`).
-    ``groups``: whose offsets are carried over (`group_carrier.GroupNames`).
+    """``from_end``: what is neither in the target nor committed begins at its end. ``group`` None: one named after the
+    target. ``once``: up to the ends there are at the start. ``take_settings``: a topic that is made in the target gets
+    the source's own (`topics.TAKEN_OVER`). ``groups``: whose offsets are carried over.
     """
 
-    topics: Sequence[str]
-    exclude: Sequence[str] = ()
+    topics: TopicNames
     from_end: bool = False
     group: str | None = None
     once: bool = False
     take_settings: bool = True
-    groups: Sequence[str] = ()
+    groups: GroupNames = field(default_factory=GroupNames)
     rate: Rate | None = None
     """Of all partitions of all sources together."""
-    client: Mapping[str, str] = field(default_factory=dict)
-    """librdkafka's settings, for a target that is not klog. The codec is for both."""
+    codec: Codec | None = None
+    """Of the copies; None is the source's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +98,6 @@ class MirroredOffset:
     group: str | None = None
 
 
-def _codec(client: Mapping[str, str]) -> Codec | None:
-    """The codec that these settings of a producer ask for. Raises UsageError."""
-    for name in CODEC_SETTINGS:
-        if name in client:
-            try:
-                return Codec[client[name].upper()]
-            except KeyError:
-                known = ", ".join(one.label for one in Codec)
-                raise UsageError(f"{name} {client[name]!r} is not a codec", hint=f"codecs: {known}") from None
-    return None
-
-
 def group_name(options: MirrorOptions, target: ClusterEndpoint) -> str:
     """The group whose commits say how far the sources are copied."""
     return options.group or f"mirror-{target.cluster_id}"
@@ -134,27 +114,21 @@ class Mirror:
         *,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """The sides are open. Raises UsageError for invalid expressions and clusters that do not go together."""
-        self._sides = sources
-        self._target_side = target
-        self._options = options
-        self._note = note
-        self.wanted = _Names(options)
-        self._wanted_groups = GroupNames(options.groups)
-        self.carrier: GroupCarrier | None = None
-        self._target: Target | None = None
-        self._legs: list[_Leg] = []
-        self._copier = Copier(failed=self._failed)
+        """The sides are open. Raises UsageError for clusters that do not go together."""
+        self.options = options
+        self.note = note
         self.pace = None if options.rate is None else AtRate(options.rate)
-        self.codec = _codec(options.client) if target.cluster.is_klog else None
-        self._failure: KlogError | None = None
-        self._ended = asyncio.Event()
-        for side in sources:
-            if side.cluster_id == target.cluster_id:
-                raise UsageError(
-                    f"source {side.bootstrap} is the target's own cluster", hint="to copy within a cluster: klog replay"
-                )
+        self.target = Target(target)
+        self.copier = Copier(forgives=self._is_gone)
+        self.group = group_name(options, target)
+        self.carrier = GroupCarrier(options.groups, target, note) if options.groups else None
+        self._legs = [_Leg(self, side) for side in sources]
         ids = [side.cluster_id for side in sources]
+        if target.cluster_id in ids:
+            raise UsageError(
+                f"source {sources[ids.index(target.cluster_id)].bootstrap} is the target's own cluster",
+                hint="to copy within a cluster: klog replay",
+            )
         if len(set(ids)) < len(ids):
             raise UsageError(
                 "two of the sources are the same cluster", hint="a cluster's brokers: --source A:9092,B:9092"
@@ -165,131 +139,83 @@ class Mirror:
 
         Raises Fenced, InvalidPartitions, and whatever else trying again would not change.
         """
-        tasks: list[asyncio.Task[None]] = []
-        try:
-            target = self._target = await open_target(self._target_side, self._note, self._options.client)
-            group = group_name(self._options, self._target_side)
-            for side in self._sides:
-                self._legs.append(await _Leg(self, side, group, target).open())
-            if self._wanted_groups:
-                self.carrier = GroupCarrier(self._wanted_groups, target, self._note)
-                await self.carrier.open(self._target_side)
+        once, carrier = self.options.once, self.carrier
+        if not self.target.is_exact:
+            self.note(AT_LEAST_ONCE.format(self.target.side.bootstrap))
+        async with AsyncExitStack() as closing:
+            closing.callback(lambda: show(self.rows(None)))
+            if carrier is not None:
+                closing.push_async_callback(carrier.close)
+                await carrier.open()
+            for leg in self._legs:
+                await leg.open()
+                closing.push_async_callback(leg.close)
+            closing.push_async_callback(self.copier.stop)
             for leg in self._legs:
                 await leg.look(first=True)
-                if self.carrier is not None:
-                    await leg.carry_groups(self.carrier)
-            if self._options.once and all(leg.is_idle for leg in self._legs):
+                if carrier is not None:
+                    await carrier.add(leg.side, leg.copies)
+            if once and not self.copier.copies:
                 raise UnknownTopicOrPartition(
-                    f"no source has a matching topic: {', '.join(map(repr, self._options.topics))}",
+                    f"no source has a matching topic: {self.options.topics}",
                     hint="--topic is a regular expression for the whole name; without --once it waits for a topic",
                 )
-            tasks = [asyncio.create_task(self._guard(work)) for leg in self._legs for work in leg.works]
-            if self.carrier is not None:
-                tasks.append(asyncio.create_task(self._guard(partial(self._carry_on, self.carrier))))
+            for leg in self._legs:
+                for work in leg.works():
+                    self.copier.start_beside(work)
+            if carrier is not None:
+                self.copier.start_beside(partial(_every, COMMIT_EVERY_S, carrier.round))
             rates = _Rates()
-            loop = asyncio.get_running_loop()
-            shown_at = loop.time()
-            while self._failure is None and not (self._options.once and not self._copier.is_busy):
-                wait_s = max(0.0, shown_at + every_s - loop.time())
-                if self._options.once:
-                    await self._copier.wait(min(wait_s, every_s))
-                else:
-                    try:
-                        async with asyncio.timeout(wait_s):
-                            await self._ended.wait()
-                    except TimeoutError:
-                        pass
-                if loop.time() >= shown_at + every_s:
-                    shown_at = loop.time()
-                    show(self.rows(rates))
-            if self._failure is not None:
-                raise self._failure
-            if self.carrier is not None:
-                await self.carrier.round(last=True)
-            return self.rows(None)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._copier.stop()
-            await asyncio.gather(*(leg.close() for leg in self._legs), return_exceptions=True)
-            if self.carrier is not None:
-                await self.carrier.close()
-            if self._target is not None:
-                await self._target.close()
-            show(self.rows(None))
-
-    @staticmethod
-    async def _carry_on(carrier: GroupCarrier) -> None:
-        """With every round of commits."""
-        while True:
-            await asyncio.sleep(COMMIT_EVERY_S)
-            await carrier.round()
+            await self.copier.run(lambda: show(self.rows(rates)), every_s=every_s, forever=not once)
+            for failure in self.copier.failures.values():
+                raise failure
+            if carrier is not None:
+                await carrier.round(last=True)
+        return self.rows(None)
 
     def rows(self, rates: _Rates | None) -> list[MirrorRow]:
         """As it is now; ``rates`` None: of the whole run there is none."""
         return [row for leg in self._legs for row in leg.rows(rates)]
 
-    # --- used by the legs ---
-
-    @property
-    def options(self) -> MirrorOptions:
-        return self._options
-
-    @property
-    def target_endpoint(self) -> ClusterEndpoint:
-        return self._target_side
-
-    def note(self, text: str) -> None:
-        self._note(text)
-
-    def start(self, copy: PartitionCopy) -> None:
-        self._copier.start(copy)
-
-    def _failed(self, copy: PartitionCopy, error: KlogError) -> None:
+    def _is_gone(self, copy: PartitionCopy, error: KlogError) -> bool:
         if isinstance(error, UnknownTopicOrPartition):
-            self._note(f"{error.message}: it is no longer copied")
-            return
-        self.end(error)
+            self.note(f"{error.message}: it is no longer copied")
+        return isinstance(error, UnknownTopicOrPartition)
 
-    def end(self, error: KlogError) -> None:
-        self._failure = self._failure or error
-        self._ended.set()
 
-    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except KlogError as error:
-            self.end(error)
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        await act()
 
 
 class _Leg:
     """One source: its reader, its commits, its partitions."""
 
-    def __init__(self, mirror: Mirror, side: ClusterEndpoint, group: str, target: Target) -> None:
+    def __init__(self, mirror: Mirror, side: ClusterEndpoint) -> None:
+        self.side = side
+        self.copies: dict[TopicPartition, PartitionCopy] = {}
         self._mirror = mirror
-        self._side = side
-        self._group = group
-        self._target = target
+        self._target = mirror.target.side
         self._reader = SourceReader(side, lost=self._lost)
-        self._copies: dict[TopicPartition, PartitionCopy] = {}
         self._topic_ids: dict[str, str] = {}
         self._target_ids: dict[str, str] = {}
         self._lags: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
-        self._has_trouble = False
         self._committing = asyncio.Lock()
         self._name = side.bootstrap
-        self.works = (self._look_on, self._commit_on, self._count_on)
 
-    async def open(self) -> _Leg:
-        self._asking = await self._side.another()
-        self._commits: Commits = await open_commits(self._asking, self._group)
-        return self
+    async def open(self) -> None:
+        self._asking = await self.side.another()
+        self._offsets = GroupOffsets(self._asking)
 
-    async def carry_groups(self, carrier: GroupCarrier) -> None:
-        """Have the offsets of this source's groups carried over."""
-        await carrier.add(self._side, self._copies)
+    def works(self) -> list[Callable[[], Awaitable[None]]]:
+        """What is to be done beside the copying."""
+        return [
+            partial(_every, LOOK_EVERY_S, self.look),
+            partial(_every, COMMIT_EVERY_S, self._commit),
+            self._count_on,
+        ]
 
     async def close(self) -> None:
         try:
@@ -300,124 +226,87 @@ class _Leg:
                 f"{self._name}: the last positions were not committed ({error}); the next start finds them"
             )
         await self._reader.close()
-        await self._commits.close()
         await self._asking.close()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the source has nothing that is wanted."""
-        return not self._copies
 
     def _lost(self, feed: Feed, begin: int, end: int) -> None:
         self._mirror.note(f"{self._name}: {feed.partition}: {begin} to {end} was removed before it was copied")
 
     # --- which partitions ---
 
-    async def _look_on(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            await self.look(first=False)
-
-    async def look(self, *, first: bool) -> None:
+    async def look(self, *, first: bool = False) -> None:
         """Find topics and partitions that are not copied yet, and begin with them."""
         metadata = await self._asking.look()
-        topics = [one for name, one in metadata.topics.items() if self._mirror.wanted(name) and not one.is_internal]
+        topics = [
+            one for name, one in metadata.topics.items() if name in self._mirror.options.topics and not one.is_internal
+        ]
         for topic in topics:
             known = self._topic_ids.setdefault(topic.name, topic.topic_id or "")
             if known != (topic.topic_id or ""):
-                raise made_again(self._side, topic.name)
-        new = [
-            topic
-            for topic in topics
-            if any(TopicPartition(topic.name, number) not in self._copies for number in topic.partitions)
-        ]
+                raise made_again(self.side, topic.name)
         if first and not topics:
             waits = "" if self._mirror.options.once else "; waiting for one"
             self._mirror.note(f"{self._name} has no matching topic{waits}")
-        for topic in new:
-            await self._begin(topic, first=first)
-        if new:
-            await self._try_to_commit()  # what begins at its end is to go on there, if this process ends in a moment
+        is_new = False
+        for topic in topics:
+            partitions = [TopicPartition(topic.name, number) for number in topic.partitions]
+            if new := [one for one in partitions if one not in self.copies]:
+                is_new = True
+                await self._begin(topic, new, first=first)
+        if is_new:
+            await self._commit()  # what begins at its end is to go on there, if this process ends in a moment
 
-    async def _begin(self, topic: TopicNode, *, first: bool) -> None:
-        name, target = topic.name, self._mirror.target_endpoint
+    async def _begin(self, topic: TopicNode, new: list[TopicPartition], *, first: bool) -> None:
+        name, options = topic.name, self._mirror.options
         settings: dict[str, str] = {}
-        if self._mirror.options.take_settings:
+        if options.take_settings:
             settings = await self._asking.patiently(lambda cluster: settings_to_take_over(cluster, name))
 
         async def have(cluster: Cluster) -> tuple[int, str]:
-            partitions = len(topic.partitions)
-            await matching_topic(
-                cluster, name, partitions, settings=settings, may_grow=not first, note=self._mirror.note
-            )
+            count = len(topic.partitions)
+            await matching_topic(cluster, name, count, settings=settings, may_grow=not first, note=self._mirror.note)
             node = await cluster.topic(name, fresh=True)
             return await batch_bytes_max(cluster, name), node.topic_id or ""
 
-        largest, target_id = await target.patiently(have)
-        self._target_ids[name] = target_id
-        partitions = [TopicPartition(name, number) for number in topic.partitions]
-        partitions = [one for one in partitions if one not in self._copies]
-        committed = await self._commits.read(partitions)
-        within = await self._asking.patiently(lambda cluster: _bounds(cluster, name, partitions))
-        begins = await asyncio.gather(
-            *(self._place(one, committed.get(one), within[one.partition], first=first) for one in partitions)
+        largest, self._target_ids[name] = await self._target.patiently(have)
+        committed = (await self._offsets.read([self._mirror.group], new))[self._mirror.group]
+        positions = {one: Position.of_commit(commit) for one, commit in committed.items()}
+        within = await self._asking.patiently(lambda cluster: bounds(cluster, name, [one.partition for one in new]))
+        started = await asyncio.gather(
+            *(self._place(one, positions.get(one), within[one.partition], largest, first=first) for one in new)
         )
-        for one, begin in zip(partitions, begins, strict=True):
-            end = within[one.partition][1] if self._mirror.options.once else None
-            copy = self._copies[one] = PartitionCopy(
-                self._reader,
-                self._target,
-                self._source(one),
-                one,
-                begin=begin,
-                end=end,
-                batch_bytes_max=largest,
-                pace=self._mirror.pace,
-                codec=self._mirror.codec,
-            )
-            self._mirror.start(copy)
-
-    def _source(self, one: TopicPartition) -> Source:
-        return Source(self._side.cluster_id, one.topic, one.partition)
+        for one, copy in zip(new, started, strict=True):
+            self.copies[one] = copy
+            self._mirror.copier.start(copy)
 
     async def _place(
-        self, one: TopicPartition, committed: Position | None, within: tuple[int, int], *, first: bool
-    ) -> int:
-        """Where to go on: behind the last message in the target, where there is one."""
-        log = self._target.log(one)
-        source = self._source(one)
-        is_ours = (
-            committed is not None
-            and committed.target == self._mirror.target_endpoint.cluster_id
-            and committed.topic_id == self._target_ids[one.topic]
+        self,
+        one: TopicPartition,
+        committed: Position | None,
+        within: Bounds,
+        batch_bytes_max: int,
+        *,
+        first: bool,
+    ) -> PartitionCopy:
+        """A copy that goes on behind the last message in the target, where there is one."""
+        topic_ids = self._target.cluster_id, self._target_ids[one.topic]
+        ours = committed if committed is not None and (committed.target, committed.topic_id) == topic_ids else None
+        if ours is not None and ours.of not in ("", self._topic_ids[one.topic]):
+            raise made_again(self.side, one.topic)
+        mirror, source = self._mirror, Source(self.side.cluster_id, *one)
+        originals = Originals(self._asking, one, keeps_times=mirror.target.is_exact)
+        log = mirror.target.log(one, source, originals)
+        log.floor = within.start if ours is None else ours.offset
+        await log.find(None if ours is None else ours.end)
+        from_end = first and mirror.options.from_end and ours is None and log.mark is None
+        return PartitionCopy(
+            self._reader,
+            log,
+            begin=within.end if from_end else log.next_offset,
+            end=within.end if mirror.options.once else None,
+            batch_bytes_max=batch_bytes_max,
+            pace=mirror.pace,
+            codec=mirror.options.codec,
         )
-        if committed is not None and is_ours and committed.of not in ("", self._topic_ids[one.topic]):
-            raise made_again(self._side, one.topic)
-        log.originals[source] = Originals(self._asking, one, keeps_times=self._target.is_exact)
-        log.floors[source] = committed.offset if committed is not None and is_ours else within[0]
-        await self._target.find(one, source, below=committed.end if committed is not None and is_ours else None)
-        if first and self._mirror.options.from_end and not is_ours and source not in log.marks:
-            return within[1]
-        return log.next_of(source)
-
-    # --- commits ---
-
-    async def _commit_on(self) -> None:
-        while True:
-            await asyncio.sleep(COMMIT_EVERY_S)
-            await self._try_to_commit()
-
-    async def _try_to_commit(self) -> None:
-        try:
-            await self._commit()
-        except KlogError as error:
-            if not error.retriable:
-                raise
-            if not self._has_trouble:
-                self._mirror.note(f"{self._name}: cannot commit positions ({error.message}); still trying")
-            self._has_trouble = True
-        else:
-            self._has_trouble = False
 
     async def _commit(self) -> None:
         """What has moved since the last commit; after the target's acknowledgement, for that is what moves it."""
@@ -425,17 +314,24 @@ class _Leg:
             positions = {
                 one: Position(
                     copy.position,
-                    self._mirror.target_endpoint.cluster_id,
+                    self._target.cluster_id,
                     self._target_ids[one.topic],
                     self._topic_ids[one.topic],
                     copy.target_end,
                 )
-                for one, copy in self._copies.items()
+                for one, copy in self.copies.items()
                 if copy.position != self._committed.get(one)
             }
-            if positions:
-                await self._commits.write(positions)
-                self._committed.update((one, position.offset) for one, position in positions.items())
+            if not positions:
+                return
+            group = self._mirror.group
+            try:
+                await self._offsets.write(group, {one: position.commit for one, position in positions.items()})
+            except NonEmptyGroup as error:
+                raise GroupIsHeld(
+                    f"{error.message}: a mirror needs its own group", hint="name another: --group NAME"
+                ) from None
+            self._committed.update((one, position.offset) for one, position in positions.items())
 
     # --- what is shown ---
 
@@ -443,7 +339,7 @@ class _Leg:
         """How many messages are to go, exactly."""
         while True:
             behind = {}
-            for one, copy in self._copies.items():
+            for one, copy in self.copies.items():
                 if copy.high_watermark >= 0 and copy.position >= copy.high_watermark:
                     self._lags[one] = 0
                 else:
@@ -456,7 +352,7 @@ class _Leg:
                     answers = {}
                 for one, answer in answers.items():
                     if answer is None:  # no klog: offsets are counters there
-                        copy = self._copies[one]
+                        copy = self.copies[one]
                         self._lags[one] = max(0, copy.high_watermark - copy.position)
                     else:
                         self._lags[one] = None if isinstance(answer, KlogError) else answer.messages
@@ -465,7 +361,7 @@ class _Leg:
     def rows(self, rates: _Rates | None) -> list[MirrorRow]:
         rows = []
         carrier = self._mirror.carrier
-        for one, copy in sorted(self._copies.items()):
+        for one, copy in sorted(self.copies.items()):
             caught_up = 0 <= copy.high_watermark <= copy.position or copy.is_done
             rows.append(
                 MirrorRow(
@@ -483,30 +379,6 @@ class _Leg:
         return rows
 
 
-class _Names:
-    """Which topics are wanted."""
-
-    def __init__(self, options: MirrorOptions) -> None:
-        if not options.topics:
-            raise UsageError("no topics to mirror", hint="--topic '.*' selects all")
-        self._wanted = [_expression(text, "--topic") for text in options.topics]
-        self._unwanted = [_expression(text, "--exclude") for text in options.exclude]
-
-    def __call__(self, name: str) -> bool:
-        if name.startswith("__"):  # a cluster's own (Kafka's offsets, its transactions)
-            return False
-        return any(one.fullmatch(name) for one in self._wanted) and not any(
-            one.fullmatch(name) for one in self._unwanted
-        )
-
-
-def _expression(text: str, flag: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None
-
-
 class _Rates:
     """Messages a second between two looks."""
 
@@ -521,36 +393,26 @@ class _Rates:
         return round((messages - before) / (now - before_s)) if now > before_s else 0
 
 
-async def _bounds(cluster: Cluster, topic: str, partitions: list[TopicPartition]) -> dict[int, tuple[int, int]]:
-    from klog.client.resolve import bounds
-
-    found = await bounds(cluster, topic, [one.partition for one in partitions])
-    return {number: (one.start, one.end) for number, one in found.items()}
-
-
 async def mirrored_offsets(
     sources: Sequence[ClusterEndpoint], target: ClusterEndpoint, options: MirrorOptions
 ) -> list[MirroredOffset]:
     """What the mirror of these has committed, partition by partition; or, of groups that are wanted, what they have."""
-    wanted, groups = _Names(options), GroupNames(options.groups)
     rows = []
     for side in sources:
         metadata = await side.look()
         partitions = [
             TopicPartition(topic.name, number)
             for topic in metadata.topics.values()
-            if wanted(topic.name)
+            if topic.name in options.topics
             for number in topic.partitions
         ]
-        if groups:
-            rows += await _offsets_of_groups(side, target, groups, partitions)
+        if options.groups:
+            rows += await _offsets_of_groups(side, target, options.groups, partitions)
             continue
-        commits = await open_commits(side, group_name(options, target))
-        try:
-            found = await commits.read(partitions)
-        finally:
-            await commits.close()
-        for one, position in sorted(found.items()):
+        group = group_name(options, target)
+        found = (await GroupOffsets(side).read([group], partitions))[group]
+        for one, commit in sorted(found.items()):
+            position = Position.of_commit(commit)
             mapped = position.end if position.target == target.cluster_id else None
             rows.append(MirroredOffset(side.bootstrap, one.topic, one.partition, position.offset, mapped))
     return rows
@@ -559,16 +421,9 @@ async def mirrored_offsets(
 async def _offsets_of_groups(
     side: ClusterEndpoint, target: ClusterEndpoint, wanted: GroupNames, partitions: list[TopicPartition]
 ) -> list[MirroredOffset]:
-    here = await open_groups(side)
-    try:
-        names = await wanted.of(here)
-        there = await open_groups(target)
-        try:
-            before, after = await here.read(names, partitions), await there.read(names, partitions)
-        finally:
-            await there.close()
-    finally:
-        await here.close()
+    here, there = GroupOffsets(side), GroupOffsets(target)
+    names = await here.chosen(wanted)
+    before, after = await here.read(names, partitions), await there.read(names, partitions)
     rows = []
     for group, commits in sorted(before.items()):
         for one, commit in sorted(commits.items()):

@@ -18,7 +18,6 @@ from klog.names import TopicPartition
 from klog.record.batch import CONTROL, walk
 from klog.record.provenance_header import Copy
 from klog.record.records import Record, each_record
-from klog.tools.copying.fetch import fetch
 
 if TYPE_CHECKING:
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
@@ -62,7 +61,7 @@ class Originals:
     async def _fetch(self, at: int) -> bool:
         """The next run, from ``at`` on or from where the log begins now; False where there is none."""
         try:
-            fetched = await self._side.patiently(lambda cluster: cluster.to_leader(self._partition, at, fetch))
+            fetched = await self._side.fetch(self._partition, at)
         except OffsetOutOfRange:
             start, _ = await self._side.bounds(self._partition)
             return start > at and await self._fetch(start)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Protocol
 
 from klog.config.units import Rate
 from klog.record.batch import walk
@@ -17,25 +16,17 @@ LATE_S = 1.0
 UNLIMITED = 2**63 - 1
 
 
-class RateLimiter(Protocol):
-    """Asked before each append, and told after it."""
+class RateLimiter:
+    """Asked before each append, and told after it. This one limits nothing."""
 
     async def allowance(self, run: memoryview, position: int) -> int:
         """How many messages of a run, from an offset on, may be copied now; waits until it is at least one."""
-
-    def copied(self, messages: int, size: int) -> None: ...
-
-
-class AtOnce:
-    """No pace at all."""
-
-    async def allowance(self, run: memoryview, position: int) -> int:
         return UNLIMITED
 
     def copied(self, messages: int, size: int) -> None: ...
 
 
-class AtRate:
+class AtRate(RateLimiter):
     """So many messages or bytes a second, over all partitions."""
 
     def __init__(self, rate: Rate) -> None:
@@ -69,7 +60,7 @@ class AtRate:
         self._due += (cost - self._reserved) / self._rate.per_second
 
 
-class AsWritten:
+class AsWritten(RateLimiter):
     """Each message when its time has come: the first at once, the others as long after it as they were written, divided
     by ``speed``. A message that is written before one that it follows in its partition comes right behind that one.
     """
@@ -101,8 +92,6 @@ class AsWritten:
     def _due_s(self, time_ms: int) -> float:
         assert self._began is not None
         return self._began + (time_ms - self._first_ms) / 1000 / self._speed
-
-    def copied(self, messages: int, size: int) -> None: ...
 
 
 def _times_from(run: memoryview, position: int) -> Iterator[int]:

@@ -12,19 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klog.client.positions import END, START, Anchor, Position, Range
-from klog.errors import KlogError, Refused, UnknownTopicOrPartition, UsageError
+from klog.client.positions import END, START, Anchor, Range
+from klog.errors import KlogError, Refused, UsageError
 from klog.names import TopicPartition
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.client.resolve import Bounds
     from klog.config.units import Rate
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.copy import Copier, PartitionCopy, Target
+    from klog.tools.copying.copier import PartitionCopy
     from klog.tools.copying.rate_limiter import RateLimiter
     from klog.tools.copying.source import Feed
+    from klog.tools.copying.target import Target, TargetLog
 
 PATIENCE_S = 120.0
 """How long one side may be away before a replay gives up; it is begun again by the same command."""
@@ -81,10 +80,10 @@ async def replay(
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
     """
-    from klog.record.provenance_header import Source
-    from klog.tools.copying.copy import Budget, Copier, PartitionCopy
+    from klog.tools.copying.copier import Budget, Copier, PartitionCopy
     from klog.tools.copying.source import SourceReader
-    from klog.tools.copying.topics import batch_bytes_max, matching_topic, open_target
+    from klog.tools.copying.target import AT_LEAST_ONCE, Target
+    from klog.tools.copying.topics import batch_bytes_max, matching_topic
 
     if options.rate is not None and options.speed is not None:
         raise UsageError("--rate and --speed exclude each other")
@@ -95,57 +94,45 @@ async def replay(
     is_there = await matching_topic(target.cluster, into, partitions, note=note, dry_run=options.dry_run)
     if not is_there:
         return await _would_copy(source, topic, ranges, options, note)
-    opened = await open_target(target, note)
-    failures: dict[int, KlogError] = {}
-    copies: dict[int, PartitionCopy] = {}
+    opened = Target(target)
+    if not opened.is_exact:
+        note(AT_LEAST_ONCE.format(target.bootstrap))
 
     def lost(feed: Feed, begin: int, end: int) -> None:
         note(f"{feed.partition}: {begin} to {end} was removed by retention before it was copied")
 
-    def failed(copy: PartitionCopy, error: KlogError) -> None:
-        failures[copy.source.partition] = error
-
-    reader = SourceReader(source, lost=lost)
-    copier = Copier(failed=failed)
+    logs = await asyncio.gather(
+        *(
+            _log(opened, source, TopicPartition(topic, one), TopicPartition(into, one), span, options, note)
+            for one, span in ranges.items()
+        )
+    )
+    left = {
+        one: (min(log.next_offset, max(begin, end)), max(begin, end))
+        for log, (one, (begin, end)) in zip(logs, ranges.items(), strict=True)
+    }
+    if options.dry_run:
+        return await _would_copy(source, topic, left, options, note)
+    largest = await batch_bytes_max(target.cluster, into)
+    pace = await _pace(source.cluster, topic, ranges, options)
+    budget = Budget(options.count)
+    reader, copier = SourceReader(source, lost=lost), Copier()
 
     def rows() -> list[ReplayedRange]:
-        return [_row(topic, copy, failures.get(number)) for number, copy in sorted(copies.items())]
+        return [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
 
+    begun(sum(end - begin for begin, end in left.values()))
     try:
-        places = await asyncio.gather(
-            *(
-                _place(opened, source, topic, into, one, begin, end, options, note)
-                for one, (begin, end) in ranges.items()
+        for log in logs:
+            begin, end = left[log.source.partition]
+            copier.start(
+                PartitionCopy(reader, log, begin=begin, end=end, batch_bytes_max=largest, pace=pace, budget=budget)
             )
-        )
-        if options.dry_run:
-            left = {one: (begin, max(begin, ranges[one][1])) for one, begin in places}
-            return await _would_copy(source, topic, left, options, note)
-        largest = await batch_bytes_max(target.cluster, into)
-        pace = await _pace(source.cluster, topic, ranges, options)
-        budget = Budget(options.count)
-        for (one, begin), (_, end) in zip(places, ranges.values(), strict=True):
-            copies[one] = PartitionCopy(
-                reader,
-                opened,
-                Source(source.cluster_id, topic, one),
-                TopicPartition(into, one),
-                begin=begin,
-                end=end,
-                batch_bytes_max=largest,
-                pace=pace,
-                budget=budget,
-            )
-        begun(sum(max(0, ranges[one][1] - begin) for one, begin in places))
-        for copy in copies.values():
-            copier.start(copy)
-        await _watch(copier, lambda: show(rows()), failures)
+        await copier.run(lambda: show(rows()), every_s=0.5)
     finally:
         await copier.stop()
         await reader.close()
-        await opened.close()
-        if not options.dry_run:
-            show(rows())
+        show(rows())
     return rows()
 
 
@@ -173,81 +160,45 @@ async def _would_copy(
     return rows
 
 
-async def _watch(copier: Copier, show: Callable[[], None], failures: dict[int, KlogError]) -> None:
-    while copier.is_busy:
-        await copier.wait(0.5)
-        show()
-        if failures:
-            return
-
-
 async def _ranges(
     source: ClusterEndpoint, topic: str, options: ReplayOptions, note: Callable[[str], None]
 ) -> dict[int, tuple[int, int]]:
     """What is wanted of each partition, as offsets."""
-    from klog.client.resolve import bounds, resolve
+    from klog.tools.tail import spans_of
 
-    cluster = source.cluster
-    node = await cluster.topic(topic)
-    chosen = list(node.partitions) if options.partitions is None else list(options.partitions)
-    missing = [one for one in chosen if one not in node.partitions]
-    if missing:
-        count = len(node.partitions)
-        raise UnknownTopicOrPartition(
-            f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
-            f" no partition {missing[0]}"
-        )
     begin, end = options.range or Range(START, END)
-    within = await bounds(cluster, topic, chosen)
-    begins = await resolve(cluster, topic, chosen, begin, within)
-    ends = await resolve(cluster, topic, chosen, _or_end(end), within)
-    _note_moved(topic, begin, within, begins, note)
-    return {one: (begins[one], max(begins[one], ends[one])) for one in chosen}
+    spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, note)
+    ranges = {one.partition: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
+    if begin.anchor is Anchor.TIME and all(first == behind for first, behind in ranges.values()):
+        # "0 messages" would look as if there were none left.
+        note(f"{topic} has no message of that time")
+    return ranges
 
 
-def _note_moved(
-    topic: str, begin: Position, within: dict[int, Bounds], begins: dict[int, int], note: Callable[[str], None]
-) -> None:
-    """Say so where a range begins elsewhere than was asked for: "0 messages" would look as if there were none left."""
-    if begin.anchor is Anchor.OFFSET:
-        for one, (start, end) in within.items():
-            if begins[one] != begin.value:
-                note(f"{topic}-{one} has {start} to {end}, not {begin.value}: starting at {begins[one]}")
-    elif begin.anchor is Anchor.TIME and all(begins[one] == end for one, (_, end) in within.items()):
-        note(f"{topic} has no message at or after the start time")
-
-
-def _or_end(position: Position | None) -> Position:
-    return END if position is None else position
-
-
-async def _place(
-    begun: Target,
+async def _log(
+    target: Target,
     source: ClusterEndpoint,
-    topic: str,
-    into: str,
-    partition: int,
-    begin: int,
-    end: int,
+    one: TopicPartition,
+    into: TopicPartition,
+    span: tuple[int, int],
     options: ReplayOptions,
     note: Callable[[str], None],
-) -> tuple[int, int]:
-    """The partition, and where to go on in it."""
+) -> TargetLog:
+    """What the target has of a range already."""
     from klog.record.provenance_header import Source
     from klog.tools.copying.originals import Originals
     from klog.tools.copying.target import AT_END
 
-    where = TopicPartition(into, partition)
-    origin = Source(source.cluster_id, topic, partition)
-    log = begun.log(where)
-    log.originals[origin] = Originals(source, TopicPartition(topic, partition), keeps_times=begun.is_exact)
-    log.floors[origin] = begin
-    await begun.find(where, origin, below=AT_END if options.again else None)
-    at = min(log.next_of(origin), max(begin, end))
+    begin, end = span
+    originals = Originals(source, one, keeps_times=target.is_exact)
+    log = target.log(into, Source(source.cluster_id, *one), originals)
+    log.floor = begin
+    await log.find(AT_END if options.again else None)
+    at = min(log.next_offset, max(begin, end))
     if at > begin:
-        known = f"{where} has {topic}-{partition} up to {at - 1}"
+        known = f"{into} has {one} up to {at - 1}"
         note(f"{known}: nothing left to copy of {begin} to {end}" if at >= end else f"{known}: continuing from there")
-    return partition, at
+    return log
 
 
 async def _pace(
@@ -264,9 +215,9 @@ async def _pace(
     return AsWritten(options.speed, min((time_ms for time_ms in first.values() if time_ms is not None), default=0))
 
 
-def _row(topic: str, copy: PartitionCopy, error: KlogError | None) -> ReplayedRange:
+def _row(copy: PartitionCopy, error: KlogError | None) -> ReplayedRange:
     return ReplayedRange(
-        topic,
+        copy.source.topic,
         copy.source.partition,
         copy.begin,
         copy.position,

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from klog.client.resolve import bounds
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
@@ -41,11 +42,8 @@ class Feed:
         self.runs: deque[Fetched] = deque()
         self.error: KlogError | None = None
         self.seeks = 0
-        self.lost_up_to = 0
-        """Where the log began when it was found to begin later than where it was to be read."""
         self._reader = reader
         self._news = asyncio.Event()
-        self._has_lost = False
         self.missing_since: float | None = None
 
     @property
@@ -62,25 +60,19 @@ class Feed:
 
     def lose(self, offset: int) -> None:
         """The log begins there now: go on from there behind what has come already, even if nothing follows."""
-        self.lost_up_to = self.offset = offset
-        self._has_lost = True
+        self.took(Fetched(memoryview(b""), offset, self.high_watermark))
         self._reader.wake(self)
-        self._news.set()
 
-    async def next(self) -> Fetched | None:
-        """The next run, or None once after `lost_up_to` has risen; waits until there is one of both.
+    async def next(self) -> Fetched:
+        """The next run; without bytes where the log has lost what lies up to its end.
 
         Raises what keeps the partition from being read at all.
         """
         while not self.runs:
             if self.error is not None:
                 raise self.error
-            if self._has_lost:
-                self._has_lost = False
-                return None
             self._news.clear()
             await self._news.wait()
-        self._has_lost = False
         one = self.runs.popleft()
         self._reader.buffered -= len(one.run)
         self._reader.wake(self)
@@ -221,32 +213,25 @@ class SourceReader:
 
     async def _refused(self, feed: Feed, error: KlogError) -> None:
         if isinstance(error, OffsetOutOfRange):
-            await self._out_of_range(feed)
-        elif error.retriable:
+            try:
+                await self._out_of_range(feed)
+                return
+            except KlogError as other:
+                error = other
+        if error.retriable or isinstance(error, AWAY):
             self._unsettle(feed)
         else:
             feed.fail(error)
 
     async def _out_of_range(self, feed: Feed) -> None:
         """Retention has gone past it: go on at the log's start, and say so. Past the end it is another log."""
-        from klog.client.resolve import bounds
-
         topic, partition = feed.partition
-        try:
-            start, end = (await bounds(self._side.cluster, topic, [partition]))[partition]
-        except KlogError as error:
-            if error.retriable or isinstance(error, AWAY):
-                self._unsettle(feed)
-            else:
-                feed.fail(error)
-            return
+        start, end = (await bounds(self._side.cluster, topic, [partition]))[partition]
         if feed.offset < start:
             self._lost(feed, feed.offset, start)
             feed.lose(start)
         elif feed.offset > end:
-            feed.fail(
-                OffsetOutOfRange(
-                    f"{feed.partition} of the source ends at {end}, and it is copied up to {feed.offset} already",
-                    hint="if the topic was deleted and created again, copy it into another topic",
-                )
+            raise OffsetOutOfRange(
+                f"{feed.partition} of the source ends at {end}, and it is copied up to {feed.offset} already",
+                hint="if the topic was deleted and created again, copy it into another topic",
             )

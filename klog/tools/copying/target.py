@@ -1,4 +1,4 @@
-"""The writing half of a copy between klog clusters: appends that happen once, whatever is lost on the way.
+"""The writing half of a copy: appends that happen once, whatever is lost on the way.
 
 Theory
     Every copied message says in a header which offset of which source it is (`klog.record.provenance_header`), and
@@ -6,8 +6,8 @@ Theory
     read everything committed, and appends, knows that it has seen everything before its append: there is neither
     another's copy of the same messages nor its own, sent earlier and not answered.
 
-    `TargetLog` is what is known of one target partition: for each source its last message there, and how far the log
-    was searched for them. An append moves both. What is found by reading counts as far as the source confirms it
+    `TargetLog` is what is known of one source in one target partition: its last message there, and how far the log was
+    searched for it. An append moves both. What is found by reading counts as far as the source confirms it
     (`originals`): others may write to the target as well, and marks like ours.
 
     When the answer says END_MOVED, what stands behind is read, and with it how far the source is copied now. That
@@ -21,6 +21,10 @@ Two copiers of one source
     where the older is alive; the younger of the two gives up (`Fenced`). What a dead one had under way arrives at most
     once, so a writer does not give up the first time.
 
+A cluster that is not klog
+    has no ProduceAt: it gets Produce, a batch a request, and what became of a request without an answer is read. What
+    arrives later than that, or is sent by a second copier, is there twice.
+
 Event loop only.
 """
 
@@ -31,7 +35,6 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -48,11 +51,13 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
+from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.record.batch import walk
 from klog.record.provenance_header import Copy, Marked, Source, copies_of
 from klog.tools.copying.cluster_endpoint import AWAY, PAUSE_S, ClusterEndpoint
-from klog.tools.copying.fetch import Fetched, fetch
+from klog.tools.copying.fetch import Fetched
 from klog.tools.copying.originals import Originals
 
 COMMIT_TIMEOUT_S = 5.0
@@ -64,6 +69,7 @@ SCAN_BYTES = 4 * 1024 * 1024
 """Of the target's log, at once, while copies are looked for."""
 
 AT_END = -1
+AT_LEAST_ONCE = "{} is not klog and has no conditional append: copied at least once, so messages may be doubled"
 
 YOUNGER_CONFLICTS_MAX = 20
 UNKNOWN_CONFLICTS_MAX = 3
@@ -92,99 +98,13 @@ class Place(NamedTuple):
     topic_id: UUID | None
 
 
-class TargetLog:
-    """What is known of one target partition; shared by all that copy into it, each with a source of its own."""
+class Appended(NamedTuple):
+    """What a leader has answered: ``base`` is where the append begins, ``end`` where the log ends behind it."""
 
-    def __init__(self, side: ClusterEndpoint, partition: TopicPartition) -> None:
-        self.side = side
-        self.partition = partition
-        self.originals: dict[Source, Originals] = {}
-        """What copies of a source are held against; of a source that is not here every mark is believed."""
-        self.floors: dict[Source, int] = {}
-        """Of a source, what lies below is not to be copied: it is known to be here, or is not wanted."""
-        self.ends: dict[Source, int] = {}
-        """Below which offset nothing of a source is there but what is known."""
-        self.marks: dict[Source, Mark] = {}
-        self.place: Place | None = None
-        self.conflicts: dict[str, int] = {}
-        self.losses = 0
-        """How often it had lost what it had acknowledged."""
-        self._doubted: set[Source] = set()
-
-    def next_of(self, source: Source) -> int:
-        """Where to go on in the source."""
-        mark, floor = self.marks.get(source), self.floors.get(source, 0)
-        return floor if mark is None else max(floor, mark.source + 1)
-
-    async def find(self, source: Source, below: int | None) -> None:
-        """Look for the last copy of a source, and for the log's end.
-
-        ``below``: what is behind this offset of the target is all that is to be read (what is below is known
-        otherwise); AT_END: nothing is.
-        """
-        start, end = await self.side.bounds(self.partition)
-        if below == AT_END:
-            self.ends[source] = end
-            return
-        is_cut_off = start > 0 and (below is None or below < start)  # the first copies may have been removed
-        begin = start if below is None or below > end else max(start, below)
-        self.ends[source] = await self.scan(source, begin, end, may_begin_anywhere=is_cut_off)
-
-    async def scan(self, source: Source, begin: int, end: int, *, may_begin_anywhere: bool = False) -> int:
-        """Take in the copies of a source from ``begin`` up to ``end``, and behind as far as the last run has them, as
-        far as each goes on where the one before it ended; the offset reached.
-        """
-        originals = self.originals.get(source)
-        reached = begin
-        async for at, fetched in self._runs(begin, end):
-            for copy in copies_of(source, fetched.run, at):
-                position = self.next_of(source)
-                if copy.there < position:
-                    continue
-                if may_begin_anywhere and source not in self.marks:
-                    position = copy.there
-                if originals is None or await originals.confirm(position, copy):
-                    self.marks[source] = Mark(copy.there, copy.record.offset)
-                else:
-                    self._doubt(source, copy)
-            reached = fetched.after
-        return reached
-
-    async def stands(self, source: Source, mark: Mark) -> bool:
-        """Whether what was acknowledged last is still there, below the known end."""
-        originals = self.originals.get(source)
-        async for at, fetched in self._runs(mark.here, self.ends[source]):
-            for copy in copies_of(source, fetched.run, at):
-                if copy.there == mark.source:
-                    return originals is None or await originals.confirm(mark.source, copy)
-        return False
-
-    def _doubt(self, source: Source, copy: Copy) -> None:
-        if source not in self._doubted:
-            self._doubted.add(source)
-            self.side.note(
-                f"{self.partition} of the target has a message at {copy.record.offset} that says it is the copy of"
-                f" {copy.there} of {source}, and is not the one to be copied next: it does not count, nor do others"
-                " like it. Another client wrote it, or a copy of another range"
-            )
-
-    async def _runs(self, begin: int, end: int) -> AsyncIterator[tuple[int, Fetched]]:
-        """What lies from ``begin`` up to ``end``, and behind as far as the last run has it: (where asked, a run)."""
-        at = begin
-        while at < end:
-            fetched = await self.side.patiently(partial(self._fetch, at))
-            if fetched.after >= 0:
-                yield at, fetched
-                at = fetched.after
-            elif fetched.high_watermark <= at:
-                return  # the end has become another one: the caller finds out
-            else:
-                await asyncio.sleep(PAUSE_S)
-
-    async def _fetch(self, at: int, cluster: Cluster) -> Fetched:
-        return await cluster.to_leader(
-            self.partition, at, lambda channel, share: fetch(channel, share, partition_bytes=SCAN_BYTES)
-        )
+    error: KlogError | None
+    base: int = -1
+    end: int = -1
+    writer: str = ""
 
 
 def writer_name(now_ms: int | None = None) -> str:
@@ -202,38 +122,20 @@ def said_of(writer: str) -> str:
     return f"process {parts[2]} on {parts[1]}, started {since},"
 
 
-class ExactTarget:
-    """Appends to the partitions of a klog cluster, once each."""
-
-    is_exact = True
+class Target:
+    """The cluster that is copied into. ``is_exact``: whether each message is appended once, not at least once."""
 
     def __init__(self, side: ClusterEndpoint, *, writer: str | None = None) -> None:
         self.side = side
+        self.is_exact = side.cluster.is_klog
         self.writer = writer or writer_name()
-        self._logs: dict[TopicPartition, TargetLog] = {}
         self._looking: asyncio.Task[Any] | None = None
 
-    def log(self, partition: TopicPartition) -> TargetLog:
-        """What is known of a partition."""
-        known = self._logs.get(partition)
-        if known is None:
-            known = self._logs[partition] = TargetLog(self.side, partition)
-        return known
+    def log(self, partition: TopicPartition, source: Source, originals: Originals | None = None) -> TargetLog:
+        """What there is of a source in a partition; `TargetLog.find` looks."""
+        return TargetLog(self, partition, source, originals)
 
-    async def close(self) -> None:
-        """Nothing is left under way: the caller of each append waits for it."""
-
-    # --- where to go on ---
-
-    async def find(self, partition: TopicPartition, source: Source, *, below: int | None = None) -> None:
-        """See `TargetLog.find`."""
-        await self._find(self.log(partition), source, below)
-
-    async def _find(self, log: TargetLog, source: Source, below: int | None = None) -> None:
-        log.place = await self._look(log.partition)
-        await log.find(source, below)
-
-    async def _look(self, partition: TopicPartition) -> Place:
+    async def place(self, partition: TopicPartition) -> Place:
         """Who leads it, by metadata that is fresh; many partitions that ask at once are answered by one question."""
 
         async def ask(cluster: Cluster) -> Place:
@@ -257,148 +159,254 @@ class ExactTarget:
 
         return await self.side.patiently(ask)
 
+
+class TargetLog:
+    """The copies of one source in one target partition. `find` them before the first `append`."""
+
+    def __init__(self, target: Target, partition: TopicPartition, source: Source, originals: Originals | None) -> None:
+        """``originals``: what copies are held against; without them every mark is believed."""
+        self.partition = partition
+        self.source = source
+        self.floor = 0
+        """What lies below in the source is not to be copied: it is known to be here, or is not wanted."""
+        self.mark: Mark | None = None
+        self.end = 0
+        """Below which nothing of the source is here but what is known."""
+        self.conflicts: dict[str, int] = {}
+        """Writer -> how often its copies were found."""
+        self.losses = 0
+        """How often the target had lost what it had acknowledged."""
+        self._target = target
+        self._side = target.side
+        self._originals = originals
+        self._place: Place | None = None
+        self._has_doubted = False
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on in the source."""
+        return self.floor if self.mark is None else max(self.floor, self.mark.source + 1)
+
+    # --- where to go on ---
+
+    async def find(self, below: int | None = None) -> None:
+        """Look for the last copy, and for the log's end.
+
+        ``below``: what is behind this offset of the target is all that is to be read (what is below is known
+        otherwise); AT_END: nothing is.
+        """
+        self._place = await self._target.place(self.partition)
+        start, end = await self._side.bounds(self.partition)
+        if below == AT_END:
+            self.end = end
+            return
+        is_cut_off = start > 0 and (below is None or below < start)  # the first copies may have been removed
+        begin = start if below is None or below > end else max(start, below)
+        self.end = await self._scan(begin, end, may_begin_anywhere=is_cut_off)
+
+    async def _scan(self, begin: int, end: int, *, may_begin_anywhere: bool = False) -> int:
+        """Take in the copies from ``begin`` up to ``end``, and behind as far as the last run has them, as far as each
+        goes on where the one before it ended; the offset reached.
+        """
+        reached = begin
+        async for at, fetched in self._runs(begin, end):
+            for copy in copies_of(self.source, fetched.run, at):
+                position = self.next_offset
+                if copy.there < position:
+                    continue
+                if may_begin_anywhere and self.mark is None:
+                    position = copy.there
+                if await self._is_confirmed(position, copy):
+                    self.mark = Mark(copy.there, copy.record.offset)
+                elif not self._has_doubted:
+                    self._has_doubted = True
+                    self._side.note(
+                        f"{self.partition} of the target has a message at {copy.record.offset} that says it is the copy"
+                        f" of {copy.there} of {self.source}, and is not the one to be copied next: it does not count,"
+                        " nor do others like it. Another client wrote it, or a copy of another range"
+                    )
+            reached = fetched.after
+        return reached
+
+    async def _is_confirmed(self, position: int, copy: Copy) -> bool:
+        return self._originals is None or await self._originals.confirm(position, copy)
+
+    async def _stands(self, mark: Mark) -> bool:
+        """Whether what was acknowledged last is still there, below the known end."""
+        async for at, fetched in self._runs(mark.here, self.end):
+            for copy in copies_of(self.source, fetched.run, at):
+                if copy.there == mark.source:
+                    return await self._is_confirmed(mark.source, copy)
+        return False
+
+    async def _runs(self, begin: int, end: int) -> AsyncIterator[tuple[int, Fetched]]:
+        """What lies from ``begin`` up to ``end``, and behind as far as the last run has it: (where asked, a run)."""
+        at = begin
+        while at < end:
+            fetched = await self._side.fetch(self.partition, at, SCAN_BYTES)
+            if fetched.after >= 0:
+                yield at, fetched
+                at = fetched.after
+            elif fetched.high_watermark <= at:
+                return  # the end has become another one: the caller finds out
+            else:
+                await asyncio.sleep(PAUSE_S)
+
     # --- appending ---
 
-    async def append(self, partition: TopicPartition, marked: Marked, source: Source) -> bool:
+    async def append(self, marked: Marked) -> bool:
         """Have these messages in the target, committed, once. False where the target turned out to be copied to
-        further, or less far, than was thought: what is known of its log says where to go on.
+        further, or less far, than was thought: `next_offset` says where to go on.
 
         Raises Fenced, MessageTooLarge and what else trying again would not change.
         """
-        log = self.log(partition)
         in_doubt = False
         while True:
-            before = log.marks.get(source)
-            place = log.place = log.place or await self._look(log.partition)
-            used = self.side.cluster
+            before = self.mark
+            place = self._place = self._place or await self._target.place(self.partition)
+            used = self._side.cluster
+            send = self._produce_at if self._target.is_exact else self._produce
             try:
-                channel = await used.channel(place.leader)
-                answer = await channel.request(
-                    self._request(log, marked, place, source), timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S
-                )
-                one = answer.partitions[0]
-                error = error_of(int(one.error_code), str(one.error_message)) if int(one.error_code) else None
+                answer = await send(await used.channel(place.leader), marked.records, place)
             except AWAY as lost:
-                # It may have been appended, and it may yet be, until the leader's epoch is over.
-                in_doubt = True
-                await self.side.trouble(lost, used)
-                await self._look_again(log, source)
-                if log.marks.get(source) != before:
-                    return False
-                continue
+                answer = Appended(lost)
+            error = answer.error
             if error is None:
-                self.side.fine()
-                log.ends[source] = int(one.end_offset)
-                log.marks[source] = Mark(marked.last_offset, int(one.base_offset))
+                self._side.fine()
+                self.end = answer.end
+                self.mark = Mark(marked.last_offset, answer.base)
                 return True
             if error.wire == EndMoved.wire:
-                before_end = log.ends[source]
-                await self._read_on(log, source)
-                now = log.marks.get(source)
-                if now != before:
-                    is_ours = in_doubt and now is not None and now.source <= marked.last_offset
-                    if now is not None and not is_ours:
-                        self._count_conflict(log, source, str(one.writer))
+                end_before = self.end
+                await self._read_on()
+                if self.mark != before:
+                    is_ours = in_doubt and self.mark is not None and self.mark.source <= marked.last_offset
+                    if self.mark is not None and not is_ours:
+                        self._count_conflict(answer.writer)
                     return False
-                if log.ends[source] == before_end:
+                if self.end == end_before:
                     await asyncio.sleep(PAUSE_S)  # what is in the way is not committed yet, or will never be
-                continue
-            if error.wire == InvalidProducerEpoch.wire:
-                self._count_conflict(log, source, str(one.writer))
-                continue
-            if error.wire == InconsistentTopicId.wire:
-                raise _made_again(log)
-            if error.wire == InvalidTimestamp.wire:
+            elif error.wire == InvalidProducerEpoch.wire:
+                self._count_conflict(answer.writer)
+            elif error.retriable or isinstance(error, AWAY):
+                # It may have been appended, and it may yet be, until the leader's epoch is over.
+                in_doubt = True
+                await self._side.trouble(error, used)
+                await self._look_again()
+                if self.mark != before:
+                    return False
+            elif error.wire == InvalidTimestamp.wire:
                 raise InvalidTimestamp(
-                    f"{log.partition} of the target rejects the messages from offset {marked.first_offset} and"
-                    f" {marked.last_offset} of {source}: {error.message}",
-                    hint=f"`klog topic config {log.partition.topic} message.timestamp.after.max.ms=...` of the target"
+                    f"{self.partition} of the target rejects the messages from offset {marked.first_offset} and"
+                    f" {marked.last_offset} of {self.source}: {error.message}",
+                    hint=f"`klog topic config {self.partition.topic} message.timestamp.after.max.ms=...` of the target"
                     " (before.max.ms for old ones), then go on",
                 )
-            if not error.retriable:
-                raise error
-            in_doubt = True
-            await self.side.trouble(error, used)
-            await self._look_again(log, source)
-            if log.marks.get(source) != before:
-                return False
+            else:
+                raise self._made_again() if error.wire == InconsistentTopicId.wire else error
 
-    def _request(self, log: TargetLog, marked: Marked, place: Place, source: Source) -> Any:
-        return codec.request(
-            ApiKey.PRODUCE_AT,
-            0,
-            timeout_ms=int(COMMIT_TIMEOUT_S * 1000),
-            partitions=[
-                {
-                    "topic": log.partition.topic,
-                    "topic_id": place.topic_id,
-                    "partition_index": log.partition.partition,
-                    "leader_epoch": place.epoch,
-                    "expected_end": log.ends[source],
-                    "source": str(source),
-                    "writer": self.writer,
-                    "records": marked.records,
-                }
-            ],
-        )
+    async def _produce_at(self, channel: Channel, records: bytes, place: Place) -> Appended:
+        wanted = {
+            "topic": self.partition.topic,
+            "topic_id": place.topic_id,
+            "partition_index": self.partition.partition,
+            "leader_epoch": place.epoch,
+            "expected_end": self.end,
+            "source": str(self.source),
+            "writer": self._target.writer,
+            "records": records,
+        }
+        asked = codec.request(ApiKey.PRODUCE_AT, 0, timeout_ms=int(COMMIT_TIMEOUT_S * 1000), partitions=[wanted])
+        one = (await channel.request(asked, timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S)).partitions[0]
+        return Appended(_error_in(one), int(one.base_offset), int(one.end_offset), str(one.writer))
 
-    async def _look_again(self, log: TargetLog, source: Source) -> None:
+    async def _produce(self, channel: Channel, records: bytes, place: Place) -> Appended:
+        """By Kafka's own request, which takes one batch of a partition."""
+        base = end = -1
+        for position, header in walk(records):
+            batch = records[position : position + header.size_bytes]
+            asked = codec.request(
+                ApiKey.PRODUCE,
+                channel.version_for(ApiKey.PRODUCE, 8, 3),
+                transactional_id=None,
+                acks=-1,
+                timeout=int(COMMIT_TIMEOUT_S * 1000),
+                topic_data=[
+                    {
+                        "name": self.partition.topic,
+                        "partition_data": [{"index": self.partition.partition, "records": batch}],
+                    }
+                ],
+            )
+            answer = await channel.request(asked, timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S)
+            one = answer.responses[0].partition_responses[0]
+            if error := _error_in(one):
+                return Appended(error)
+            base, end = base if base >= 0 else int(one.base_offset), int(one.base_offset) + header.count
+        return Appended(None, base, end)
+
+    async def _look_again(self) -> None:
         """Who leads now; under a new epoch, whether what was acknowledged is there."""
-        known = log.place
-        log.place = await self._look(log.partition)
-        if known is not None and log.place.topic_id != known.topic_id:
-            raise _made_again(log)
-        if known is not None and log.place.epoch != known.epoch:
-            await self._verify(log, source)
+        known = self._place
+        now = self._place = await self._target.place(self.partition)
+        if known is not None and now.topic_id != known.topic_id:
+            raise self._made_again()
+        if known is not None and now.epoch != known.epoch:
+            await self._verify()
+        elif not self._target.is_exact:
+            await self._read_on()
 
-    async def _verify(self, log: TargetLog, source: Source) -> None:
-        start, end = await self.side.bounds(log.partition)
-        known, mark = log.ends[source], log.marks.get(source)
-        if end >= known and (mark is None or mark.here < start or await log.stands(source, mark)):
-            log.ends[source] = max(end, await log.scan(source, max(start, known), end))
+    async def _verify(self) -> None:
+        start, end = await self._side.bounds(self.partition)
+        if end >= self.end and (self.mark is None or self.mark.here < start or await self._stands(self.mark)):
+            self.end = max(end, await self._scan(max(start, self.end), end))
         else:
-            await self._lost(log, source)
+            await self._lost()
 
-    async def _lost(self, log: TargetLog, source: Source) -> None:
+    async def _lost(self) -> None:
         """The target has lost what it had acknowledged: what is there is found out from nothing."""
-        log.losses += 1
-        self.side.note(
-            f"{log.partition} of the target has lost messages that it had acknowledged; they are copied again"
+        self.losses += 1
+        self._side.note(
+            f"{self.partition} of the target has lost messages that it had acknowledged; they are copied again"
         )
-        log.marks.pop(source, None)
-        await self._find(log, source)
+        self.mark = None
+        await self.find()
 
-    async def _read_on(self, log: TargetLog, source: Source) -> None:
+    async def _read_on(self) -> None:
         """Take in what others have put behind the known end, as far as it is committed."""
-        start, end = await self.side.bounds(log.partition)
-        if end < log.ends[source]:
+        start, end = await self._side.bounds(self.partition)
+        if end < self.end:
             # Committed messages do not go away; a leader that is behind says so (rule R8). This one has lost some.
-            await self._lost(log, source)
+            await self._lost()
             return
         try:
-            reached = await log.scan(source, max(start, log.ends[source]), end)
+            reached = await self._scan(max(start, self.end), end)
         except OffsetOutOfRange:
-            await self._lost(log, source)
+            await self._lost()
             return
-        log.ends[source] = max(end, reached)
+        self.end = max(end, reached)
 
-    def _count_conflict(self, log: TargetLog, source: Source, writer: str) -> None:
-        if writer == self.writer:
+    def _count_conflict(self, writer: str) -> None:
+        if writer == self._target.writer:
             return
-        count = log.conflicts[writer] = log.conflicts.get(writer, 0) + 1
+        count = self.conflicts[writer] = self.conflicts.get(writer, 0) + 1
         if not writer:
             allowed = UNKNOWN_CONFLICTS_MAX
         else:
-            allowed = OLDER_CONFLICTS_MAX if writer < self.writer else YOUNGER_CONFLICTS_MAX
+            allowed = OLDER_CONFLICTS_MAX if writer < self._target.writer else YOUNGER_CONFLICTS_MAX
         if count >= allowed:
             raise Fenced(
-                f"{said_of(writer)} also copies {source} into {log.partition} of the target",
+                f"{said_of(writer)} also copies {self.source} into {self.partition} of the target",
                 hint="one is enough; nothing was copied twice, and the other one continues",
             )
 
+    def _made_again(self) -> InconsistentTopicId:
+        return InconsistentTopicId(
+            f"topic {self.partition.topic} of the target was deleted and created again during the copy",
+            hint="start again: it is then copied from the start",
+        )
 
-def _made_again(log: TargetLog) -> InconsistentTopicId:
-    return InconsistentTopicId(
-        f"topic {log.partition.topic} of the target was deleted and created again during the copy",
-        hint="start again: it is then copied from the start",
-    )
+
+def _error_in(answer: Any) -> KlogError | None:
+    wire = int(answer.error_code)
+    return error_of(wire, str(answer.error_message)) if wire else None

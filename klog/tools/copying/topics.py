@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from klog.render.counts import counted
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.copy import Target
 
 BATCH_BYTES_MAX = 1_048_588
 """Kafka's default of ``max.message.bytes``, where it cannot be asked for."""
@@ -104,22 +102,3 @@ def made_again(source: ClusterEndpoint, topic: str) -> InconsistentTopicId:
         f"topic {topic} of {source.bootstrap} was deleted and created again since it was copied: new offsets",
         hint="copy it into another topic, or delete the target's",
     )
-
-
-async def open_target(
-    side: ClusterEndpoint, note: Callable[[str], None], client: Mapping[str, str] | None = None
-) -> Target:
-    """What appends to the target: exactly once where it is klog, else at least once, with a note.
-
-    ``client``: settings of librdkafka, which sends to what is not klog.
-    """
-    if side.cluster.is_klog:
-        from klog.tools.copying.target import ExactTarget
-
-        return ExactTarget(side)
-    from klog.tools.copying.kafka_target import KafkaTarget
-
-    note(
-        f"{side.bootstrap} is not klog and has no conditional append: copied at least once, so messages may be doubled"
-    )
-    return await asyncio.to_thread(KafkaTarget, side, client or {})

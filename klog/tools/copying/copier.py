@@ -1,7 +1,7 @@
 """Copying partitions of one cluster into partitions of another, or of the same: what replay and mirror are made of.
 
 A `PartitionCopy` takes runs of batches from its feed (`source`), marks them (`klog.record.provenance_header`) and has
-them appended (`target`, `plain`), one append in flight: while the target flushes one, the next is marked and
+them appended (`target`), one append in flight: while the target flushes one, the next is marked and
 the one after that is fetched. Where an append turns out otherwise than was thought, the feed is set to where the target
 says that the copy stands, and it goes on from there; nothing else is needed, since the target knows.
 
@@ -11,30 +11,15 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.record.codec import Codec
-from klog.record.provenance_header import Marked, Marker, Source
-from klog.tools.copying.rate_limiter import UNLIMITED, AtOnce, RateLimiter
+from klog.record.provenance_header import Marked, Marker
+from klog.tools.copying.rate_limiter import UNLIMITED, RateLimiter
 from klog.tools.copying.source import Feed, SourceReader
 from klog.tools.copying.target import TargetLog
-
-
-class Target(Protocol):
-    """Where messages are copied to: `target.ExactTarget`, or `plain.KafkaTarget`."""
-
-    is_exact: bool
-
-    def log(self, partition: TopicPartition) -> TargetLog: ...
-
-    async def find(self, partition: TopicPartition, source: Source, *, below: int | None = None) -> None: ...
-
-    async def append(self, partition: TopicPartition, marked: Marked, source: Source) -> bool: ...
-
-    async def close(self) -> None: ...
 
 
 class Budget:
@@ -58,9 +43,7 @@ class PartitionCopy:
     def __init__(
         self,
         reader: SourceReader,
-        target: Target,
-        source: Source,
-        into: TopicPartition,
+        log: TargetLog,
         *,
         begin: int,
         end: int | None,
@@ -69,26 +52,24 @@ class PartitionCopy:
         budget: Budget | None = None,
         codec: Codec | None = None,
     ) -> None:
-        """From ``begin`` of the source up to, not with, ``end`` (None: for ever); `Target.find` was asked before.
+        """From ``begin`` of the source up to, not with, ``end`` (None: for ever); `TargetLog.find` was asked before.
 
         ``codec``: of the copies, None for the source's.
         """
-        self.source = source
-        self.into = into
+        self.log = log
+        self.source = log.source
         self.begin = begin
         self.end = end
         self.position = begin
         """Everything of the source below it stands, committed, in the target below `target_end`."""
-        self.target_end = target.log(into).ends[source]
+        self.target_end = log.end
         self.messages = 0
         self.bytes = 0
         self.is_done = False
         self._reader = reader
-        self._target = target
-        self._log = target.log(into)
-        self._log.floors[source] = begin
-        self._marker = Marker(source, batch_bytes_max=batch_bytes_max, codec=codec)
-        self._pace = pace or AtOnce()
+        log.floor = begin
+        self._marker = Marker(log.source, batch_bytes_max=batch_bytes_max, codec=codec)
+        self._pace = pace or RateLimiter()
         self._budget = budget or Budget(None)
         self._under_way: asyncio.Task[bool] | None = None
         self._sent: Marked | None = None
@@ -107,19 +88,13 @@ class PartitionCopy:
         feed = self.feed = self._reader.add(TopicPartition(self.source.topic, self.source.partition), self.begin)
         expected = self.begin
         try:
-            while not self._is_over(expected) or self._under_way is not None:
-                if self._is_over(expected):
-                    expected = await self._settled(expected)
-                    continue
-                if not feed.runs and self._under_way is not None:
-                    # Nothing to do meanwhile: what is under way is settled as soon as it is answered.
-                    expected = await self._settled(expected)
-                    continue
-                fetched = await feed.next()
-                if fetched is None:
-                    expected = max(expected, feed.lost_up_to)
-                else:
+            while self._under_way is not None or not self._is_over(expected):
+                if self._under_way is not None and (self._is_over(expected) or not feed.runs):
+                    expected = await self._settled(expected)  # nothing to do meanwhile
+                elif (fetched := await feed.next()).run:
                     expected = await self._copy(fetched.run, expected)
+                else:
+                    expected = max(expected, fetched.after)
             self.position = max(self.position, expected if self.end is None else min(expected, self.end))
             self.is_done = True
         finally:
@@ -145,7 +120,7 @@ class PartitionCopy:
                 self.position = max(self.position, expected, marked.next_offset)
                 return max(expected, marked.next_offset)
             self._sent = marked
-            self._under_way = asyncio.create_task(self._target.append(self.into, marked, self.source))
+            self._under_way = asyncio.create_task(self.log.append(marked))
             expected = marked.next_offset
             await asyncio.sleep(0)  # it is sent before the next run is worked on
         return expected
@@ -158,13 +133,13 @@ class PartitionCopy:
         sent, task = self._sent, self._under_way
         as_thought = await asyncio.shield(task)
         self._under_way = None
-        self.target_end = self._log.ends[self.source]
+        self.target_end = self.log.end
         if as_thought:
             self.messages += sent.messages
             self.bytes += len(sent.records)
             self.position = sent.next_offset
             return expected
-        found = self._log.next_of(self.source)
+        found = self.log.next_offset
         # Of what was sent, what stands there now is ours, or is another's copy of it: in either case it is copied.
         self._budget.give_back(sent.messages)
         self.position = found
@@ -183,51 +158,61 @@ class PartitionCopy:
 
 
 class Copier:
-    """Runs copies side by side and says how each of them ended."""
+    """Runs copies side by side until they are done, or something fails."""
 
-    def __init__(self, *, failed: Callable[[PartitionCopy, KlogError], None]) -> None:
+    def __init__(self, *, forgives: Callable[[PartitionCopy, KlogError], bool] = lambda copy, error: False) -> None:
+        """``forgives``: whether the others go on where a copy has ended with an error."""
         self.copies: list[PartitionCopy] = []
-        self._tasks: dict[asyncio.Task[None], PartitionCopy] = {}
-        self._failed = failed
+        self.failures: dict[PartitionCopy | None, KlogError] = {}
+        """What has ended a copy, or work beside them (None)."""
+        self._forgives = forgives
+        self._running: dict[PartitionCopy, asyncio.Task[None]] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
 
     def start(self, copy: PartitionCopy) -> None:
         self.copies.append(copy)
-        task = asyncio.create_task(copy.run())
-        self._tasks[task] = copy
-        task.add_done_callback(self._ended)
+        self._running[copy] = asyncio.create_task(self._guard(copy.run, copy))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        copy = self._tasks.pop(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if isinstance(error, KlogError):
-            self._failed(copy, error)
-        elif error is not None:
-            self._failed(copy, _bug(copy, error))
+    def start_beside(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Work for as long as there are copies."""
+        self._beside.add(asyncio.create_task(self._guard(work, None)))
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether any copy is not done yet."""
-        return bool(self._tasks)
+    async def _guard(self, work: Callable[[], Awaitable[None]], copy: PartitionCopy | None) -> None:
+        try:
+            await work()
+        except Exception as error:  # a bug ends a copy as well, and says where
+            failure = error if isinstance(error, KlogError) else _bug(copy, error)
+            if copy is None or not self._forgives(copy, failure):
+                self.failures[copy] = failure
+        finally:
+            if copy is not None:
+                del self._running[copy]
+            self._news.set()
 
-    async def wait(self, timeout_s: float | None = None) -> None:
-        """Until one of them ends, or the time is over."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        elif timeout_s is not None:
-            await asyncio.sleep(timeout_s)
+    async def run(self, show: Callable[[], None], *, every_s: float, forever: bool = False) -> None:
+        """Until all copies are done, or (``forever``) for ever; until one fails. ``show`` is called every so often."""
+        loop = asyncio.get_running_loop()
+        shown_at = loop.time()
+        while not self.failures and (forever or self._running):
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(shown_at + every_s):
+                    await self._news.wait()
+            except TimeoutError:
+                shown_at = loop.time()
+                show()
 
     async def stop(self, patience_s: float = 0.3) -> None:
         """End them all in order: nothing new is begun, and what is under way gets a moment to be answered."""
-        tasks = list(self._tasks)
+        tasks = [*self._running.values(), *self._beside]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(copy.finish(patience_s) for copy in self.copies), return_exceptions=True)
 
 
-def _bug(copy: PartitionCopy, error: BaseException) -> KlogError:
-    wrapped = KlogError(f"copying {copy.source}: {type(error).__name__}: {error}")
+def _bug(copy: PartitionCopy | None, error: BaseException) -> KlogError:
+    wrapped = KlogError(f"copying {copy.source if copy else 'groups'}: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

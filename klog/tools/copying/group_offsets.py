@@ -1,0 +1,124 @@
+"""The committed offsets of groups in one cluster of a copy, by its brokers: listed, read, written.
+
+What is written is a commit without a member (generation -1), which a coordinator refuses while the group has members.
+
+A mirror commits in its sources how far each partition is copied, and where that is in the target. The offset is the
+next one to copy; the metadata maps it, ``{"klog.mirror":1,"target":ID,"topic_id":ID,"of":ID,"end":OFFSET}``: everything
+of the source below the commit is in the target's topic (of that id) below ``end``, and the source's topic had the id
+``of``. A start reads the target from there on only, and a person sees which offset of the one log is which of the
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from klog.client import group_requests
+from klog.client.blocking import check_code
+from klog.errors import IllegalGeneration, NonEmptyGroup, UnknownMemberId
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
+from klog.tools.copying.cluster_endpoint import ClusterEndpoint
+from klog.tools.copying.names import GroupNames
+
+if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
+
+PARTITIONS_AT_ONCE = 1000
+"""Of one commit: a coordinator takes about a megabyte of metadata in each."""
+
+
+class Commit(NamedTuple):
+    """What a group has committed in a partition."""
+
+    offset: int
+    metadata: str = ""
+
+
+Commits = Mapping[TopicPartition, Commit]
+
+
+class Position(NamedTuple):
+    """Copied up to ``offset`` of the source, which stands below ``end`` of the target's topic.
+
+    ``target`` is a cluster's id, the others those of topics; what is "" or -1 was not committed by a mirror.
+    """
+
+    offset: int
+    target: str = ""
+    topic_id: str = ""
+    of: str = ""
+    end: int = -1
+
+    @property
+    def commit(self) -> Commit:
+        known = {"target": self.target, "topic_id": self.topic_id, "of": self.of, "end": self.end}
+        return Commit(self.offset, json.dumps({"klog.mirror": 1, **known}, separators=(",", ":")))
+
+    @classmethod
+    def of_commit(cls, commit: Commit) -> Position:
+        """What was committed; metadata of anybody else's is none."""
+        try:
+            found = json.loads(commit.metadata)
+            if found["klog.mirror"] != 1:
+                return cls(commit.offset)
+            return cls(commit.offset, str(found["target"]), str(found["topic_id"]), str(found["of"]), int(found["end"]))
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            return cls(commit.offset)
+
+
+class GroupOffsets:
+    """The groups of one cluster. ``side`` is used, and stays open. Event loop only."""
+
+    def __init__(self, side: ClusterEndpoint) -> None:
+        self._side = side
+
+    async def chosen(self, wanted: GroupNames) -> list[str]:
+        """The groups to ask for."""
+        return wanted.among(await self.names() if wanted.expressions else ())
+
+    async def names(self) -> list[str]:
+        """All groups there are."""
+
+        async def ask(cluster: Cluster) -> list[str]:
+            answers = await cluster.to_each(ApiKey.LIST_GROUPS, 4, wait_s=self._side.timeout_s, states_filter=[])
+            # The groups of a broker that does not answer are another's in a moment.
+            groups = [one for answer in answers.values() for one in getattr(answer, "groups", ())]
+            return sorted({str(one.group_id) for one in groups})
+
+        return await self._side.patiently(ask)
+
+    async def read(self, groups: Collection[str], within: Collection[TopicPartition]) -> dict[str, Commits]:
+        """What these have committed in these partitions."""
+        wanted = set(within)
+        found = await asyncio.gather(*(self._read(group, wanted) for group in groups))
+        return dict(zip(groups, found, strict=True))
+
+    async def _read(self, group: str, within: set[TopicPartition]) -> Commits:
+        wanted = {"group_id": group, "topics": None, "require_stable": False}
+        answer = await self._side.patiently(
+            lambda cluster: group_requests.to_coordinator(cluster, group, ApiKey.OFFSET_FETCH, 7, 2, **wanted)
+        )
+        check_code(answer.error_code, f"the offsets of group {group}")
+        return {
+            name: Commit(int(one.committed_offset), str(one.metadata or ""))
+            for topic in answer.topics
+            for one in topic.partitions
+            if (name := TopicPartition(str(topic.name), int(one.partition_index))) in within
+            and int(one.error_code) == 0
+            and one.committed_offset >= 0
+        }
+
+    async def write(self, group: str, commits: Commits) -> None:
+        """NonEmptyGroup where the group has members."""
+        wanted = sorted(commits.items())
+        for at in range(0, len(wanted), PARTITIONS_AT_ONCE):
+            some = dict(wanted[at : at + PARTITIONS_AT_ONCE])
+            try:
+                await self._side.patiently(partial(group_requests.commit, group=group, offsets=some))
+            except (UnknownMemberId, IllegalGeneration) as error:
+                raise NonEmptyGroup(f"group {group!r} has live members") from error
