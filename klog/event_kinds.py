@@ -36,8 +36,8 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "throttled": "a client has taken more than its quota, and has to wait",
     "topic-created": "a topic was created",
     "topic-deleted": "a topic was deleted",
-    "topic-purged": "a deleted topic left the trash for good",
-    "topic-restored": "a deleted topic came back from the trash",
+    "topic-purged": "a deleted topic was purged: it is deleted for good",
+    "topic-restored": "a deleted topic was restored",
     "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
     "zookeeper-full": "ZooKeeper keeps so much that brokers refuse what clients can make it grow by",
 }

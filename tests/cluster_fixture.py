@@ -128,7 +128,9 @@ class RunningCluster:
     def ask(self, broker_id: int, api: ApiKey, version: int, /, **fields: Any) -> Any:
         """The answer's entity; raises KlogError when the broker cannot be asked."""
         host, _, port = self.brokers[broker_id].bootstrap.rpartition(":")
-        channel = BlockingChannel.connect(host, int(port), connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S)
+        channel = BlockingChannel.connect(
+            host, int(port), client_id="test", connect_timeout_s=ANSWER_S, timeout_s=ANSWER_S
+        )
         try:
             return channel.request(codec.request(api, version, **fields))
         finally:

@@ -129,6 +129,8 @@ async def lag(
     for topic in topics:
         if topic not in metadata.topics:
             await cluster.topic(topic)
+    unknown = sorted({name.topic for places in positions.values() for name in places} - metadata.topics.keys())
+    deleted = await asyncio.to_thread(_deleted, zookeeper, unknown)
     there = {(topic.name, number) for topic in metadata.topics.values() for number in topic.partitions}
     wanted: dict[TopicPartition, set[int]] = {}
     for places in positions.values():
@@ -143,7 +145,15 @@ async def lag(
         _row(group, name, place, measured.get(name), waiting.get(name), now_ms)
         for group, places in positions.items()
         for name, place in places.items()
+        if name.topic not in deleted
     ]
+
+
+def _deleted(zookeeper: ZooKeeper, names: Sequence[str]) -> set[str]:
+    """In a thread: those of these topics whose deletion waits. Offsets in them count again once they are restored."""
+    from klog.coordination import topics
+
+    return {one.name for one in topics.read_many(zookeeper, names, {}) if one.deletion is not None}
 
 
 def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Collection[str] = ()) -> Positions:

@@ -229,12 +229,16 @@ async def create_topic(
         if assignment:
             partitions, replication_factor = len(assignment), len(assignment[0])
         return await _validated(cluster, answer.topics[0], partitions, replication_factor)
-    if wire and not (wire == TopicAlreadyExists.wire and if_not_exists):
-        said = answer.topics[0].error_message or answer.topics[0].error_code.name
-        error = error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}")
-        error.hint = _creation_hint(error, name, settings or {}, brokers)
+    said = answer.topics[0].error_message or answer.topics[0].error_code.name
+    error = error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}") if wire else None
+    if error is not None and not (wire == TopicAlreadyExists.wire and if_not_exists):
+        is_there = name in (await cluster.metadata([name], fresh=True)).topics
+        error.hint = _creation_hint(error, name, settings or {}, brokers, is_there=is_there)
         raise error
-    topic = await until_led(cluster, name, led=led)
+    try:
+        topic = await until_led(cluster, name, led=led)
+    except UnknownTopicOrPartition as unknown:  # it has the name of a deleted topic
+        raise error or unknown from None
     return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
 
 
@@ -252,9 +256,11 @@ async def _validated(
     return TopicCreated(str(answer.name), *said, created=True)
 
 
-def _creation_hint(error: KlogError, name: str, settings: Mapping[str, str], brokers: Sequence[int]) -> str | None:
-    if isinstance(error, TopicAlreadyExists):
-        return f"`klog topic describe {name}` shows it; --if-not-exists accepts it"
+def _creation_hint(
+    error: KlogError, name: str, settings: Mapping[str, str], brokers: Sequence[int], *, is_there: bool
+) -> str | None:
+    if isinstance(error, TopicAlreadyExists):  # a deleted topic that keeps its name is not there: the message says it
+        return f"`klog topic describe {name}` shows it; --if-not-exists accepts it" if is_there else None
     if isinstance(error, InvalidReplicaAssignment):
         return f"live brokers: {', '.join(map(str, sorted(brokers)))}"
     return unknown_setting_hint(settings) if isinstance(error, InvalidConfig) else None

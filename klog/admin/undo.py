@@ -15,13 +15,11 @@ from klog.coordination import (
     acls,
     acts,
     committed,
-    entries,
     offset_acts,
     offset_changes,
     partition_states,
     quotas,
     topics,
-    trash,
 )
 from klog.coordination.acts import ELECTION_ACT, RECORDS_ACT, UNCLEAN_ACT, ZNODE_CREATE, ZNODE_DELETE, ZNODE_KINDS, Act
 from klog.coordination.committed import CommittedOffset
@@ -114,12 +112,11 @@ class OffsetsUndo:
 
 @dataclass(frozen=True, slots=True)
 class DeletionUndo:
-    """What takes the deletion of a topic back: its entry in the trash."""
+    """What takes the deletion of a topic back."""
 
     act: Act
     topic: str
     rows: tuple[UndoRow, ...]
-    entry_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,20 +218,13 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
 
 
 def _plan_deletion(zookeeper: ZooKeeper, act: Act, name: str) -> DeletionUndo:
-    entry = next((one for one in trash.read_all(zookeeper, {}) if one.act == act.act_id), None)
-    if entry is None or entry.state not in (trash.WHOLE, trash.DELETING):
+    if all(deletion.act != act.act_id for _, deletion in topics.deleted(zookeeper, {}).values()):
         raise Refused(
-            f"act {act.act_id} cannot be taken back: topic {name} is not in the trash",
-            hint="`klog topic list --deleted` lists what is; the act has the topic's assignment and settings",
-        )
-    there = topics.find(zookeeper, name)
-    if there is not None and there.topic_id != entry.topic_id:
-        raise Refused(
-            f"act {act.act_id} cannot be taken back: there is a topic {name} again, made after the deletion",
-            hint=f"`klog topic restore {name} --as OTHER` brings the deleted one back under another name",
+            f"act {act.act_id} cannot be taken back: topic {name} is restored, or purged",
+            hint="`klog topic list --deleted` lists what can be restored; the act has the assignment and settings",
         )
     rows = (UndoRow(f"topic {name}", "exists", "false", "true"),)
-    return DeletionUndo(act, name, rows, entries.uuid_text(entry.topic_id))
+    return DeletionUndo(act, name, rows)
 
 
 def _plan_settings(zookeeper: ZooKeeper, act: Act) -> SettingsUndo:
@@ -542,8 +532,7 @@ async def undo(cluster: Cluster, zookeeper: ZooKeeper, plan: Undo) -> None:
     if isinstance(plan, DeletionUndo):
         from klog.admin.trash import plan_restore, restore_topic
 
-        restore = await plan_restore(cluster, zookeeper, plan.topic, entry_id=plan.entry_id)
-        await restore_topic(cluster, restore)
+        await restore_topic(cluster, await plan_restore(cluster, zookeeper, plan.topic))
         return
     if isinstance(plan, ReassignmentUndo):
         await _reassign(cluster, plan)

@@ -54,10 +54,9 @@ klog topic alter clicks -p 8  # Add partitions, up to eight.
 klog topic config clicks  # Show all settings of a topic.
 klog topic config clicks retention.ms=3d --dry-run  # Show what a setting would delete.
 klog topic config clicks --delete retention.ms  # Go back to the broker's setting.
-klog topic delete clicks  # Delete a topic; it waits in the trash.
-klog topic list --deleted  # List deleted topics that can come back.
-klog topic restore deleted  # Bring a topic back from the trash.
-klog topic restore deleted --as views  # Bring it back under another name.
+klog topic delete clicks  # Delete a topic; it can be restored for a day.
+klog topic list --deleted  # List deleted topics that can be restored.
+klog topic restore deleted  # Bring a deleted topic back.
 klog topic describe --under-replicated  # List partitions that lack in-sync replicas.
 klog topic describe clicks --at-min-isr  # Those that one more loss would stop.
 klog group list  # List groups.

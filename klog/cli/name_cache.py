@@ -81,7 +81,7 @@ def topics_and_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def deleted_topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics that are known to wait in the trash."""
+    """The topics that are known to be deleted, and can be restored."""
     return _names(ctx, "trash", incomplete)
 
 
@@ -194,7 +194,7 @@ def remember_trash(target: Target, names: Iterable[str]) -> None:
 
 
 def remember_deleted(target: Target, names: Iterable[str]) -> None:
-    """They came to the trash; what was known to be there stays."""
+    """Topics that have been deleted just now; others are still known."""
     _remember(target, "trash", {*_remembered(target, "trash"), *names})
 
 

@@ -311,7 +311,7 @@ def _kind(path: tuple[str, ...], value: str) -> Kind:
 async def _names(question: Question, kind: Kind, about: str) -> list[str]:
     from klog.admin import groups, registries, undo
     from klog.cli import connect
-    from klog.coordination import trash
+    from klog.coordination import topics as topic_registry
 
     if kind is Kind.ZNODE:
         zookeeper = await connect.open_zookeeper(question)
@@ -325,8 +325,7 @@ async def _names(question: Question, kind: Kind, about: str) -> list[str]:
         remember_acts(question.target, known)
         return [f"{act}\t{what}" for act, what in known.items()]
     if kind is Kind.DELETED_TOPIC:
-        waiting = await asyncio.to_thread(trash.read_all, await connect.open_zookeeper(question))
-        found = list(dict.fromkeys(one.name for one in waiting))
+        found = list(await asyncio.to_thread(topic_registry.deleted, await connect.open_zookeeper(question), {}))
         remember_trash(question.target, found)
         return found[:NAMES_SHOWN_MAX]
     cluster = await connect.open_cluster(question)

@@ -26,7 +26,7 @@ async def undo(
     """Take an act back; without one, show your last acts that can be taken back, the newest first.
 
     Changes of a topic's settings, of offsets, of a schema's level, of ACLs and of znodes; reassignments, elections,
-    deletions of groups, and of topics that are still in the trash. It is refused if the state has moved on since, with
+    deletions of groups, and of topics that are not purged yet. It is refused if the state has moved on since, with
     the difference. The undo is an act itself.
     """
     from klog.admin import acts as verbs

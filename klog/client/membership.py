@@ -121,7 +121,7 @@ class Membership:
         threads = {entry.consumer_id: threads_of(entry, names, self._exclude_internal) for entry in entries}
         ours = threads[self.consumer_id]
         found = {name: topics.find(zookeeper, name, self._changed) for name in ours}
-        there = {name: topic for name, topic in found.items() if topic is not None}
+        there = {name: topic for name, topic in found.items() if topic is not None and topic.deletion is None}
         owners = assign({name: list(topic.partitions) for name, topic in there.items()}, threads)
         numbers = {
             thread_id(self.consumer_id, number): number

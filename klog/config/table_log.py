@@ -116,7 +116,7 @@ LOG_SETTINGS = (
         "klog.trash.retention.ms",
         "ms",
         24 * _HOUR_MS,
-        "How long a deleted topic waits in the trash, on its brokers' disks; 0: deleted at once. klog's own.",
+        "How long a deleted topic can be restored; 0: it is deleted for good at once. klog's own.",
         "`klog topic list --deleted`; the space is free afterwards",
         at_least(0),
     ),

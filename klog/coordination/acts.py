@@ -91,6 +91,11 @@ class Actor(NamedTuple):
         return found if found != self.client and is_act_id(found) else None
 
     @property
+    def is_klog(self) -> bool:
+        """Whether it is klog's own command, by its client id."""
+        return self.client == "klog" or self.undoes is not None
+
+    @property
     def name(self) -> str:
         """``User:alice``, or ``CLIENT@HOST`` of a client that did not have to show who it is; ``klog@HOST`` undoes."""
         client = "klog" if self.undoes else self.client

@@ -48,7 +48,6 @@ SCHEMA_IDS = "/klog/schemas/ids"
 SCHEMA_TEXTS = "/klog/schemas/texts"
 SUBJECTS = "/klog/schemas/subjects"
 ACTS = "/klog/acts"
-TRASH = "/klog/trash"
 SECRET = "/klog/secret"
 """The secret by which the cluster's brokers authenticate each other (rule R10)."""
 
@@ -73,7 +72,6 @@ PERSISTENT = (
     SCHEMA_TEXTS,
     SUBJECTS,
     ACTS,
-    TRASH,
 )
 """The folders every cluster has from its first broker's start on."""
 
@@ -156,11 +154,6 @@ def delete_topic(name: str) -> str:
 def act(act_id: str) -> str:
     """Who changed what; never changed."""
     return f"{ACTS}/{act_id}"
-
-
-def trashed(topic_id: str) -> str:
-    """A deleted topic that waits in the trash; its parts are below."""
-    return f"{TRASH}/{topic_id}"
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

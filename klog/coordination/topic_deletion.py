@@ -1,16 +1,14 @@
 """How a topic leaves the registry: the mark ``/admin/delete_topics/<t>``, and what is removed once no broker serves it.
 
-A deletion with an entry for the trash (`klog.coordination.trash`) creates that entry in the transaction that writes the
-mark, and fills it before the first state is removed.
+A deletion that waits has another mark, in the topic's node (`klog.coordination.topics.Deletion`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from klog.coordination import committed, entries, partition_states, paths, topics, trash
-from klog.coordination.topics import RACE_TRIES, RESTORING, Topic
-from klog.coordination.trash import Entry
+from klog.coordination import committed, entries, partition_states, paths, topics
+from klog.coordination.topics import RACE_TRIES, Topic
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
     Check,
@@ -26,15 +24,11 @@ from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
 
 BEGUN = b'{"version":1,"begun":true}'
 """What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
+EARLIER_TRASH = "/klog/trash"
 
 
-def mark_for_deletion(
-    zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = (), entry: Entry | None = None
-) -> None:
-    """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated.
-
-    ``entry``: the topic goes to the trash.
-    """
+def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = ()) -> None:
+    """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated."""
     path = paths.delete_topic(name)
     for _ in range(RACE_TRIES):
         if zookeeper.exists(paths.topic(name)) is None:
@@ -42,17 +36,14 @@ def mark_for_deletion(
         mark = zookeeper.find(path)
         if mark is not None and mark.data == BEGUN:
             return
-        if mark is not None and mark.data == RESTORING:
-            raise BadVersion(f"topic {name!r} is being restored")
         write = Create(path, BEGUN) if mark is None else SetData(path, BEGUN, mark.stat.version)
-        begin = [] if entry is None else [trash.begin(zookeeper, entry)]
 
         def landed() -> bool:
             found = zookeeper.find(path)
             return found is not None and found.data == BEGUN
 
         try:
-            zookeeper.commit([*fence, write, *begin], landed)
+            zookeeper.commit([*fence, write], landed)
             return
         except (NodeExists, NoNode, BadVersion):
             for check in fence:
@@ -61,13 +52,13 @@ def mark_for_deletion(
     raise BadVersion(f"topic {name!r}: others write the mark of its deletion")
 
 
-def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check], entry: Entry | None = None) -> None:
+def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
     """Note in the mark that the deletion has begun. Any later controller continues it, whatever the settings say then.
 
     BadVersion when the fence fails, NoNode where the mark is gone.
     """
     zookeeper.get(paths.delete_topic(name))
-    mark_for_deletion(zookeeper, name, fence, entry)
+    mark_for_deletion(zookeeper, name, fence)
 
 
 def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
@@ -89,14 +80,12 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
     """Remove a topic from the registry, once no broker serves it. May be interrupted anywhere and repeated.
 
     The epoch is raised first: from then on every write fenced by the topic fails, such as ISR changes of its leaders
-    and commits of groups (rule Z1). What the trash keeps is copied then: earlier, a leader could still shrink the ISR.
-    Then the groups' offsets, owners and claims are removed (rule L10). The topic's node and the mark go last, in one
-    multi: until then the name is taken.
+    and commits of groups (rule Z1). Then the groups' offsets, owners and claims are removed (rule L10). The topic's
+    node and the mark go last, in one multi: until then the name is taken.
     """
     topic = topics.find(zookeeper, name)
     if topic is not None:
-        first_epoch = _raise_first_epoch(zookeeper, topic, fence)
-        trash.fill(zookeeper, topic, first_epoch, fence)
+        _raise_first_epoch(zookeeper, topic, fence)
     committed.forget_topic(zookeeper, name)
     chroot = zookeeper.address.chroot
 
@@ -117,7 +106,7 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
         zookeeper.commit([*fence, *present], lambda: _gone(zookeeper, present))
 
 
-def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> int:
+def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> None:
     """Raise it above all used epochs; written even if it already is, because others check the node's version."""
     states = partition_states.read_many(zookeeper, topic.topic_partitions)
     used = max((state.leader_epoch for state in states.values() if state is not None), default=-1)
@@ -127,7 +116,14 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     raised = str(first_epoch).encode()
     write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
     zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
-    return first_epoch
+
+
+def forget_earlier_trash(zookeeper: ZooKeeper) -> None:
+    """Remove the deleted topics that klog 0.2 kept in nodes of their own, and that cannot be restored."""
+    for entry in zookeeper.children_many([EARLIER_TRASH])[0]:
+        for part in zookeeper.children_many([f"{EARLIER_TRASH}/{entry}"])[0]:
+            zookeeper.delete(f"{EARLIER_TRASH}/{entry}/{part}")
+        zookeeper.delete(f"{EARLIER_TRASH}/{entry}")
 
 
 def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:

@@ -7,6 +7,10 @@ and ``"removing_replicas":{"0":[1]}`` list the replicas to add and to remove. kl
 ``"reassigned":{"0":{"origin":[1,2],"throttle":N}}`` has the replicas that a cancel restores, and the copy's limit in
 bytes per second.
 
+``"deleted_for_ms":N,"deleted_by":"mifz3k2a9x4q","is_name_kept":true`` is the mark of a deletion that waits so long from
+the node's last write on. The topic keeps everything, and its partitions have no leader. One write marks a topic, and
+one takes the mark away. When the time is over, or a client purges the topic, it is deleted (`topic_deletion`).
+
 ``/config/topics/<t>`` is ``{"version":1,"config":{}}``. Each change of it leaves ``/config/changes/config_change_N``
 with the topic's name.
 
@@ -55,12 +59,28 @@ Assignment = Mapping[int, Sequence[int]]
 
 RACE_TRIES = 10
 NUMBER_MAX = 2**31 - 1
-RESTORING = b'{"version":1,"restoring":true}'
-"""In place of a deletion's mark: the topic comes back from the trash (`topic_restore`), and is not complete yet."""
 
 ADDING = "adding_replicas"
 REMOVING = "removing_replicas"
 REASSIGNED = "reassigned"
+DELETED_FOR = "deleted_for_ms"
+DELETED_BY = "deleted_by"
+NAME_KEPT = "is_name_kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The mark of a deletion that waits. ``act``: the deletion's. ``is_name_kept``: creating a topic of the name is
+    refused; else it purges this one. ``since_ms`` is by ZooKeeper's clock."""
+
+    retention_ms: int
+    act: str
+    is_name_kept: bool
+    since_ms: int = field(default=-1, compare=False)
+
+    @property
+    def until_ms(self) -> int:
+        return self.since_ms + self.retention_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +100,7 @@ class Topic:
     """Of partitions that are reassigned: the replicas before; unknown if another tool began the reassignment."""
     throttles: dict[int, int] = field(default_factory=dict)
     """Of partitions that are reassigned with a throttle: bytes per second that a broker may copy for them."""
+    deletion: Deletion | None = None
     created_zxid: int = field(default=-1, compare=False)
     """The czxid of the topic's node: a later topic of the same name has another. -1: not known."""
 
@@ -190,6 +211,14 @@ def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]
         return []
 
 
+def deleted(zookeeper: ZooKeeper, damage: Damage | None = None) -> dict[str, tuple[Topic, Deletion]]:
+    """The topics whose deletion waits, with its mark, the oldest first; errors in nodes as for `read_all`."""
+    marked = {one.name: (one, one.deletion) for one in read_all(zookeeper, damage) if one.deletion is not None}
+    for name in being_deleted(zookeeper) if marked else ():
+        marked.pop(name, None)
+    return dict(sorted(marked.items(), key=lambda item: item[1][1].since_ms))
+
+
 def still_held(
     zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
 ) -> set[TopicPartition]:
@@ -214,7 +243,7 @@ def _still_held(
     there = {
         name: decode(name, node, -1)
         for name, node, mark in zip(listed, nodes, marks, strict=True)
-        if node is not None and (mark is None or mark.data == RESTORING)
+        if node is not None and mark is None
     }
     return {
         name
@@ -268,14 +297,7 @@ def create(
         )
         if there is not None or marked is not None:
             raise TopicAlreadyExists(
-                f"topic {name!r} "
-                + (
-                    "already exists"
-                    if marked is None
-                    else "is being restored"
-                    if marked.data == RESTORING
-                    else "is still being deleted"
-                )
+                f"topic {name!r} " + ("already exists" if marked is None else "is still being deleted")
             )
         fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
         topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)
@@ -425,6 +447,10 @@ def encode(topic: Topic) -> bytes:
     }
     if reassigned:
         fields[REASSIGNED] = reassigned
+    if topic.deletion is not None:
+        fields[DELETED_FOR] = topic.deletion.retention_ms
+        fields[DELETED_BY] = topic.deletion.act
+        fields[NAME_KEPT] = topic.deletion.is_name_kept
     return entries.encode(fields)
 
 
@@ -446,6 +472,11 @@ def decode(name: str, node: ZNode, fence_version: int) -> Topic:
         removing=_some(entry, REMOVING),
         origins={number: one.integers("origin") for number, one in reassigned.items() if "origin" in one.fields},
         throttles={number: one.integer("throttle") for number, one in reassigned.items() if "throttle" in one.fields},
+        deletion=Deletion(
+            entry.integer(DELETED_FOR), entry.text(DELETED_BY), entry.flag(NAME_KEPT), node.stat.modified_ms
+        )
+        if DELETED_FOR in entry.fields
+        else None,
         created_zxid=node.stat.created_zxid,
     )
 

@@ -520,19 +520,15 @@ class ElectReplicasResponse(Response, key=ApiKey.ELECT_REPLICAS):
 
 
 class DescribeTrashRequest(Request, key=ApiKey.DESCRIBE_TRASH):
-    """Of these topics, or of all."""
-
-    topic_ids: tuple[UUID, ...] | None
+    topic_ids: tuple[UUID, ...]
 
 
 class TrashedLog(Structure):
-    """A log in the trash. ``messages`` is -1 where they were not counted yet."""
+    """``messages`` is -1 where they are not counted yet."""
 
     topic: str
     partition_index: i32
     topic_id: UUID | None
-    trashed_ms: i64
-    start_offset: i64
     end_address: i64
     messages: i64
     bytes: i64
@@ -544,14 +540,11 @@ class DescribeTrashResponse(Response, key=ApiKey.DESCRIBE_TRASH):
     logs: tuple[TrashedLog, ...]
 
 
-# --- RestoreTopic: a deleted topic comes back from the trash ---------------------------------------------------------
+# --- RestoreTopic: a deleted topic exists again ----------------------------------------------------------------------
 
 
 class RestoreTopicRequest(Request, key=ApiKey.RESTORE_TOPIC):
-    """``name``: the one that it gets."""
-
     topic_id: UUID | None
-    name: str
 
 
 class RestoreTopicResponse(Response, key=ApiKey.RESTORE_TOPIC):
@@ -559,7 +552,7 @@ class RestoreTopicResponse(Response, key=ApiKey.RESTORE_TOPIC):
     error_message: str | None
 
 
-# --- PurgeTopic: a deleted topic leaves the trash for good ------------------------------------------------------------
+# --- PurgeTopic: a deleted topic is deleted for good ------------------------------------------------------------------
 
 
 class PurgeTopicRequest(Request, key=ApiKey.PURGE_TOPIC):

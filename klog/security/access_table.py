@@ -233,7 +233,7 @@ RULES: Final[Mapping[int, Rule]] = {
     ApiKey.DESCRIBE_REASSIGNMENTS: Rule(whole=_cluster(_O.DESCRIBE)),
     ApiKey.ELECT_REPLICAS: Rule(whole=_cluster(_O.ALTER)),
     ApiKey.DESCRIBE_TRASH: Rule(shown=_topic(_O.DESCRIBE), rows="logs", row_name="topic"),
-    ApiKey.RESTORE_TOPIC: Rule(whole=_cluster(_O.ALTER), about="under a name of one's choice, a topic of anybody's"),
+    ApiKey.RESTORE_TOPIC: Rule(whole=_cluster(_O.ALTER)),
     ApiKey.PURGE_TOPIC: Rule(whole=_cluster(_O.ALTER)),
     ApiKey.CHECK_PERMISSION: Rule(whole=_cluster(_O.DESCRIBE)),
     ApiKey.PRODUCE_AT: Rule(items=Items(("partitions",), "topic", "partitions"), each=_topic(_O.WRITE)),

@@ -61,6 +61,7 @@ from klog.server.dispatch import BoundRoutes, Dispatcher, OpenRequests
 from klog.server.doors import Doors
 from klog.server.events import Events, EventsTopic
 from klog.server.executors import Executors, Purpose, share_the_interpreter
+from klog.server.full_disks import FullDisks
 from klog.server.group_lag import GroupLags
 from klog.server.groups.coordinator import Coordinator
 from klog.server.guard import Guard
@@ -88,7 +89,6 @@ from klog.server.replicas.log_maintenance import LogMaintenance
 from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.replicas.replicas import Replicas
 from klog.server.replicas.reports import Reports
-from klog.server.replicas.trash_emptier import TrashEmptier
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
 from klog.server.zookeeper_room import Kind, ZooKeeperRoom
@@ -282,7 +282,8 @@ class Broker:
         self._disk_watch.start()
         self.room.start()
         self.runtime.spawn(PeerClocks(self.runtime, self.image, self.secret).run())
-        self.runtime.spawn(TrashEmptier(self.runtime, self.log_dirs).run())
+        full = FullDisks(self.runtime, self.image, self.log_dirs, self.controller, self.election)
+        self.runtime.spawn(full.run())
         self.registry_copies.start()
         self.runtime.spawn(self.doors.keep())
         leads, answer = (lambda: self.controller.active), self.routes.answer

@@ -35,8 +35,6 @@ class Checkpoints:
         self._starts: dict[TopicPartition, int] = {}
         self._lines: dict[TopicPartition, str] = {}
         """The summaries as they are written: rendered once, and a fourth of the size of what they say."""
-        self._brought: dict[TopicPartition, int] = {}
-        """High watermarks that logs have brought from the trash: in the file, whatever its writer knows already."""
         self._changed: set[CheckpointedLog] = set()
         self._rolled: set[CheckpointedLog] = set()
         self._changed_batches = 0
@@ -82,8 +80,7 @@ class Checkpoints:
     def keep_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Durable when it returns."""
         with self._lock:
-            whole = {**self._brought, **high_watermarks}
-            self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(whole))
+            self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(high_watermarks))
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         """The starts shown of several logs, with one write. Durable when it returns."""
@@ -105,28 +102,6 @@ class Checkpoints:
             self._points[name] = kept.recovery_point if kept else 0
             self._write_points()
 
-    def take_over(
-        self,
-        name: TopicPartition,
-        start: int,
-        high_watermark: int,
-        summary: checkpoint.LogSummary | None,
-        recovery_point: int,
-    ) -> None:
-        """What is known of a log that comes from the trash, before it is opened. Durable when it returns.
-
-        Where something is known here already, a kill has interrupted this, or the way there: the higher one holds.
-        """
-        with self._lock:
-            known = self.high_watermarks()
-            self._brought[name] = max(high_watermark, known.get(name, 0))
-            self._keep(name, summary)
-            self._points[name] = recovery_point if summary is None else summary.recovery_point
-            self._write_points()
-            self._starts[name] = max(start, self._starts.get(name, 0))
-            self._write_starts()
-            self.keep_high_watermarks(known)
-
     def forget(self, log: CheckpointedLog) -> None:
         """A log that is no longer here: nothing of it may be taken for its successor's."""
         with self._lock:
@@ -134,19 +109,12 @@ class Checkpoints:
             self._rolled.discard(log)
             with self._noting:
                 self._noted.pop(log, None)
-            self.forget_name(log.topic_partition)
-
-    def forget_name(self, name: TopicPartition) -> None:
-        """Nothing is known of a partition's log from now on."""
-        with self._lock:
-            self._brought.pop(name, None)
-            had_points = name in self._lines or name in self._points
-            had_start = self._starts.pop(name, None) is not None
-            self._keep(name, None)
-            self._points.pop(name, None)
-            if had_points:
+            name = log.topic_partition
+            if name in self._lines or name in self._points:
+                self._keep(name, None)
+                self._points.pop(name, None)
                 self._write_points()
-            if had_start:
+            if self._starts.pop(name, None) is not None:
                 self._write_starts()
 
     # --- When ---

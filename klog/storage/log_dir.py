@@ -13,7 +13,6 @@
     .kafka_cleanshutdown               everything was on the disk when the dir was closed; gone as soon as it is opened
                                        again. It names the logs that had lost something before (rule R1)
     <topic>-<partition>/               see partition_folder.py
-    <topic>-<partition>...-trash/      a deleted replica that waits in the trash    see trash.py
 
 The dir is the unit of failure: an I/O error takes it offline with all its logs, and no other dir (rule L5).
 """
@@ -38,7 +37,6 @@ from klog.storage.log import Log
 from klog.storage.log_dir_context import CheckpointedLog, Health, boot_clock_ms, wall_clock_ms
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
-from klog.storage.trash_folders import TrashFolders
 
 if TYPE_CHECKING:
     from klog.config.topic import LogConfig
@@ -65,7 +63,6 @@ class LogDir(Health):
         """Since when (monotonic seconds) logs have been being made or removed; None where none are."""
         self._had_no_owner = False
         self.checkpoints = Checkpoints(self)
-        self.trash = TrashFolders(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
         try:
@@ -74,10 +71,6 @@ class LogDir(Health):
             self._held.release()
             raise
         self.keep_reserve()
-
-    @property
-    def health(self) -> Health:
-        return self
 
     # --- Whose it is ---
 
@@ -140,11 +133,8 @@ class LogDir(Health):
             folder = f"{self.path}/{entry.name}"
             if not entry.is_folder:
                 continue
-            if entry.name.endswith(partition_folder.DELETED_SUFFIX):
+            if entry.name.endswith((partition_folder.DELETED_SUFFIX, partition_folder.TRASHED_SUFFIX)):
                 fs.remove_folder(folder)
-                continue
-            if entry.name.endswith(partition_folder.TRASHED_SUFFIX):
-                self.trash.found(entry.name)
                 continue
             name = partition_folder.parse_folder_name(entry.name)
             if name is None:
@@ -153,8 +143,6 @@ class LogDir(Health):
             if topic_id is None:
                 _log.error("%s has no topic id: set aside", folder)
                 self._rename_aside(name, None)
-                continue
-            if self.trash.take_over(name, config_of(name)) is not None:
                 continue
             opened = self.open_log(name, topic_id, config_of(name), saved.get(name), written=written)
             opened.committed_at_open = committed.get(name, 0)
@@ -495,30 +483,6 @@ class LogDirs:
             return None
         folder = found.remove(name)
         return lambda: found.purge(folder)
-
-    def to_trash(self, name: TopicPartition, high_watermark: int) -> bool:
-        """Move a partition's log to the trash, durably; False where there is none. See `TrashFolders.take`."""
-        found = self._dir_of(name)
-        if found is not None:
-            found.trash.take(name, high_watermark)
-        return found is not None
-
-    def restore(self, name: TopicPartition, topic_id: UUID, config: LogConfig) -> Log | None:
-        """Bring a partition's log back from the trash, if it is there and the partition has none under that id."""
-        there = self._dir_of(name)
-        if there is not None and there.topic_ids[name] == topic_id:
-            return None
-        for one in self.dirs:
-            folder = one.trash.find(topic_id, name.partition) if one.failure is None else None
-            if folder is not None:
-                if there is not None:
-                    there.quarantine_log(name)
-                return one.trash.restore(folder, name, config)
-        return None
-
-    def is_being_trashed(self, name: TopicPartition) -> bool:
-        """Whether some thread, which a disk may hold up, is moving its log to the trash."""
-        return any(name in one.trash.being_taken for one in self.dirs)
 
     def _dir_of(self, name: TopicPartition) -> LogDir | None:
         return next((one for one in self.dirs if name in one.logs), None)

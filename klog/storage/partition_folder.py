@@ -2,8 +2,7 @@
 
 Rule L10: ``partition.metadata`` holds the topic's UUID (Kafka's form: ``version: 0``, ``topic_id: <base64>``). A
 folder with another UUID, or with none, is set aside by a rename and never served; a deleted one is renamed before it is
-removed, so that a crash cannot bring half of it back. The folder of a topic in the trash is renamed too
-(`klog.storage.trash`).
+removed, so that a crash cannot bring half of it back.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ METADATA: Final = "partition.metadata"
 ASIDE_SUFFIX: Final = "-aside"
 DELETED_SUFFIX: Final = "-delete"
 TRASHED_SUFFIX: Final = "-trash"
+"""Of deleted replicas that klog 0.2 kept for a while: removed at the start."""
 FILE_NAME_CHARS_MAX: Final = 255
 
 

@@ -337,8 +337,8 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
         f"created: {counted(event['partitions'], 'partition')}, replication factor {event['replication_factor']}"
     ),
     "topic-deleted": lambda event: "deleted",
-    "topic-purged": lambda event: "left the trash for good",
-    "topic-restored": lambda event: f"back from the trash: {counted(event['partitions'], 'partition')}",
+    "topic-purged": lambda event: "deleted for good",
+    "topic-restored": lambda event: f"restored: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
     "zookeeper-full": lambda event: (
         f"ZooKeeper keeps {event['share']:.0%} of its heap of {event['heap_mib']} MiB: "

@@ -187,10 +187,6 @@ def deleting(snapshot: Snapshot) -> None:
     snapshot.deletions = {"t": NOW_MS - 60_000}
 
 
-def made_again(snapshot: Snapshot) -> None:
-    snapshot.trashed = {"t": UUID(int=9), "gone": UUID(int=8)}
-
-
 def stalls(snapshot: Snapshot) -> None:
     snapshot.topics["t"].adding[1] = (9,)
 
@@ -266,7 +262,6 @@ def zookeeper_fills_up(snapshot: Snapshot) -> None:
         (cut, ["lost"]),
         (ahead, ["timestamps-ahead"]),
         (deleting, ["deletion-stalls"]),
-        (made_again, ["made-again"]),
         (stalls, ["reassignment-stalls"]),
         (stands_still, ["reassignment-stalls"]),
         (collide, ["colliding-names"]),
@@ -446,7 +441,7 @@ def test_members_of_groups() -> None:
     snapshot.group_looks = [replace(look, gone=("old",))]
     (gone,) = judge(snapshot, SUBJECTS)
     assert (gone.kind, "topic create old" in gone.do) == ("topic-gone", True)
-    snapshot.trashed["old"] = UUID(int=1)
+    snapshot.deleted.add("old")
     assert "topic restore old" in judge(snapshot, SUBJECTS)[0].do
     snapshot.group_looks = [replace(look, members=())]
     assert kinds(snapshot) == [], "nothing is unread"

@@ -139,12 +139,12 @@ def test_before_is_what_the_multi_replaces(
     assert (act.before, act.after) == ({str(one): 8}, {str(one): 1})
 
 
-def test_offsets_of_a_deleted_topic_stay_away(
+def test_offsets_of_a_purged_topic_stay_away(
     broker: RunningBroker, registry: ZooKeeper, topic: str, group: str
 ) -> None:
     assert klog("group", "delete", group, "-y", "-B", broker.bootstrap).code == 0
     (act,) = acts_of(registry, group)
-    assert klog("topic", "delete", topic, "-y", "-B", broker.bootstrap).code == 0
+    assert klog("topic", "delete", topic, "--purge", "-y", "-B", broker.bootstrap).code == 0
     refused = undo(broker, act.act_id)
     assert (refused.code, refused.error["code"]) == (1, "REFUSED") and topic in refused.error["message"]
     assert committed.read(registry, group) == {}

@@ -154,7 +154,7 @@ def test_a_topic_that_is_gone_and_one_that_never_was(broker: RunningBroker, regi
         lag(broker, registry, "a-typo", group, "another")
 
 
-def test_a_deleted_topic_takes_the_offsets_with_it(broker: RunningBroker, registry: ZooKeeper, topic: str) -> None:
+def test_a_deleted_topic_has_no_lag(broker: RunningBroker, registry: ZooKeeper, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     commit(registry, f"{topic}-g", {TopicPartition(topic, 0): 0})
 

@@ -285,7 +285,6 @@ def test_what_commands_do_leaves_no_node_of_zookeeper_open(closed: Path, tmp_pat
         tree.remove("/zookeeper/config")  # read-only for all; and ZooKeeper refuses every change of it
         assert {folder for folder in paths.PERSISTENT if folder not in tree} == set()
         assert {paths.SECRET, paths.CONTROLLER, paths.PRODUCER_IDS, "/zookeeper/quota"} <= set(tree)
-        assert any(path.startswith(paths.TRASH + "/") for path in tree)
         found = dict(zip(tree, owner.acls_many(tree), strict=True))
         wrong = {path: acls for path, acls in found.items() if set(acls or ()) != set(acls_of(path, access.identities))}
         assert wrong == {}

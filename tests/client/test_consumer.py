@@ -31,6 +31,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from tests.broker_fixture import RunningBroker
+from tests.cli.runner import klog as klog_command
 from tests.client.stream_readers import Reading, drain, wait_until
 from tests.rows import each
 from tests.tools.verbs import make_topic, run, send
@@ -244,6 +245,24 @@ def test_a_topic_that_is_made_anew_is_another_topic(
     wait_until(is_taken, "it commits in the topic that there is")
     assert {one: found.offset for one, found in committed.read(registry, f"g-{topic}").items()} == last
     assert consumer.consumer_id == before
+
+
+def test_a_restored_topic_is_read_on(
+    broker: RunningBroker, topic: str, make_consumer: Callable[..., Consumer], registry: ZooKeeper
+) -> None:
+    make_topic(broker.bootstrap, topic)
+    consumer = make_consumer(auto_commit_enable=False)
+    reading = Reading(consumer.create_message_streams(topic))
+    send(broker.bootstrap, topic, numbered(10))
+    reading.wait_for(10)
+    last = {TopicPartition(topic, 0): reading.messages[-1].offset + 1}
+    consumer.commit_offsets({tuple(name): offset for name, offset in last.items()})
+    assert klog_command("topic", "delete", topic, "--yes", "-B", broker.bootstrap).code == 0
+    wait_until(lambda: consumer.partitions == [], "it reads nothing of a deleted topic")
+    assert {one: found.offset for one, found in committed.read(registry, f"g-{topic}").items()} == last
+    assert klog_command("topic", "restore", topic, "-B", broker.bootstrap).code == 0
+    send(broker.bootstrap, topic, numbered(20, 10))
+    assert reading.wait_for(30) == numbered(30).splitlines()
 
 
 # --- offsets ----------------------------------------------------------------------------------------------------------

@@ -192,18 +192,6 @@ def test_a_user_s_new_password_is_an_act_without_it(broker: RunningBroker, topic
     assert refused.code == 1 and "user passwd" in refused.error["message"]
 
 
-def test_a_deletion_is_not_undone_over_a_topic_of_the_same_name(broker: RunningBroker, topic: str) -> None:
-    create(broker.bootstrap, topic)
-    at = ["-B", broker.bootstrap]
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    deletion = remembered(broker.zookeeper, topic)[-1].act_id
-    wait_until(lambda: klog("undo", deletion, "--dry-run", *at).code == 0, "the deletion is complete")
-    create(broker.bootstrap, topic)
-    for more in (["--dry-run"], ["--yes"]):
-        refused = klog("undo", deletion, *more, "-o", "json", *at)
-        assert refused.code == 1 and "--as" in refused.error["hint"]
-
-
 def test_who_only_claims_to_undo_an_act_has_not_undone_it(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     set_retention(admin(broker.bootstrap), topic, "7000000")

@@ -7,6 +7,7 @@ from typing import Any
 
 from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey
+from tests.cli.runner import klog
 from tests.cluster.load import judge, load
 from tests.cluster_fixture import RunningCluster
 from tests.server.wire import RawConnection
@@ -45,7 +46,7 @@ def test_nine_forged_requests_change_nothing(three: RunningCluster) -> None:
             assert (broker.folder / "data" / f"{topic}-0").is_dir()
         # The real controller is obeyed: a topic is made everywhere and deleted everywhere.
         other = three.create(f"after-{run}")
-        assert three.ask(three.controller(), ApiKey.DELETE_TOPICS, 1, topic_names=[other], timeout=10_000)
+        assert klog("topic", "delete", other, "--purge", "-y", "-B", three.bootstrap).code == 0
         for broker in three.brokers.values():
             three.wait_until(lambda broker=broker: not (broker.folder / "data" / f"{other}-0").exists(), "it is gone")
             broker.wait_for_log("replicas.removal", f"{other}-0")

@@ -29,6 +29,7 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from tests.chance import seed_of
+from tests.cli.runner import klog
 from tests.cluster.load import Load, judge, produce, read
 from tests.cluster.replica_bytes import assert_identical, folder_of
 from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
@@ -333,7 +334,7 @@ def test_a_topic_is_deleted_while_it_is_reassigned(three: RunningCluster, topic:
     three.create(topic, assignment=[[1, 2]])
     produce(three.bootstrap, topic, [b"x" * 50_000] * 40)
     assert move(three, topic, (3, 2), throttle=50_000) == 0
-    three.ask(1, ApiKey.DELETE_TOPICS, 4, topic_names=[topic], timeout=10_000)
+    assert klog("topic", "delete", topic, "--purge", "-y", "-B", three.bootstrap).code == 0
     three.wait_until(lambda: topics.find(session, topic) is None, "the topic is gone")
     folders: list[Path] = [folder_of(three, one, topic) for one in three.brokers]
     three.wait_until(lambda: not any(folder.exists() for folder in folders), "its folders are gone")

@@ -1,26 +1,27 @@
-"""The trash of topics: a deleted topic waits there whole, whatever died meanwhile, and goes when its time is over.
+"""Deleted topics: one keeps everything until it is purged, whatever dies meanwhile, and is restored with all it had.
 
-What comes back is led by a replica that has everything, and never begins empty (rule R1).
+A restored topic is led by a replica that has everything, and never begins empty (rule R1).
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from klog.coordination import paths, topic_restore, topics, trash
-from klog.coordination.acts import Actor
+from klog.coordination import committed, topic_deletion, topics
 from klog.coordination.embedded import ZooKeeperServer
-from klog.coordination.trash import Entry
+from klog.coordination.topics import Deletion
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NoSuchThing, Refused, TopicAlreadyExists
 from klog.protocol.apis import ApiKey
@@ -31,6 +32,7 @@ from tests.cluster_fixture import RunningCluster
 pytestmark = pytest.mark.xdist_group("trash")
 
 WITHIN_S = 30.0
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +48,28 @@ def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         running.end()
 
 
-def entries_of(address: str, topic: str) -> list[Entry]:
-    with ZooKeeper(address) as session:
+@contextlib.contextmanager
+def registry(cluster: RunningCluster) -> Iterator[ZooKeeper]:
+    with ZooKeeper(cluster.zookeeper) as session:
         session.start()
-        return [one for one in trash.read_all(session) if one.name == topic]
+        yield session
 
 
-def folders(broker: RunningBroker, topic: str) -> dict[str, Path]:
-    """What is on a broker's disk of a topic: the name's ending -> the folder."""
-    found = [one for one in (broker.folder / "data").iterdir() if one.name.startswith(f"{topic}-")]
-    return {one.name.rpartition("-")[2]: one for one in found}
+def is_deleted(cluster: RunningCluster, topic: str) -> bool:
+    """Whether its deletion waits, by ZooKeeper."""
+    with registry(cluster) as session:
+        return topic in topics.deleted(session)
+
+
+def topic_id(cluster: RunningCluster, topic: str) -> Any:
+    with registry(cluster) as session:
+        found = topics.find(session, topic)
+        return None if found is None else found.topic_id
+
+
+def folders(broker: RunningBroker, topic: str) -> list[str]:
+    """What is on a broker's disk of a topic."""
+    return sorted(one.name for one in (broker.folder / "data").iterdir() if one.name.startswith(f"{topic}-"))
 
 
 def send(bootstrap: str, topic: str, count: int, first: int = 0) -> list[bytes]:
@@ -74,140 +88,6 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
-
-
-def test_a_deleted_topic_waits_whole_though_a_broker_was_down(cluster: RunningCluster, topic: str) -> None:
-    cluster.heal()
-    cluster.create(topic, 2)
-    send(cluster.bootstrap, topic, 200)
-    at = ["-B", cluster.bootstrap]
-    commit(cluster.bootstrap, f"g-{topic}", topic, 7)
-    cluster.kill(2)
-    cluster.wait_for_leader(topic)
-    deleted = klog("topic", "delete", topic, "--yes", *at)
-    assert deleted.code == 0
-    (entry,) = entries_of(cluster.zookeeper, topic)
-    assert entry.state == trash.DELETING
-    (row,) = [one for one in klog("topic", "list", "--deleted", "-o", "json", *at).rows if one["topic"] == topic]
-    assert (row["partitions"], row["until"]) == (2, None)
-    assert (
-        klog("topic", "create", topic, *at, "-o", "json").error["code"] == TopicAlreadyExists.code
-    )  # the name is taken
-
-    cluster.start()
-    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic)[0].state == trash.WHOLE, "it is whole")
-    for one in cluster.brokers.values():
-        assert list(folders(one, topic)) == ["trash"], one.broker_id
-    (row,) = [one for one in klog("topic", "list", "--deleted", "-o", "json", *at).rows if one["topic"] == topic]
-    assert (row["partitions"], row["messages"], row["state"]) == (2, 200, "whole")
-    assert row["deleted_at"] < row["until"]
-    assert row["act"] == act_rows(cluster.zookeeper, topic=topic)[-1]["act"]
-
-    cluster.create(topic, 1)  # the name is free, and has nothing of before
-    assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 0
-    klog("topic", "delete", topic, "--yes", *at)
-    cluster.wait_until(lambda: [one.state for one in entries_of(cluster.zookeeper, topic)] == [trash.WHOLE] * 2, "both")
-
-
-@pytest.mark.long("test_a_deletion_is_undone_and_one_that_is_purged_is_not")
-def test_a_restore_waits_for_the_end_of_the_deletion(cluster: RunningCluster, topic: str) -> None:
-    """A broker that is alive is late with its part: nothing is in the way but a moment."""
-    cluster.heal()
-    controller = cluster.controller()
-    late = next(one for one in cluster.brokers if one != controller)
-    cluster.create(topic, 2)
-    sent = send(cluster.bootstrap, topic, 20)
-    command = [sys.executable, "-m", "klog", "topic", "restore", topic, "-B", cluster.brokers[controller].bootstrap]
-    cluster.pause(late)
-    try:
-        admin = AdminClient({"bootstrap.servers": cluster.brokers[controller].bootstrap})
-        deleted = admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic]
-        cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic), "the deletion has begun")
-        restoring = subprocess.Popen(command)
-        with pytest.raises(subprocess.TimeoutExpired):
-            restoring.wait(2)
-    finally:
-        cluster.cont(late)
-    deleted.result(WITHIN_S)
-    assert restoring.wait(WITHIN_S) == 0
-    cluster.wait_in_sync(topic)
-    assert sorted(value for listed in contents(cluster.bootstrap, topic).values() for value in listed) == sorted(sent)
-
-
-@pytest.mark.long("test_a_deleted_topic_waits_whole_though_a_broker_was_down")
-@pytest.mark.parametrize("is_restored", [False, True])
-def test_a_disk_that_was_offline_when_its_topic_was_deleted(
-    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path, is_restored: bool
-) -> None:
-    """Its logs wait in the trash like others once it is back, or are served, if the topic came back before."""
-    brokers = 2 if is_restored else 1
-    cluster = make_cluster(brokers)
-    disk, away = tmp_path / "disk", tmp_path / "away"
-    broker = cluster.brokers[1]
-    broker.extra_arguments += ["--dir", f"{broker.folder / 'data'},{disk}"]
-    cluster.start()
-    cluster.create(topic, 4, factor=brokers)
-    send(cluster.bootstrap, topic, 400)
-    at = ["-B", cluster.bootstrap]
-
-    def on_disk() -> list[str]:
-        return sorted(one.name for one in disk.iterdir() if one.name.startswith(f"{topic}-"))
-
-    there = on_disk()
-    assert len(there) == 2, "the log dirs share the partitions"
-    broker.stop()
-    disk.rename(away)
-    disk.write_text("no folder")
-    cluster.start(1)
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic)[0].state == trash.WHOLE, "the topic is deleted")
-    if is_restored:
-        assert klog("topic", "restore", topic, *at).code == 0
-
-    broker.stop()
-    disk.unlink()
-    away.rename(disk)
-    cluster.start(1)
-    if not is_restored:
-        now = on_disk()
-        assert [one.partition(".")[0] for one in now] == there and all(one.endswith("-trash") for one in now)
-        assert klog("topic", "restore", topic, *at).code == 0
-    cluster.wait_in_sync(topic)
-    assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 400
-    assert klog("topic", "verify", topic, *at).code == 0
-    assert on_disk() == there
-
-
-def test_the_trash_is_emptied_in_time(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
-    cluster = make_cluster(1, klog__trash__retention__ms="3000").start()
-    broker, at = cluster.brokers[1], ["-B", cluster.bootstrap]
-    cluster.create(topic, factor=1)
-    send(cluster.bootstrap, topic, 10)
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    assert list(folders(broker, topic)) == ["trash"]
-    cluster.kill(1)
-    assert list(folders(broker, topic)) == ["trash"]
-    cluster.start()  # which leaves the folder alone
-    cluster.wait_until(lambda: not folders(broker, topic), "the folder is gone")
-    assert entries_of(cluster.zookeeper, topic) == []
-    assert klog("topic", "list", "--deleted", "-o", "json", *at).rows == []
-    cluster.wait_until(
-        lambda: "topic-purged" in klog("events", "--topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
-    )
-    cluster.create(topic, factor=1)
-    assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0
-    cluster.wait_until(lambda: not folders(broker, topic), "the folder of the purged one is gone, too")
-
-    broker.settings["klog.trash.retention.ms"] = "0"
-    cluster.stop(1)
-    cluster.start()
-    cluster.create(topic, factor=1)
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    assert entries_of(cluster.zookeeper, topic) == []
-    cluster.wait_until(lambda: not folders(broker, topic), "it is deleted at once")
-
-
-# --- Restore ---
 
 
 def contents(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
@@ -244,21 +124,28 @@ def facts(at: list[str], topic: str) -> list[tuple[int, int, int]]:
     return [(row["partition"], row["log_start_offset"], row["log_end_offset"]) for row in rows]
 
 
-def epochs(cluster: RunningCluster, topic: str) -> list[int]:
-    return [int(one.leader_epoch) for _, one in sorted(cluster.partitions(topic).items())]
-
-
 def topic_exists(at: list[str], topic: str) -> bool:
     return klog("topic", "list", topic, "-o", "json", *at).code == 0
 
 
-def whole(cluster: RunningCluster, topic: str) -> Entry:
-    """The newest entry of the name, once it is whole."""
-    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic)[-1].state == trash.WHOLE, "it is whole")
-    return entries_of(cluster.zookeeper, topic)[-1]
+def listed(at: list[str], topic: str) -> dict[str, Any]:
+    """The row of a deleted topic."""
+    (row,) = [one for one in klog("topic", "list", "--deleted", "-o", "json", *at).rows if one["topic"] == topic]
+    return row
 
 
-@pytest.mark.long("unsteady: tests/unsteady.md; other restores are below")
+def delete(at: list[str], *names: str) -> None:
+    assert klog("topic", "delete", *names, "--yes", *at).code == 0
+
+
+def restore(at: list[str], topic: str) -> None:
+    ran = klog("topic", "restore", topic, *at)
+    assert ran.code == 0, ran.stderr
+
+
+# --- What is kept ---
+
+
 def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -> None:
     """One broker is down at the deletion, another at the restore."""
     cluster.heal()
@@ -272,29 +159,39 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     (first_end, *_) = [end for _, _, end in facts(at, topic)]
     admin.delete_records([TopicPartition(topic, 0, first_end // 2)])[TopicPartition(topic, 0)].result(WITHIN_S)
     commit(cluster.bootstrap, group, topic, first_end // 2 + 1)
-    had, shown, before = contents(cluster.bootstrap, topic), facts(at, topic), epochs(cluster, topic)
-    assert shown[0][1] == first_end // 2
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    refused = klog("topic", "restore", topic, *at, "-o", "json")
-    assert (refused.code, refused.error["code"]) == (1, Refused.code)  # broker 1 still has it
-    cluster.start(1)
-    whole(cluster, topic)
+    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+    count = sum(map(len, had.values()))
+    before = topic_id(cluster, topic)
+    delete(at, topic)
+
+    assert is_deleted(cluster, topic)
+    cluster.start(1)  # it serves nothing of it, and keeps its logs
+    for one in cluster.brokers:
+        assert not cluster.partitions(topic, one)
+        assert len(folders(cluster.brokers[one], topic)) == 3
+    row = listed(at, topic)
+    assert (row["partitions"], row["messages"], row["act"]) == (
+        3,
+        count,
+        act_rows(cluster.zookeeper, topic=topic)[-1]["act"],
+    )
+    assert row["bytes"] > 0 and row["deleted_at"] < row["until"]
+    assert not topic_exists(at, topic)
+    assert klog("lag", group, "-o", "json", *at).rows == []
+    assert not [one for one in klog("status", "-o", "json", *at).rows if topic in str(one)]
 
     cluster.kill(2)
     (row,) = klog("topic", "restore", topic, "--dry-run", "-o", "json", *at).rows
-    assert (row["messages"], row["groups"]) == (sum(map(len, had.values())), 1)
-    assert not topic_exists(at, topic)
-    (row,) = klog("topic", "restore", topic, "-o", "json", *at).rows
-    assert (row["topic"], row["partitions"], row["groups"]) == (topic, 3, 1)
+    assert (row["messages"], row["groups"]) == (count, 1)
+    assert is_deleted(cluster, topic)
+    restore(at, topic)
     assert contents(cluster.bootstrap, topic) == had
     assert facts(at, topic) == shown
-    assert all(now > then for now, then in zip(epochs(cluster, topic), before, strict=True))
     settings = klog("topic", "config", topic, "-o", "json", *at).rows
     assert [one["value"] for one in settings if one["name"] == "retention.ms"] == ["77000000"]
     lags = klog("lag", group, "-o", "json", *at).rows
     assert [one["current_offset"] for one in lags if one["partition"] == 0] == [first_end // 2 + 1]
-    kinds = [one["kind"] for one in act_rows(cluster.zookeeper, topic=topic)]
-    assert kinds[-1] == "topic-restore"
+    assert act_rows(cluster.zookeeper, topic=topic)[-1]["kind"] == "topic-restore"
 
     more = send(cluster.bootstrap, topic, 30, first=500)
     cluster.start(2)
@@ -302,88 +199,172 @@ def test_a_restored_topic_has_what_it_had(cluster: RunningCluster, topic: str) -
     assert klog("topic", "verify", topic, *at).code == 0
     values = [value for values in contents(cluster.bootstrap, topic).values() for value in values]
     assert sorted(values) == sorted([*(value for values in had.values() for value in values), *more])
-    cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
-    assert not [one for broker in cluster.brokers.values() for one in folders(broker, topic) if one == "trash"]
+    assert topic_id(cluster, topic) == before
 
 
-def test_a_name_that_is_taken_needs_another(cluster: RunningCluster, topic: str) -> None:
+def test_retention_leaves_a_deleted_topic_alone(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
+    cluster = make_cluster(1, log__retention__check__interval__ms="100").start()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, factor=1, retention_ms="3600000", segment_bytes="4096")
+    cluster.create(f"{topic}-2", factor=1, retention_bytes="4096", segment_bytes="4096")
+    for name in (topic, f"{topic}-2"):
+        for first in range(0, 2000, 500):
+            send(cluster.bootstrap, name, 500, first=first)
+    delete(at, topic)
+    with registry(cluster) as session:
+        known = topics.find(session, topic)
+        assert known is not None
+        config = topics.configs(session, [topic])[topic]
+        topics.set_config(session, known, replace(config, settings={**config.settings, "retention.ms": "1"}))
+    cluster.stop(1)
+    cluster.start(1)  # its logs have the setting now
+
+    def has_run() -> bool:
+        return klog("topic", "list", f"{topic}-2", "-o", "json", *at).rows[0]["messages"] not in (None, 2000)
+
+    cluster.wait_until(has_run, "retention has run")
+    assert listed(at, topic)["messages"] == 2000
+
+
+# --- The name ---
+
+
+def test_the_name_is_taken_until_the_purge(cluster: RunningCluster, topic: str) -> None:
     cluster.heal()
     at = ["-B", cluster.bootstrap]
     cluster.create(topic, 2)
-    send(cluster.bootstrap, topic, 40)
-    had = contents(cluster.bootstrap, topic)
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    sent = send(cluster.bootstrap, topic, 20)
+    delete(at, topic)
+    assert cluster.try_create(topic) == TopicAlreadyExists.wire
+    for more in ([], ["--if-not-exists", "--timeout", "2s"]):
+        refused = klog("topic", "create", topic, *more, *at, "-o", "json")
+        assert (refused.code, refused.error["code"]) == (1, TopicAlreadyExists.code)
+        assert f"klog topic restore {topic}" in refused.error["message"] and "--purge" in refused.error["message"]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 2000})
+    failed: list[object] = []
+    producer.produce(topic, b"x", on_delivery=lambda error, _: failed.append(error))
+    producer.flush(WITHIN_S)
+    assert failed[0] is not None, "a topic is not created, nor restored, because a producer names it"
+    assert is_deleted(cluster, topic)
+    restore(at, topic)
+    assert sorted(value for values in contents(cluster.bootstrap, topic).values() for value in values) == sorted(sent)
+
+    delete(at, topic)
+    assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0  # one that is deleted already
+    assert not is_deleted(cluster, topic)
     cluster.create(topic, 1)
-    send(cluster.bootstrap, topic, 3)
-    refused = klog("topic", "restore", topic, *at, "-o", "json")
-    assert (refused.code, refused.error["code"]) == (1, TopicAlreadyExists.code)
-    assert "--as" in refused.error["hint"]
-    other = f"back-{topic}"
-    assert klog("topic", "restore", topic, "--as", other, *at).code == 0
-    assert contents(cluster.bootstrap, other) == had
-    assert len(contents(cluster.bootstrap, topic)[0]) == 3
-    cluster.wait_in_sync(other)
-
-    assert klog("topic", "delete", topic, other, "--yes", *at).code == 0  # each with its own id, and back again
-    ids = {row["topic"]: row["id"] for row in klog("topic", "list", "--deleted", "-o", "json", *at).rows}
-    assert klog("topic", "restore", other, "--id", ids[other], *at).code == 0
-    assert contents(cluster.bootstrap, other) == had
-    assert klog("topic", "restore", other, "-o", "json", *at).code == 1
-    assert klog("topic", "restore", topic, "--id", ids[other], *at).code == 1
+    assert contents(cluster.bootstrap, topic) == {}
+    assert klog("topic", "restore", topic, "-o", "json", *at).error["code"] == NoSuchThing.code
 
 
-def test_a_restore_goes_on_whatever_is_killed(cluster: RunningCluster, topic: str) -> None:
-    """The steps before the kill are those that a controller has made when all brokers die."""
+def test_a_client_of_kafka_deletes_a_topic_and_creates_it_at_once(cluster: RunningCluster, topic: str) -> None:
     cluster.heal()
-    at = ["-B", cluster.bootstrap]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     cluster.create(topic, 2)
-    send(cluster.bootstrap, topic, 100)
-    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
-    for steps in range(2):
-        assert klog("topic", "delete", topic, "--yes", *at).code == 0
-        entry = whole(cluster, topic)
-        cluster.kill(1, 2, 3)
-        with ZooKeeper(cluster.zookeeper) as session:
-            session.start()
-            topic_restore.begin(session, entry, topic, Actor("killed", ""), ())
-            registered = topics.find(session, topic)
-            assert registered is not None
-            if steps:  # as if only the first batch of states had been written
-                topic_restore.fill(session, registered, (), 1)
-                session.delete(paths.partition_state(topic, 1))
-        cluster.start()
-        cluster.wait_until(lambda: topic_exists(at, topic), "it is back")
+    first = topic_id(cluster, topic)
+    for _ in range(3):
+        send(cluster.bootstrap, topic, 20)
+        admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
+        refused = admin.create_topics([NewTopic(topic, 1, 4)], operation_timeout=WITHIN_S)[topic]
+        with pytest.raises(KafkaException):
+            refused.result(WITHIN_S)
+        assert is_deleted(cluster, topic), "what is not created purges nothing"
+        admin.create_topics([NewTopic(topic, 1, 3)], operation_timeout=WITHIN_S, validate_only=True)
+        admin.create_topics([NewTopic(topic, 1, 3)], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
         cluster.wait_in_sync(topic)
-        assert contents(cluster.bootstrap, topic) == had, steps
-        assert facts(at, topic) == shown
-        last = act_rows(cluster.zookeeper, topic=topic)[-1]
-        assert (last["kind"], last["client"]) == ("topic-restore", "killed")
-        cluster.wait_until(lambda: entries_of(cluster.zookeeper, topic) == [], "its entry is gone")
+        assert contents(cluster.bootstrap, topic) == {}
+    assert topic_id(cluster, topic) != first
+    admin.delete_topics([topic], operation_timeout=WITHIN_S)[topic].result(WITHIN_S)
+    restore(["-B", cluster.bootstrap], topic)  # as long as nobody creates it
+    cluster.wait_in_sync(topic)
 
 
-@pytest.mark.long("test_a_restore_goes_on_whatever_is_killed")
-def test_a_controller_that_is_killed_while_it_restores(cluster: RunningCluster, topic: str) -> None:
+# --- Who comes back late ---
+
+
+def test_a_broker_that_was_down_through_it_all(cluster: RunningCluster, topic: str) -> None:
     cluster.heal()
     at = ["-B", cluster.bootstrap]
-    cluster.create(topic, 4)
-    send(cluster.bootstrap, topic, 100)
-    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    entry = whole(cluster, topic)
-    doomed = cluster.controller()
-    ask = threading.Thread(target=ask_for, args=(cluster, doomed, entry, topic))
-    ask.start()
-    ask.join(0.05)
-    cluster.kill(doomed)
-    ask.join(WITHIN_S)
-    cluster.wait_until(lambda: cluster.controller() not in (-1, doomed), "another controller")
-    if not topic_exists(at, topic):
-        klog("topic", "restore", topic, *at)  # it had not begun, or the other controller finishes it
-    cluster.wait_until(lambda: topic_exists(at, topic), "it is back")
+    kept, gone = f"{topic}-a", f"{topic}-b"
+    for name in (kept, gone):
+        cluster.create(name, 2)
+        send(cluster.bootstrap, name, 50)
+    had = contents(cluster.bootstrap, kept)
+    cluster.kill(3)
+    cluster.wait_for_leader(kept, other_than=3)
+    delete(at, kept, gone)
+    restore(at, kept)
+    send(cluster.bootstrap, kept, 10, first=50)
+    assert klog("topic", "delete", gone, "--purge", "--yes", *at).code == 0
+    assert cluster.try_create(gone) == TopicAlreadyExists.wire, "a replica is still to be deleted"
+    assert len(folders(cluster.brokers[3], gone)) == 2
+
+    cluster.start(3)
+    cluster.wait_in_sync(kept)
+    found = contents(cluster.bootstrap, kept)
+    assert {number: values[: len(had[number])] for number, values in found.items()} == had
+    assert sum(map(len, found.values())) == 60
+    cluster.wait_until(lambda: not any(folders(one, gone) for one in cluster.brokers.values()), "its logs are gone")
+    cluster.create(gone, 1)
+    assert contents(cluster.bootstrap, gone) == {}
+
+
+def test_a_disk_that_was_offline_when_its_topic_was_deleted(
+    make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
+) -> None:
+    cluster = make_cluster(1)
+    disk, away = tmp_path / "disk", tmp_path / "away"
+    broker = cluster.brokers[1]
+    broker.extra_arguments += ["--dir", f"{broker.folder / 'data'},{disk}"]
     cluster.start()
+    cluster.create(topic, 4, factor=1)
+    send(cluster.bootstrap, topic, 400)
+    at = ["-B", cluster.bootstrap]
+    broker.stop()
+    disk.rename(away)
+    disk.write_text("no folder")
+    cluster.start(1)
+    delete(at, topic)
+    assert listed(at, topic)["messages"] is None
+    broker.stop()
+    disk.unlink()
+    away.rename(disk)
+    cluster.start(1)
+    assert listed(at, topic)["messages"] == 400
+    restore(at, topic)
     cluster.wait_in_sync(topic)
-    assert contents(cluster.bootstrap, topic) == had
-    assert facts(at, topic) == shown
+    assert klog("topic", "list", topic, "-o", "json", *at).rows[0]["messages"] == 400
+
+
+# --- Time ---
+
+
+def test_a_deleted_topic_is_purged_in_time(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
+    cluster = make_cluster(1, klog__trash__retention__ms="3000").start()
+    broker, at = cluster.brokers[1], ["-B", cluster.bootstrap]
+    cluster.create(topic, factor=1)
+    send(cluster.bootstrap, topic, 10)
+    commit(cluster.bootstrap, f"g-{topic}", topic, 7)
+    delete(at, topic)
+    assert folders(broker, topic) == [f"{topic}-0"]
+    cluster.kill(1)
+    cluster.start()
+    cluster.wait_until(lambda: not folders(broker, topic), "its logs are gone")
+    cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the name is free")
+    assert klog("topic", "list", "--deleted", "-o", "json", *at).rows == []
+    with registry(cluster) as session:
+        assert committed.read(session, f"g-{topic}") == {}
+    cluster.wait_until(
+        lambda: "topic-purged" in klog("events", "--topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
+    )
+
+    broker.settings["klog.trash.retention.ms"] = "0"
+    cluster.stop(1)
+    cluster.start()
+    cluster.create(topic, factor=1)
+    delete(at, topic)
+    assert topic_id(cluster, topic) is None
+    cluster.wait_until(lambda: not folders(broker, topic), "it is deleted at once")
 
 
 def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningCluster, topic: str) -> None:
@@ -392,7 +373,7 @@ def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningClus
     cluster.create(topic, 2)
     send(cluster.bootstrap, topic, 50)
     had = contents(cluster.bootstrap, topic)
-    assert klog("topic", "delete", topic, "--yes", *at).code == 0
+    delete(at, topic)
     act = act_rows(cluster.zookeeper, topic=topic)[-1]["act"]
     (row,) = klog("undo", act, "--dry-run", "-o", "json", *at).rows
     assert (row["subject"], row["now"], row["then"]) == (f"topic {topic}", "false", "true")
@@ -401,10 +382,10 @@ def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningClus
     assert contents(cluster.bootstrap, topic) == had
     rows = act_rows(cluster.zookeeper, topic=topic)
     assert [one["undone_by"] for one in rows if one["act"] == act] == [rows[-1]["act"]]
-    assert klog("undo", act, "--yes", *at).code == 1  # it is not in the trash now
+    assert klog("undo", act, "--yes", *at).code == 1  # it is not deleted now
 
     assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0
-    assert entries_of(cluster.zookeeper, topic) == []
+    assert topic_id(cluster, topic) is None
     assert klog("topic", "restore", topic, "-o", "json", *at).error["code"] == NoSuchThing.code
     rows = act_rows(cluster.zookeeper, topic=topic)
     assert [one["kind"] for one in rows[-2:]] == ["topic-delete", "topic-purge"]
@@ -412,6 +393,122 @@ def test_a_deletion_is_undone_and_one_that_is_purged_is_not(cluster: RunningClus
     assert klog("undo", rows[-1]["act"], "--yes", "-o", "json", *at).error["code"] == Refused.code
 
 
-def ask_for(cluster: RunningCluster, broker_id: int, entry: Entry, name: str) -> None:
+# --- Kills ---
+
+
+def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: RunningCluster, topic: str) -> None:
+    """All brokers die after each write that a controller makes."""
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, 2)
+    send(cluster.bootstrap, topic, 100)
+    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+
+    def write(deletion: Deletion | None) -> None:
+        cluster.kill(1, 2, 3)
+        with registry(cluster) as session:
+            found = topics.find(session, topic)
+            assert found is not None
+            topics.replace_assignment(session, replace(found, deletion=deletion), ())
+        cluster.start()
+
+    write(Deletion(DAY_MS, "act", is_name_kept=True))
+    assert all(not cluster.partitions(topic, one) for one in cluster.brokers)
+    assert listed(at, topic)["messages"] == 100
+    write(None)
+    cluster.wait_in_sync(topic)
+    assert contents(cluster.bootstrap, topic) == had
+    assert facts(at, topic) == shown
+
+    delete(at, topic)
+    cluster.kill(1, 2, 3)
+    with registry(cluster) as session:
+        topic_deletion.mark_for_deletion(session, topic)
+    cluster.start()
+    cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")
+    cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "its logs are gone")
+
+
+@pytest.mark.parametrize("api", [ApiKey.DELETE_TOPICS, ApiKey.RESTORE_TOPIC, ApiKey.PURGE_TOPIC])
+def test_a_controller_that_is_killed_meanwhile(cluster: RunningCluster, topic: str, api: ApiKey) -> None:
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    cluster.create(topic, 4)
+    send(cluster.bootstrap, topic, 100)
+    had, shown = contents(cluster.bootstrap, topic), facts(at, topic)
+    for delay_s in (0.0, 0.005, 0.02):
+        cluster.heal()
+        if api is not ApiKey.DELETE_TOPICS:
+            delete(at, topic)
+        doomed, one_id = cluster.controller(), topic_id(cluster, topic)
+        fields = {"topic_names": [topic], "timeout": 1000} if api is ApiKey.DELETE_TOPICS else {"topic_id": one_id}
+        version = 4 if api is ApiKey.DELETE_TOPICS else 0
+        asking = threading.Thread(target=ask, args=(cluster, doomed, api, version), kwargs=fields)
+        asking.start()
+        time.sleep(delay_s)
+        cluster.kill(doomed)
+        asking.join(WITHIN_S)
+        others = set(cluster.brokers) - {doomed}
+        cluster.wait_until(lambda others=others: cluster.controller() in others, "another controller")  # type: ignore[misc]
+        cluster.start()
+        if api is ApiKey.PURGE_TOPIC and not is_deleted(cluster, topic):
+            cluster.wait_until(lambda: topic_id(cluster, topic) is None, "the purge goes on")
+            cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "all is gone")
+            return
+        if is_deleted(cluster, topic):
+            assert listed(at, topic)["messages"] == 100
+            restore(at, topic)
+        cluster.wait_in_sync(topic)
+        assert contents(cluster.bootstrap, topic) == had
+        assert facts(at, topic) == shown
+
+
+def ask(cluster: RunningCluster, broker_id: int, api: ApiKey, version: int, **fields: Any) -> None:
     with contextlib.suppress(KlogError):
-        cluster.ask(broker_id, ApiKey.RESTORE_TOPIC, 0, topic_id=entry.topic_id, name=name)
+        cluster.ask(broker_id, api, version, **fields)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_acts_and_kills(cluster: RunningCluster, topic: str, seed: int) -> None:
+    """Against a model: the messages that the topic has, or None; whether it is deleted."""
+    rng = random.Random(seed)
+    cluster.heal()
+    at = ["-B", cluster.bootstrap]
+    has: list[bytes] | None = None
+    deleted = False
+    said = []
+    for step in range(40):
+        act = rng.choice(["create", "send", "send", "delete", "restore", "purge", "kill", "start"])
+        said.append(act)
+        if act == "kill" and len(cluster.running) == 3:
+            cluster.kill(rng.choice(cluster.running))
+            if has is not None and not deleted:
+                cluster.wait_for_leader(topic)
+        elif act == "start":
+            cluster.start()
+        elif act == "create" and not deleted and has is None:
+            cluster.heal()
+            cluster.create(topic, 1)
+            has = []
+        elif act == "create":
+            assert cluster.try_create(topic) == TopicAlreadyExists.wire, said
+        elif act == "send" and has is not None and not deleted:
+            has += send(cluster.bootstrap, topic, 20, first=step * 100)
+        elif act in ("delete", "restore"):
+            ran = klog("topic", act, topic, *(["--yes"] if act == "delete" else []), *at)
+            may = has is not None and deleted == (act == "restore")
+            assert (ran.code == 0) == may, (said, ran.stderr)
+            deleted = deleted if not may else act == "delete"
+        elif act == "purge" and has is not None:
+            cluster.heal()
+            assert klog("topic", "delete", topic, "--purge", "--yes", *at).code == 0, said
+            cluster.wait_until(lambda: topic_id(cluster, topic) is None, "it is gone")
+            has, deleted = None, False
+        assert is_deleted(cluster, topic) == deleted, said
+    cluster.heal()
+    if deleted:
+        restore(at, topic)
+    if has is not None:
+        cluster.wait_in_sync(topic)
+        assert contents(cluster.bootstrap, topic).get(0, []) == has, said
+        assert klog("topic", "verify", topic, *at).code == 0

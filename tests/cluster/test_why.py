@@ -107,7 +107,7 @@ def test_a_broker_that_never_was(make_cluster: Callable[..., RunningCluster], tm
     found = {row["kind"]: row for row in at("status", "topics", "brokers").rows}
     assert found["dead-broker"]["do"] == found["offline-partitions"]["do"] == cause["do"]
     assert found["offline-partitions"]["because"] == "broker 9"
-    assert at("topic", "delete", "ghost", "-y").code == 0
+    assert at("topic", "delete", "ghost", "--purge", "-y").code == 0
     cluster.wait_until(lambda: at("topic", "list", "ghost").code == 1, "the deletion waits for no broker")
     cluster.wait_until(lambda: "/brokers/topics/ghost" not in at("zk", "find", "/", "ghost").stdout, "it is gone")
 
@@ -131,7 +131,7 @@ def test_a_broker_that_never_was(make_cluster: Callable[..., RunningCluster], tm
     cluster.stop(9)
     plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "going", "partition": 0, "replicas": [1]}]}))
     assert at("reassign", "execute", plan, "-y").code == 0
-    assert at("topic", "delete", "going", "-y").code == 0
+    assert at("topic", "delete", "going", "--purge", "-y").code == 0
     assert not [row for row in at("status").rows if row["kind"] == "reassignment-stalls"]
     cause = wait_for_cause(cluster, ("going",), ("broker 9", "is dead"))
     assert "start broker 9" in cause["do"]

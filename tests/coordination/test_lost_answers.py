@@ -6,6 +6,7 @@ Taking out the second look of `write` and `commit` (or the loops of the registri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -173,11 +174,15 @@ def test_topics(proxy: ZooKeeperProxy, zk_lossy: ZooKeeper) -> None:
     config = topics.set_config(zk_lossy, topic, topics.TopicConfig({"retention.ms": "2"}, config.version), fence)
     assert topics.configs(zk_lossy, ["t"])["t"] == config
     assert len(zk_lossy.children(paths.CONFIG_CHANGES)) == 1
+    for deletion in (topics.Deletion(1000, "act", is_name_kept=True), None):
+        proxy.lose_answer_of(frozenset({MULTI}))
+        topic = topics.replace_assignment(zk_lossy, replace(topic, deletion=deletion), fence)
+        assert topics.find(zk_lossy, "t") == topic
     proxy.lose_answer_of(frozenset({MULTI}))
     topic_deletion.mark_for_deletion(zk_lossy, "t", fence)
     proxy.lose_answer_of(frozenset({MULTI}))
     topic_deletion.finish_deletion(zk_lossy, "t", fence)
-    assert proxy.lost == 7
+    assert proxy.lost == 9
     assert topics.names(zk_lossy) == topics.being_deleted(zk_lossy) == []
     assert topics.first_leader_epochs(zk_lossy, ["t"]) == {"t": 1}
 

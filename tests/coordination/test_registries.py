@@ -46,7 +46,7 @@ def test_entries_of_registries_are_decoded(zk: ZooKeeper, term: ControllerTerm) 
     assert (found["/config/topics/b"], found["/controller_epoch"]) == ("config=retention.ms:5", "1")
     assert "brokerid=1" in (found["/controller"] or "").split()
     assert "generation=7" in (found["/klog/groups/g"] or "").split(), "a compressed one"
-    assert found["/brokers/ids"] is found["/klog/trash"] is None
+    assert found["/brokers/ids"] is found["/klog/acts"] is None
     assert "brokerid=1" in str(asyncio.run(registries.get_node(zk, "/controller")).entry)
 
 

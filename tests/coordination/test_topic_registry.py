@@ -20,7 +20,7 @@ from klog.coordination import (
     topics,
 )
 from klog.coordination.partition_states import PartitionState
-from klog.coordination.topics import TopicConfig
+from klog.coordination.topics import Deletion, TopicConfig
 from klog.coordination.zookeeper import Check, Operation, ZooKeeper
 from klog.errors import BadVersion, InvalidPartitions, NodeExists, TopicAlreadyExists, UnknownTopicOrPartition
 from klog.names import TopicPartition
@@ -190,6 +190,39 @@ def test_notices_are_bounded(zk: ZooKeeper, fence: list[Check], monkeypatch: pyt
         config = topics.set_config(zk, topic, TopicConfig({"a": str(number)}, config.version), fence)
     assert config_notices.forget(zk) == 2
     assert zk.children(paths.CONFIG_CHANGES) == [f"config_change_000000000{number}" for number in (2, 3, 4)]
+
+
+def test_a_deletion_that_waits_is_one_mark_and_changes_nothing_else(zk: ZooKeeper, fence: list[Check]) -> None:
+    made = {name: topics.create(zk, name, {0: [1, 2]}, {"a": "1"}, fence) for name in ("b", "a", "c")}
+    held = {TopicPartition("b", 0): made["b"].topic_id or uuid.UUID(int=0)}
+    before = [zk.get(path) for path in (paths.topic_config("b"), paths.topic_epoch("b"), paths.topic_id("b"))]
+    deletion = Deletion(5000, "act", is_name_kept=False)
+    for name in ("b", "a"):
+        made[name] = topics.replace_assignment(zk, replace(made[name], deletion=deletion), fence)
+    found = topics.deleted(zk)
+    assert [(name, topic.deletion) for name, (topic, _) in found.items()] == [("b", deletion), ("a", deletion)]
+    mark = found["b"][1]
+    assert (mark.since_ms, mark.until_ms) == (zk.get(paths.topic("b")).stat.modified_ms, mark.since_ms + 5000)
+    assert [zk.get(path) for path in (paths.topic_config("b"), paths.topic_epoch("b"), paths.topic_id("b"))] == before
+    assert topics.still_held(zk, 1, held) == set(held), "its logs must stay (rule R10)"
+    with pytest.raises(TopicAlreadyExists):
+        topics.create(zk, "b", {0: [1]}, {}, fence)
+    with pytest.raises(BadVersion):  # what read the topic before does not know of the mark
+        topics.replace_assignment(zk, replace(made["b"], version=0, deletion=None), fence)
+
+    back = topics.replace_assignment(zk, replace(made["b"], deletion=None), fence)
+    assert topics.find(zk, "b") == back
+    assert replace(back, version=0) == replace(made["b"], version=0, deletion=None)
+    topic_deletion.mark_for_deletion(zk, "a", fence)
+    assert topics.deleted(zk) == {}, "what is purged cannot be restored"
+
+
+def test_what_an_earlier_klog_kept_of_deleted_topics_goes(zk: ZooKeeper) -> None:
+    topic_deletion.forget_earlier_trash(zk)
+    for path in ("", "/id", "/id/topic", "/id/states-0", "/other"):
+        zk.create(f"/klog/trash{path}", b"")
+    topic_deletion.forget_earlier_trash(zk)
+    assert zk.children("/klog/trash") == []
 
 
 class CutOff(Exception):

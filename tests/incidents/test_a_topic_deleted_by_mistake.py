@@ -27,26 +27,15 @@ def test_a_topic_deleted_by_mistake(operator: Operator, topic: str) -> None:
         client = AdminClient({"bootstrap.servers": operator.bootstrap, "client.id": "clean-up script"})
         client.delete_topics([topic])[topic].result(20)
         cluster.wait_until(lambda: not cluster.partitions(topic), "it is deleted")
-        assert committed.read(session, f"g-{topic}") == {}
 
         cause = operator.cause(topic, until=lambda row: "deleted topic" in row["what"])
         assert cause["what"].startswith("clean-up script@")
         assert operator.runbook("klog status orders", orders=topic).code == 1
 
-        def is_in_trash() -> bool:
-            return any(row["topic"] == topic for row in operator.runbook("klog topic list --deleted").rows)
-
-        cluster.wait_until(is_in_trash, "it is in the trash as a whole")
+        assert any(row["topic"] == topic for row in operator.runbook("klog topic list --deleted").rows)
         operator.runbook("klog topic restore orders", orders=topic)
         cluster.wait_for_leader(topic)
         assert sorted(operator.values(topic)) == before
         assert {name.partition for name in committed.read(session, f"g-{topic}")} == {0, 1}
     operator.text("produce", topic, input="after\n")
     assert len(operator.values(topic)) == 101
-
-    assert operator.run("topic", "delete", topic, "--yes").code == 0
-    cluster.wait_until(is_in_trash, "it is there again")
-    other = f"{topic}-2"
-    operator.runbook("klog topic restore orders --as orders-2", **{"orders": topic, "orders-2": other})
-    cluster.wait_for_leader(other)
-    assert len(operator.values(other)) == 101

@@ -26,7 +26,7 @@ def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
 
     async def run() -> T:
         host, _, port = bootstrap.rpartition(":")
-        channel = await Channel.connect(host, int(port))
+        channel = await Channel.connect(host, int(port), client_id="test")
         try:
             return await work(channel)
         finally:

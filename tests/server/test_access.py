@@ -316,7 +316,11 @@ async def until(broker: RunningBroker, key: ApiKey, *, denied: bool) -> None:
 @pytest.fixture(scope="module")
 def _guarded(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningBroker, ZooKeeper]]:
     chroot = f"{zookeeper.address}/access-{time.monotonic_ns()}"
-    settings = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:root"}
+    settings = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:root",
+        "klog.trash.retention.ms": "0",  # what is deleted is created again
+    }
     broker = RunningBroker(tmp_path_factory.mktemp("guarded"), chroot, **settings)
     session = ZooKeeper(chroot)
     try:

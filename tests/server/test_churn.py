@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from klog.coordination import topics
+from klog.coordination.zookeeper import ZooKeeper
 from klog.names import EVENTS_TOPIC
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
-from klog.storage.partition_folder import TRASHED_SUFFIX
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 from tests.server.asking import FIRST_MS, ask, create, error, offsets, produce, produce_request, values
@@ -54,7 +55,7 @@ def test_everything_at_once(make_broker: Any) -> None:
     async def actor(number: int) -> None:
         chance = random.Random(seed + number)
         host, _, port = broker.bootstrap.rpartition(":")
-        channel = await Channel.connect(host, int(port))
+        channel = await Channel.connect(host, int(port), client_id="test")
         try:
             begun = time.monotonic()
             while time.monotonic() < begun + FOR_S or answered.get(0, 0) <= DONE_MIN:
@@ -81,8 +82,10 @@ def test_everything_at_once(make_broker: Any) -> None:
     assert state(broker) == before
     check_log(broker.log_text)
     folders = {path.name for path in (broker.folder / "data").iterdir() if path.is_dir()}
-    served = {name for name in folders - {f"{EVENTS_TOPIC}-0"} if not name.endswith(TRASHED_SUFFIX)}
-    assert {f"{name}-{number}" for name, number in before} == served, "a deleted topic's folder is still there"
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        deleted = {str(one) for topic, _ in topics.deleted(session).values() for one in topic.topic_partitions}
+    assert {f"{name}-{number}" for name, number in before} | deleted == folders - {f"{EVENTS_TOPIC}-0"}
 
 
 async def act(channel: Channel, chance: random.Random, name: str) -> list[Any]:

@@ -10,7 +10,7 @@ from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import unique, zookeeper_of
 from tests.server.asking import create, offsets
 
-LATER = (paths.TOPIC_IDS, paths.HANDOVERS, paths.TRASH, paths.ACTS)
+LATER = (paths.TOPIC_IDS, paths.HANDOVERS, paths.ACTS)
 
 
 def test_folders_that_are_missing_are_made(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:

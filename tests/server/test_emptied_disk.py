@@ -27,7 +27,7 @@ def test_r1_no_empty_log_is_made_while_the_isr_counts_an_earlier_incarnation(
             answer = await owner.say(topic, is_full=True)
             assert (answer["error_code"], answer["failed"]) == (0, [])
             assert owner.log_dirs.logs() == [] and not owner.replicas.followed
-            assert await owner.replicas.describe() == []
+            assert owner.replicas.describe() == []
             topic.change(isr=(2, 3), incarnations=owner.incarnations((2, 3)), version=1)
             await owner.say(topic)
             assert set(owner.replicas.followed) == {topic.first}

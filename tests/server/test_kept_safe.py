@@ -27,12 +27,12 @@ def test_no_client_deletes_what_internal_topics_have(broker: RunningBroker) -> N
         assert error(answer.topics[0].partitions[0]) == InvalidTopic.wire, name
 
 
-def test_a_damaged_entry_of_the_trash_holds_up_no_other(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+def test_a_damaged_topic_holds_up_no_deleted_one(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     broker = make_broker().start()
     at = ["-B", broker.bootstrap, "-z", broker.zookeeper]
     create(broker.bootstrap, topic)
     assert klog("topic", "delete", topic, "--yes", *at).code == 0
-    damaged = f"{paths.TRASH}/4a1c1b1e-0000-4000-8000-000000000001"
+    damaged = paths.topic("damaged")
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         session.create(damaged, b"no JSON")

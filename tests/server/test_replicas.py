@@ -443,7 +443,7 @@ def test_r1_facts_tell_a_clean_stop_from_a_crash_and_what_is_missing(zk: ZooKeep
 
     async def facts() -> dict[str, Any]:
         async with owning(zk, tmp_path, **rare) as owner:
-            (found,) = await owner.replicas.describe()
+            (found,) = owner.replicas.describe()
             owner.is_killed = True
             return found
 

@@ -114,8 +114,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     "session-expired": ({}, "broker 9", ["session"]),
     "settings-changed": ({"topic": "t", "settings": {"retention.ms": "5"}}, "t", ["retention.ms=5"]),
     "topic-created": ({"topic": "t", "partitions": 1, "replication_factor": 3}, "t", ["1 partition,", "3"]),
-    "topic-purged": ({"topic": "t", "topic_id": "0", "reason": "its time is over"}, "t", ["trash"]),
-    "topic-restored": ({"topic": "t", "partitions": 3}, "t", ["trash", "3"]),
+    "topic-purged": ({"topic": "t", "topic_id": "0", "reason": "its time is over"}, "t", ["for good"]),
+    "topic-restored": ({"topic": "t", "partitions": 3}, "t", ["restored", "3"]),
     "topic-deleted": ({"topic": "t"}, "t", ["deleted"]),
     "unclean-election": (ELECTED, "t-0", ["2", "5"]),
 }

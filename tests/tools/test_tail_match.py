@@ -70,7 +70,10 @@ def test_topics_come_and_go(broker: RunningBroker, topic: str, in_group: bool) -
 
     async def follow() -> None:
         sink = Arrivals()
-        async with await Cluster.connect(broker.bootstrap) as cluster, await Cluster.connect(broker.bootstrap) as other:
+        async with (
+            await Cluster.connect(broker.bootstrap) as cluster,
+            await Cluster.connect(broker.bootstrap, client_id="not klog: it deletes a topic and creates it") as other,
+        ):
 
             async def fill(name: str, value: bytes) -> None:
                 await create_topic(other, name)

@@ -24,7 +24,9 @@ def run(bootstrap: str, verb: Callable[[Cluster], Awaitable[T]], *, timeout_s: f
     """The result of a verb over a connection of its own."""
 
     async def connected() -> T:
-        async with await Cluster.connect(bootstrap, source="the test", timeout_s=timeout_s) as cluster:
+        async with await Cluster.connect(
+            bootstrap, source="the test", timeout_s=timeout_s, client_id="test"
+        ) as cluster:
             return await verb(cluster)
 
     return asyncio.run(connected())

@@ -155,7 +155,7 @@ def _members(snapshot: Snapshot) -> Iterator[Finding]:
         for topic in look.gone:
             name, was = shlex.quote(topic), "does not exist"
             do = f"`klog topic create {name}`, or other topics for it"
-            if topic in snapshot.trashed:
+            if topic in snapshot.deleted:
                 do, was = f"`klog topic restore {name}`, or other topics for it", "was deleted"
             found = f"its members read topic {topic}, which {was}"
             yield Finding(WARNING, f"group {look.name}", found, "topics that exist", do, "topic-gone")

@@ -254,16 +254,6 @@ def _deletions(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
         yield Finding(WARNING, f"topic {name}", found, "gone within seconds", do, "deletion-stalls", because)
 
 
-def _made_again(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    """A client may have made a deleted topic again by accident: its messages are elsewhere."""
-    for name, topic_id in sorted(snapshot.trashed.items()):
-        topic = snapshot.topics.get(name)
-        if topic is not None and name not in snapshot.deletions and topic.topic_id != topic_id:
-            found = "was deleted and made again; the deleted one waits in the trash"
-            do = f"`klog topic restore {name} --as OTHER` brings it back; else nothing: it goes in time"
-            yield Finding(WARNING, f"topic {name}", found, "one topic of the name", do, "made-again")
-
-
 def _reassignments(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     for topic in snapshot.topics.values():
         if topic.name in snapshot.deletions:
@@ -514,7 +504,6 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _reassignments,
         uncompacted,
         _deletions,
-        _made_again,
         _ahead,
         _set_aside,
         _colliding_names,

@@ -26,7 +26,6 @@ from klog.security.errors import NotAllowedByZooKeeper
 if TYPE_CHECKING:
     import ssl
     from pathlib import Path
-    from uuid import UUID
 
     from klog.admin.acts import ActRow
     from klog.admin.group_lag import LagRow
@@ -139,8 +138,8 @@ class Snapshot:
     topics: dict[str, Topic] = field(default_factory=dict)
     deletions: dict[str, int] = field(default_factory=dict)
     """Topic -> since when its deletion is asked for, in ms."""
-    trashed: dict[str, UUID] = field(default_factory=dict)
-    """Topics in the trash: name -> topic id; of several of a name, the last one."""
+    deleted: set[str] = field(default_factory=set)
+    """Topics that can be restored; they are not among ``topics``."""
     damage: dict[str, str] = field(default_factory=dict)
     """Path in ZooKeeper -> the error in its data."""
     not_served: list[str] = field(default_factory=list)
@@ -372,18 +371,21 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     """In a thread."""
     from klog.admin.acts import recent_acts
     from klog.admin.znode_acls import has_users, open_ones
-    from klog.coordination import brokers, cluster, controller_election, partition_states, paths, quotas, topics, trash
+    from klog.coordination import brokers, cluster, controller_election, partition_states, paths, quotas, topics
 
     if snapshot.metadata is not None:
-        found = cluster.cluster_id(session) or ""
-        snapshot.other_cluster = None if found == snapshot.metadata.cluster_id else found
+        cluster_id = cluster.cluster_id(session) or ""
+        snapshot.other_cluster = None if cluster_id == snapshot.metadata.cluster_id else cluster_id
         if snapshot.other_cluster is not None:
             return  # what it has is not about these brokers
     snapshot.open_nodes, snapshot.has_users = open_ones(session), has_users(session)
     snapshot.ever_registered = brokers.ever_registered(session)
     snapshot.registered = {entry.broker.broker_id for entry in brokers.live(session)}
     snapshot.has_controller = controller_election.current(session) is not None
-    snapshot.topics = {topic.name: topic for topic in topics.read_all(session, snapshot.damage)}
+    found = {topic.name: topic for topic in topics.read_all(session, snapshot.damage)}
+    marked = topics.being_deleted(session)
+    snapshot.deleted = {name for name, topic in found.items() if topic.deletion is not None and name not in marked}
+    snapshot.topics = {name: topic for name, topic in found.items() if name not in snapshot.deleted}
     topics.configs(session, list(snapshot.topics), snapshot.damage)
     snapshot.damage |= topics.config_changes(session, -1).damage
     try:
@@ -395,10 +397,7 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
         session, [name for topic in snapshot.topics.values() for name in topic.topic_partitions], unreadable
     )
     snapshot.damage |= {paths.partition_state(*name): what for name, what in unreadable.items()}
-    marked = topics.being_deleted(session)
     nodes = session.get_many([paths.delete_topic(name) for name in marked])
-    waiting = [one for one in trash.read_all(session, snapshot.damage) if one.state in (trash.WHOLE, trash.DELETING)]
-    snapshot.trashed = {one.name: one.topic_id for one in waiting}
     snapshot.deletions = {
         name: node.stat.created_ms for name, node in zip(marked, nodes, strict=True) if node is not None
     }

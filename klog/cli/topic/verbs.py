@@ -118,13 +118,13 @@ async def list_topics(
         bool, typer.Option("--overrides", help="Only topics with settings of their own; -o wide shows them.")
     ] = False,
     deleted: Annotated[
-        bool, typer.Option("--deleted", help="Topics that wait in the trash, the oldest first, and until when.")
+        bool, typer.Option("--deleted", help="Deleted topics that can be restored, the oldest first, and until when.")
     ] = False,
 ) -> Report:
     """List topics.
 
-    A deleted topic waits for klog.trash.retention.ms (24 hours) after its deletion is complete; before that it has no
-    UNTIL. Its messages need their disk space meanwhile.
+    A deleted topic can be restored for klog.trash.retention.ms (24 hours). Its messages need their disk space until
+    then.
 
     The exit code is 1 if a pattern matches no topic, and if the messages of a topic cannot be counted because a leader
     does not answer: its row then has an ERROR.
@@ -133,7 +133,7 @@ async def list_topics(
 
     if deleted:
         if pattern is not None or internal or overrides:
-            raise UsageError("--deleted lists the whole trash: it excludes PATTERN, --internal and --overrides")
+            raise UsageError("--deleted lists all deleted topics: it excludes PATTERN, --internal and --overrides")
         return await _deleted(invocation)
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
@@ -271,14 +271,14 @@ async def delete(
     names: Topics,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if a topic does not exist.")] = False,
     internal: Annotated[bool, typer.Option("--internal", help="Also if a topic is the cluster's own.")] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Skip the trash: the messages are gone at once.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete for good, also what is deleted already.")] = False,
 ) -> Report:
     """Delete topics and all their messages. Asks first, and shows the number of messages.
 
-    A deleted topic waits in the trash for klog.trash.retention.ms, on its brokers' disks: `klog topic list --deleted`,
-    `klog topic restore`. --purge removes it from there, too.
+    A deleted topic can be restored for klog.trash.retention.ms: `klog topic list --deleted`, `klog topic restore`. It
+    keeps its name and its disk space meanwhile. --purge deletes it for good.
     """
-    from klog.admin import topics
+    from klog.admin import topics, trash
     from klog.admin.undo import no_way_back
 
     cluster = await invocation.cluster()
@@ -289,7 +289,13 @@ async def delete(
             f"the topic {own[0]} is internal: the cluster writes and reads it",
             hint="--internal deletes it all the same",
         )
-    preview = await topics.preview_deletion(cluster, names, if_exists=if_exists)
+    deleted: dict[str, topics.TopicDeletion] = {}
+    if purge:
+        rows = await trash.list_trash(cluster, await invocation.zookeeper(), {})
+        deleted = {row.topic: topics.TopicDeletion(row.topic, row.partitions, row.messages, row.bytes) for row in rows}
+    there = [name for name in names if name not in deleted]
+    preview = await topics.preview_deletion(cluster, there, if_exists=if_exists) if there else []
+    preview += [deleted[name] for name in dict.fromkeys(names) if name in deleted]
     doomed = [row for row in preview if row.error is None]
     if not doomed:
         return invocation.report(preview)
@@ -299,19 +305,18 @@ async def delete(
     question = f"Delete {what} with {total}{' for good' if purge else ''}"
     invocation.confirm(question, invocation.report(preview), consequence=no_way_back("topic-purge") if purge else "")
     if not purge:
-        deleted = await topics.delete_topics(cluster, preview)
-        remember_deleted(invocation.target, [row.topic for row in deleted if row.error is None])
-        return invocation.report(deleted)
-    from klog.admin import trash
-
+        preview = await topics.delete_topics(cluster, preview)
+        remember_deleted(invocation.target, [row.topic for row in preview if row.error is None])
+        return invocation.report(preview)
     ids = await trash.ids_of(await invocation.zookeeper(), [row.topic for row in doomed])
-    rows = await topics.delete_topics(cluster, preview)
-    async with counting(invocation, "topics removed from the trash", len(rows)) as count:
-        return invocation.report(await trash.purge_topics(cluster, rows, ids, count))
+    now = await topics.delete_topics(cluster, [row for row in preview if row.topic not in deleted])
+    now += [row for row in preview if row.topic in deleted]
+    async with counting(invocation, "topics purged", len(now)) as count:
+        return invocation.report(await trash.purge_topics(cluster, now, ids, count))
 
 
 async def _deleted(invocation: Invocation) -> Report:
-    """Deleted topics that wait in the trash, the oldest first."""
+    """Deleted topics that can be restored, the oldest first."""
     from klog.admin import trash
 
     session = await invocation.zookeeper()
@@ -328,20 +333,13 @@ async def restore(
     invocation: Invocation,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="The topic's name when it was deleted.", autocompletion=deleted_topics),
+        typer.Argument(metavar="NAME", help="The deleted topic.", autocompletion=deleted_topics),
     ],
-    other: Annotated[
-        str | None, typer.Option("--as", metavar="OTHER", help="Give it another name; offsets of groups stay away.")
-    ] = None,
-    entry_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="The topic's id, if several of that name were deleted.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back, and change nothing.")] = False,
 ) -> Report:
-    """Bring a deleted topic back from the trash.
+    """Bring a deleted topic back.
 
-    It has the messages that were acknowledged, its settings and the offsets of groups, as when it was deleted. Of
-    several deleted topics of one name, the last one comes back unless --id names another. -o wide shows the ids.
+    It has the messages that were acknowledged, its settings and the offsets of groups, as when it was deleted.
     """
     from klog.admin import trash
 
@@ -349,7 +347,7 @@ async def restore(
         invocation.check_may_change()
     session = await invocation.zookeeper()
     cluster = await invocation.cluster()
-    plan = await trash.plan_restore(cluster, session, name, other=other, entry_id=entry_id)
+    plan = await trash.plan_restore(cluster, session, name)
     if dry_run:
         return invocation.report([plan.row], footer="dry run, nothing changed")
     async with counting(invocation, "partitions with a leader", plan.row.partitions) as led:

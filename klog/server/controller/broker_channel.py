@@ -76,8 +76,8 @@ class Listener(Protocol):
     def replicas_begun(self, names: set[TopicPartition]) -> None:
         """The leaders of these new partitions have an empty log, and have cleared the mark of the state (rule R1)."""
 
-    def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped, and deleted where StopReplica asked for that."""
+    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas are stopped, and their logs are deleted."""
 
 
 class Stop(NamedTuple):
@@ -95,10 +95,9 @@ class _Pending:
     everything: bool = False
     states: set[TopicPartition] = field(default_factory=set)
     stops: dict[TopicPartition, Stop] = field(default_factory=dict)
-    describe: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.everything or self.states or self.stops or self.describe)
+        return bool(self.everything or self.states or self.stops)
 
 
 class BrokerChannel:
@@ -152,11 +151,6 @@ class BrokerChannel:
     def send_states(self, names: Iterable[TopicPartition]) -> None:
         """The states of the broker's replicas of these partitions."""
         self._pending.states.update(names)
-        self.wake_up()
-
-    def ask_for_replicas(self) -> None:
-        """Ask again what is on the broker's disks."""
-        self._pending.describe = True
         self.wake_up()
 
     def send_stop(self, stops: Mapping[TopicPartition, Stop]) -> None:
@@ -258,7 +252,9 @@ class BrokerChannel:
 
     async def _serve(self, connection: _Connection) -> None:
         if not self._has_described:
-            await self._describe(connection)
+            described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
+            self._check(described)
+            self._listener.described(self.registration, described.replicas)
         self._has_described = False
         self._is_refused = False
         self._listener.answered(self.registration)
@@ -298,11 +294,6 @@ class BrokerChannel:
 
     def _has_answered(self) -> None:
         self.answered_ms = self._runtime.zookeeper.clock.now_ms()
-
-    async def _describe(self, connection: _Connection) -> None:
-        described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
-        self._check(described)
-        self._listener.described(self.registration, described.replicas)
 
     async def _send_pending(self, connection: _Connection) -> None:
         turn = await self._turn(connection) if self._pending.everything else None
@@ -353,8 +344,6 @@ class BrokerChannel:
 
     async def _send(self, connection: _Connection, pending: _Pending) -> None:
         context, everything = self._context, pending.everything
-        if pending.describe:
-            await self._describe(connection)
         told = 0 if everything else self._told or self._joined
         if everything:
             await self._updates.encode()
@@ -378,16 +367,17 @@ class BrokerChannel:
             answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
             self._check(answer)
             failed_stops = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
-            self._listener.replicas_stopped(self.broker_id, pending.stops.keys() - failed_stops)
+            deleted = {name for name, stop in pending.stops.items() if stop.delete} - failed_stops
+            self._listener.replicas_deleted(self.broker_id, deleted)
 
     def _is_back(self, name: TopicPartition, stop: Stop) -> bool:
-        """The replica had to go, and the broker has been assigned it again since."""
-        return (
-            stop.delete
-            and stop.leader_epoch != requests.DELETED_TOPIC_EPOCH
-            and self._context.knows(name)
-            and self.broker_id in self._context.replicas(name)
-        )
+        """The replica had to go, and the broker has been assigned it again since, or its topic has been restored."""
+        context = self._context
+        if not context.knows(name) or self.broker_id not in context.replicas(name):
+            return False
+        if stop.leader_epoch == requests.DELETED_TOPIC_EPOCH:
+            return context.topics[name.topic].topic_id == stop.topic_id and name.topic not in context.deleting
+        return stop.delete
 
     def _check(self, answer: Any) -> None:
         self._has_answered()

@@ -94,11 +94,6 @@ class BrokerChannels:
         if len(channels) > WOKEN_AT_ONCE:
             self._runtime.loop.call_soon(self._wake_some, channels[WOKEN_AT_ONCE:])
 
-    def ask_for_replicas(self, broker_id: int) -> None:
-        """Ask one broker again what is on its disks."""
-        if broker_id in self._channels:
-            self._channels[broker_id].ask_for_replicas()
-
     def send_states(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """To one broker: the states of its replicas of these partitions."""
         if broker_id in self._channels:

@@ -19,6 +19,7 @@ from klog.config.topic import may_be_led_uncleanly
 from klog.coordination.brokers import Registration
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.partition_states import NO_LEADER, UNKNOWN_INCARNATION, PartitionState
+from klog.coordination.topics import Topic
 from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
 from klog.replication import election
@@ -59,8 +60,8 @@ class Context:
     """Topics with states that are new since the last look of `MetadataUpdates`, which empties it."""
     deleting: set[str] = field(default_factory=set)
     """Topics marked for deletion: they have no leaders."""
-    restoring: set[str] = field(default_factory=set)
-    """Topics that come back from the trash, and are not complete yet: they are not among ``topics``."""
+    deleted: dict[str, Topic] = field(default_factory=dict)
+    """Topics whose deletion waits: they are not among ``topics``."""
     facts: dict[int, dict[TopicPartition, ReplicaFacts]] = field(default_factory=dict)
     """Broker id -> the replicas on its disks; without a key until the broker has answered."""
     lost: dict[int, set[TopicPartition]] = field(default_factory=dict)
@@ -135,15 +136,19 @@ class Context:
             self.states[name] = state
             self.reread.add(name.topic)
 
-    def forget_topic(self, topic: str) -> None:
-        """It is deleted; a topic of the same name may be created."""
+    def hide_topic(self, topic: str) -> None:
+        """It is unknown, until it is restored or purged."""
         self.topics.pop(topic, None)
         for known in (self.overrides, self.first_epochs):
             known.pop(topic, None)
-        self.deleting.discard(topic)
         for partitions in (self.states, self.leaderless, self.waits):
             for name in [name for name in partitions if name.topic == topic]:
                 del partitions[name]
+
+    def forget_topic(self, topic: str) -> None:
+        """It is deleted; a topic of the same name may be created."""
+        self.hide_topic(topic)
+        self.deleting.discard(topic)
         for replicas in self.lost.values():
             replicas.difference_update([name for name in replicas if name.topic == topic])
 

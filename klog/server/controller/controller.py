@@ -12,7 +12,7 @@ Acts that clients ask for (topics, shutdown, elections) take the same lock as re
     partition_writer      leaders and in-sync sets are written and sent
     broker_channels       what is sent to each broker
     topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
-    act_publisher, trash_keeper, topic_restorer: one task each
+    act_publisher, deleted_topics: one task each
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topic_restore, topics
+from klog.coordination import brokers, group_slots, partition_states, topic_deletion, topics
 from klog.coordination.brokers import Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
@@ -38,6 +38,7 @@ from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.context import Context
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.deleted_topics import DeletedTopics
 from klog.server.controller.group_slots import GroupSlots
 from klog.server.controller.leadership_transfer import LeadershipTransfer
 from klog.server.controller.partition_writer import PartitionWriter
@@ -46,9 +47,7 @@ from klog.server.controller.reassigner import Reassigner
 from klog.server.controller.registry_watch import RegistryWatch
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
-from klog.server.controller.topic_restorer import TopicRestorer
 from klog.server.controller.topic_table import TopicTable
-from klog.server.controller.trash_keeper import TrashKeeper
 from klog.server.departed import Departed
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
@@ -82,8 +81,7 @@ class Controller:
         self._transfer = LeadershipTransfer(runtime, state, self.elections, peers)
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
-        self.restorer = TopicRestorer(runtime, state, channels, peers)
-        self.trash = TrashKeeper(runtime, state, self.topics.resume_deletions, self.restorer.resume)
+        self.deleted_topics = DeletedTopics(runtime, state, channels, partitions, self.topics)
         self._reconciling: asyncio.Task[None] | None = None
         self._has_lost_broker = False
         """A broker refuses connections, and the others have yet to be sent that: after the elections, which it causes.
@@ -143,11 +141,10 @@ class Controller:
             self._transfer.start()
             self._registry_watch.start()
             self._act_publisher.start()
-            self.trash.start()
+            self.deleted_topics.start()
             self._runtime.tell("controller-elected", controller=term.broker_id, controller_epoch=term.epoch)
         await self._channels.acknowledged({broker_id}, within_s=None)
         await self.topics.resume_deletions()
-        self._runtime.spawn(self.restorer.resume())
 
     def _read(self, term: ControllerTerm, context: Context) -> list[Registration]:
         """In a thread: everything from ZooKeeper."""
@@ -155,9 +152,9 @@ class Controller:
         damage: topics.Damage = {}
         context.left = brokers.left_in_order(self._zookeeper)
         marks = topics.being_deleted(self._zookeeper)
-        context.restoring = topic_restore.restores(self._zookeeper, marks)
-        there = [one for one in topics.read_all(self._zookeeper, damage) if one.name not in context.restoring]
-        found = [topics.give_id(self._zookeeper, topic, fence) for topic in there]
+        there = topics.read_all(self._zookeeper, damage)
+        context.deleted = {one.name: one for one in there if one.deletion is not None and one.name not in marks}
+        found = [topics.give_id(self._zookeeper, one, fence) for one in there if one.name not in context.deleted]
         topics.remember_ids(self._zookeeper, found, fence)
         context.topics = TopicTable({topic.name: topic for topic in found})
         unreadable: dict[TopicPartition, str] = {}
@@ -174,8 +171,7 @@ class Controller:
         context.deleting = topic_deletion.deletions_begun(self._zookeeper, sorted(marked))
         if self._runtime.config["delete.topic.enable"]:
             for name in marked - context.deleting:
-                entry = self.topics.trash_entry(context.topics[name])
-                topic_deletion.take_on_deletion(self._zookeeper, name, fence, entry)
+                topic_deletion.take_on_deletion(self._zookeeper, name, fence)
             context.deleting = marked
         for what in damage.values():
             log.error("ignored: %s", what)
@@ -197,7 +193,7 @@ class Controller:
         self._transfer.stop()
         self._registry_watch.stop()
         self._act_publisher.stop()
-        self.trash.stop()
+        self.deleted_topics.stop()
         if self._reconciling is not None:
             self._reconciling.cancel()
             self._reconciling = None
@@ -416,9 +412,9 @@ class Controller:
         if self._state.term is not None and self.context is context:
             context.take_states({name: state for name, state in found.items() if context.knows(name)})
 
-    def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped."""
-        self.topics.replicas_stopped(broker_id, names)
+    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas are stopped, and their logs are deleted."""
+        self.topics.replicas_deleted(broker_id, names)
 
     # --- what brokers report ----------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING
-from klog.coordination import partition_states, paths, topic_deletion, topic_restore, topics
+from klog.coordination import partition_states, paths, topic_deletion, topics
 from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
@@ -170,20 +170,20 @@ class RegistryWatch:
             there = topics.names(self._zookeeper, self._on_topics)
             listed = set(there)
             doubted |= dict.fromkeys(one for one in there if one not in self._watched)
-            doubted |= dict.fromkeys(one for one in list(known) if one not in listed)
+            there_before = [*known, *self._state.context.deleted]
+            doubted |= dict.fromkeys(one for one in there_before if one not in listed)
         names = list(doubted)
         stats = self._zookeeper.exists_many([paths.topic(name) for name in names], self._on_node)
         self._watched.update(names)
         for name, stat in zip(names, stats, strict=True):
             topic = known.get(name)
             now = None if stat is None else (stat.created_zxid, stat.version)
-            if now != (None if topic is None else (topic.created_zxid, topic.version)):
+            if now is None or topic is None or now != (topic.created_zxid, topic.version):
                 seen.nodes.append(name)
         if doubts.marks:
             marked = topics.being_deleted(self._zookeeper, self._on_marks)
             begun = self._state.context.deleting
-            restoring = self._state.context.restoring
-            seen.marks = [name for name in marked if name not in begun and name not in restoring]
+            seen.marks = [name for name in marked if name not in begun]
         if doubts.notices:
             changes = topics.config_changes(self._zookeeper, self._last_notice, self._on_notices)
             self._last_notice = changes.last
@@ -216,7 +216,6 @@ class RegistryWatch:
         """Under the lock: topics that are new, or differ from what is known."""
         context = self._state.context
         damage: Damage = {}
-        names = [name for name in names if name not in context.restoring]
         found = {one.name: one for one in await self._state.run(topics.read_many, self._zookeeper, names, damage)}
         for path, what in damage.items():
             self._complain(path, what)
@@ -226,8 +225,12 @@ class RegistryWatch:
             if known is not None and now is not None and known.created_zxid < 0:  # created by this controller
                 known = context.topics[name] = replace(known, created_zxid=now.created_zxid)
             if known is None:
-                if now is not None:
+                if now is None:
+                    context.deleted.pop(name, None)
+                elif now.deletion is None:
                     new.append(now)
+                else:
+                    context.deleted[name] = now
             elif paths.topic(name) in damage or name in context.deleting:
                 continue
             elif now is None or now.created_zxid != known.created_zxid:
@@ -250,6 +253,7 @@ class RegistryWatch:
             self._complain(path, what)
         for topic in read.topics:
             name = topic.name
+            context.deleted.pop(name, None)
             context.topics[name] = topic
             context.overrides[name] = read.overrides[name]
             context.first_epochs[name] = read.first_epochs[name]
@@ -268,10 +272,7 @@ class RegistryWatch:
         """In a thread: everything about these topics; each gets an id."""
         fence = self._state.fence
         found = _New()
-        restoring = topic_restore.restores(self._zookeeper, [topic.name for topic in new])
         for topic in new:
-            if topic.name in restoring:
-                continue  # half of its states may be missing
             try:
                 found.topics.append(topics.give_id(self._zookeeper, topic, fence))
             except BadVersion:
@@ -329,14 +330,14 @@ class RegistryWatch:
         context = self._state.context
         stats = await self._state.run(self._zookeeper.exists_many, [paths.delete_topic(name) for name in names])
         there = await self._state.run(self._zookeeper.exists_many, [paths.topic(name) for name in names])
-        restoring = context.restoring | await self._state.run(topic_restore.restores, self._zookeeper, names)
         for name, mark, node in zip(names, stats, there, strict=True):
-            if mark is None or name in context.deleting or name in restoring:
+            if mark is None or name in context.deleting:
                 continue
-            if name in context.topics and self._runtime.config["delete.topic.enable"]:
+            is_known = name in context.topics or name in context.deleted
+            if is_known and self._runtime.config["delete.topic.enable"]:
                 await self._topic_manager.begin_marked(name)
                 continue
-            if name not in context.topics and node is not None:
+            if not is_known and node is not None:
                 continue  # it cannot be read, or the next look finds it
             why = "the topic does not exist" if node is None else "delete.topic.enable is false"
             log.warning("topic %s is marked for deletion in ZooKeeper and not deleted: %s", name, why)

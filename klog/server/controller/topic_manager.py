@@ -2,15 +2,17 @@
 
 create   writes the topic node, then the states, marked new. The leaders create their logs and clear the mark. A
          partition without a state has never had a leader.
-delete   writes the mark, after which the topic has no leaders. Every replica removes its log and reports that. Then
-         the committed offsets go, then the nodes, the mark last. Until then the name is taken. Replicas of brokers
-         that are away are removed when they are back; a broker that has never been registered has none. With
-         ``klog.trash.retention.ms`` the logs, the states and the offsets go to the trash.
+delete   marks the topic's node, after which the controller and the clients do not know the topic. It keeps everything
+         for ``klog.trash.retention.ms``: `klog.server.controller.deleted_topics`. Then, or at once where that is 0:
+purge    writes the mark of ``/admin/delete_topics``. Every replica removes its log and reports that. Then the committed
+         offsets go, then the nodes, the mark last. Until then the name is taken. Replicas of brokers that are away are
+         removed when they are back; a broker that has never been registered has none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import uuid
@@ -20,11 +22,12 @@ from dataclasses import replace
 
 from klog.config import LogConfig
 from klog.coordination import config_notices, topic_deletion, topics
-from klog.coordination.acts import Act, Actor, new_act
+from klog.coordination.acts import AUTO_CREATE, Act, Actor, new_act
 from klog.coordination.partition_states import NO_LEADER
-from klog.coordination.trash import Entry
+from klog.coordination.topics import Deletion
 from klog.coordination.zookeeper import Operation
 from klog.errors import (
+    BadVersion,
     InvalidPartitions,
     InvalidReplicaAssignment,
     KlogError,
@@ -32,7 +35,7 @@ from klog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from klog.names import TopicPartition, check_new_topic_name
+from klog.names import INTERNAL_TOPICS, TopicPartition, check_new_topic_name
 from klog.replication import replica_state_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
@@ -61,6 +64,25 @@ Admit = Callable[[int], None]
 
 def admit_all(_: int) -> None:
     """For the broker's own requests."""
+
+
+def may_replace(deleted: topics.Topic, actor: Actor) -> bool:
+    """Whether creating a topic of this name purges the deleted one. A client of Kafka's takes the answer to its
+    deletion for the name to be free; klog's own knows better, and a topic that is created automatically is by chance.
+    Internal topics are always needed.
+    """
+    assert deleted.deletion is not None
+    is_refused = deleted.deletion.is_name_kept or actor.is_klog or actor.client.startswith(AUTO_CREATE)
+    return not is_refused or deleted.name in INTERNAL_TOPICS
+
+
+def hosts(topic: topics.Topic) -> dict[int, list[TopicPartition]]:
+    """Broker id -> the partitions that it has a replica of."""
+    found: dict[int, list[TopicPartition]] = defaultdict(list)
+    for name in topic.topic_partitions:
+        for broker_id in topic.partitions[name.partition]:
+            found[broker_id].append(name)
+    return found
 
 
 class TopicManager:
@@ -114,6 +136,12 @@ class TopicManager:
             if name in context.topics:
                 raise TopicAlreadyExists(
                     f"topic {name!r} " + ("is still being deleted" if name in context.deleting else "already exists")
+                )
+            deleted = context.deleted.get(name)
+            if deleted is not None and not (validate_only and may_replace(deleted, actor)):
+                raise TopicAlreadyExists(
+                    f"topic {name!r} was deleted and keeps its name until it is purged: `klog topic restore {name}` "
+                    f"brings it back, `klog topic delete {name} --purge` deletes it for good"
                 )
             if assignment is None:
                 count = own.integer("num.partitions") if partitions is None else partitions
@@ -299,11 +327,10 @@ class TopicManager:
     # --- delete -----------------------------------------------------------------------------------------------------
 
     async def delete(self, name: str, *, actor: Actor, admit: Admit = admit_all) -> Callable[[], Awaitable[bool]]:
-        """Delete a topic, its messages and the offsets that groups have committed in it (rule L10): to the trash.
+        """Delete a topic, its messages and the offsets that groups have committed in it (rule L10).
 
-        The topic is marked when this returns, and will be deleted whatever happens. What it returns waits until that is
-        done: False where it takes longer than DELETED_WITHIN_S. Where a broker with a replica is away, there is nothing
-        to wait for: the topic is deleted when that is back.
+        The topic is marked when this returns. What it returns waits for the brokers to know it, and, where no deletion
+        waits, as `purge` does.
         """
         state = self._state
         async with state.lock:
@@ -320,18 +347,46 @@ class TopicManager:
                     "settings": dict(state.context.overrides.get(name, {})),
                 },
             )
-            fence: list[Operation] = [*state.fence, act.write]
-            entry = self.trash_entry(topic, act)
-            await state.write(topic_deletion.mark_for_deletion, self._zookeeper, name, fence, entry)
-            state.context.deleting.add(name)
+            retention_ms = self._config.integer("klog.trash.retention.ms")
+            if retention_ms <= 0:
+                return await self.purge(topic, act)
+            marked = await state.write(self._mark, topic, Deletion(retention_ms, act.act_id, actor.is_klog), act)
+            state.context.hide_topic(name)
+            state.context.deleted[name] = marked
             self._runtime.tell("topic-deleted", topic=name)
-            self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})
-            done = self._begin_deletion(name)
-            away = {
-                broker_id
-                for (_, broker_id), stage in self._deleting.get(name, {}).items()  # none where no broker has any of it
-                if stage is ReplicaStage.DELETION_INELIGIBLE
-            }
+            self._channels.send_metadata(gone={name: topic.topic_id})
+            stop = Stop(topic.topic_id, DELETED_TOPIC_EPOCH, delete=False)
+            for broker_id, hosted in hosts(topic).items():
+                self._channels.send_stop(broker_id, dict.fromkeys(hosted, stop))
+            return functools.partial(self._channels.acknowledged, set(state.context.live), DELETED_WITHIN_S)
+
+    def _mark(self, topic: topics.Topic, deletion: Deletion, act: Act) -> topics.Topic:
+        """In a thread: the deletion waits from now on."""
+        for _ in range(topics.RACE_TRIES):
+            marked = replace(self._registered(topic.name), topic_id=topic.topic_id, deletion=deletion)
+            try:
+                topics.replace_assignment(self._zookeeper, marked, [*self._state.fence, act.write])
+            except BadVersion:
+                self._state.check_term()
+                continue
+            return self._registered(topic.name)
+        raise BadVersion(f"topic {topic.name}: other programs keep changing its node")
+
+    async def purge(self, topic: topics.Topic, act: Act | None) -> Callable[[], Awaitable[bool]]:
+        """Under the controller's lock: delete a topic for good, whatever happens.
+
+        What it returns waits until that is done: False where it takes longer than DELETED_WITHIN_S. Where a broker with
+        a replica is away, there is nothing to wait for: the topic is deleted when that is back.
+        """
+        state, name = self._state, topic.name
+        fence: list[Operation] = [*state.fence, *(() if act is None else (act.write,))]
+        await state.write(topic_deletion.mark_for_deletion, self._zookeeper, name, fence)
+        done = self._begin_marked(topic)
+        away = {
+            broker_id
+            for (_, broker_id), stage in self._deleting.get(name, {}).items()  # none where no broker has any of it
+            if stage is ReplicaStage.DELETION_INELIGIBLE
+        }
         if away:
             log.warning(
                 "topic %s is marked, and will be deleted when brokers %s are back",
@@ -355,19 +410,18 @@ class TopicManager:
     async def begin_marked(self, name: str) -> None:
         """Under the controller's lock: begin the deletion of a topic that another program has marked in ZooKeeper."""
         state = self._state
-        entry = self.trash_entry(state.context.topics[name])
-        await state.write(topic_deletion.take_on_deletion, self._zookeeper, name, state.fence, entry)
-        state.context.deleting.add(name)
+        await state.write(topic_deletion.take_on_deletion, self._zookeeper, name, state.fence)
         log.info("topic %s is marked for deletion in ZooKeeper: deleting it", name)
-        self._runtime.tell("topic-deleted", topic=name)
-        self._channels.send_metadata(gone={name: state.context.topics[name].topic_id})
-        self._begin_deletion(name)
+        self._begin_marked(state.context.deleted.get(name) or state.context.topics[name])
 
-    def trash_entry(self, topic: topics.Topic, act: Act | None = None) -> Entry | None:
-        """The entry under which a topic that is deleted now waits in the trash; None where it does not."""
-        if topic.topic_id is None or self._config.integer("klog.trash.retention.ms") <= 0:
-            return None
-        return Entry(topic.topic_id, topic.name, self._zookeeper.clock.now_ms(), None if act is None else act.act_id)
+    def _begin_marked(self, topic: topics.Topic) -> asyncio.Event:
+        context, name = self._state.context, topic.name
+        if context.deleted.pop(name, None) is None:
+            self._runtime.tell("topic-deleted", topic=name)
+        context.topics[name] = topic
+        context.deleting.add(name)
+        self._channels.send_metadata(gone={name: topic.topic_id})
+        return self._begin_deletion(name)
 
     def _begin_deletion(self, name: str) -> asyncio.Event:
         """Stop and delete every replica; those of brokers that are away wait.
@@ -424,8 +478,8 @@ class TopicManager:
             else:
                 self._send_deletions(name)
 
-    def replicas_stopped(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas of a broker have stopped; those of topics that are being deleted are deleted."""
+    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas of a broker have stopped, and their logs are deleted."""
         for name in names:
             stages = self._deleting.get(name.topic, {})
             if stages.get((name, broker_id)) is ReplicaStage.DELETION_STARTED:

@@ -4,6 +4,7 @@ Behaviour
     The controller creates each topic alone: each one succeeds or fails by itself. An answer without error means that
     the topic exists and has leaders, so the request's timeout is not used. Partitions and replicas are numbers (-1: the
     broker's default) or an assignment of brokers, not both. A topic that a request names twice is refused, both times.
+    A topic of the name whose deletion waits is purged first, where a client of Kafka's deletes and creates.
 
 Version notes
     v4 allows -1 for the broker's defaults (KIP-464). v5 answers with partitions, replicas and settings (KIP-525) and
@@ -16,6 +17,7 @@ Not here: policies, which are Java classes.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -86,16 +88,21 @@ async def _create(controller: Controller, asked: Any, request: Request, quota: M
         assignment = {one.partition_index: list(one.broker_ids) for one in asked.assignments}
         if len(assignment) < len(asked.assignments):
             raise InvalidReplicaAssignment(f"topic {asked.name!r}: a partition has more than one assignment")
-    return await controller.topics.create(
+    create = functools.partial(
+        controller.topics.create,
         asked.name,
         partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
         assignment=assignment,
         overrides=given_settings((one.name, one.value) for one in asked.configs),
         actor=request.actor,
-        validate_only=request.entity.validate_only,
         admit=quota.take,
     )
+    is_validated_only = bool(request.entity.validate_only)
+    if not is_validated_only and controller.deleted_topics.is_replaced(asked.name, request.actor):
+        await create(validate_only=True)
+        await controller.deleted_topics.free(asked.name, request.actor)
+    return await create(validate_only=is_validated_only)
 
 
 def _made(config: BrokerConfig, topic: TopicImage, *, validate_only: bool) -> dict[str, Any]:

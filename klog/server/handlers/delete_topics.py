@@ -1,9 +1,10 @@
 """DeleteTopics: v1-6.
 
 Behaviour
-    The controller marks each topic alone, and then waits for all deletions, which run side by side. An answer without
-    error means that the name is free again, unless a broker with a replica is away or slow; brokers remove the files
-    soon after. The request is refused as a whole where ``delete.topic.enable`` is false.
+    The controller marks each topic alone, and then waits for the brokers to know it. The deletion waits for
+    ``klog.trash.retention.ms``. A client of Kafka's may create a topic of the name at once: this deletes the old one
+    first. klog's own command leaves the name taken. The request is refused as a whole where ``delete.topic.enable`` is
+    false.
 
 Version notes
     v5 has error messages, and refuses what is beyond the client's quota with THROTTLING_QUOTA_EXCEEDED (KIP-599);

@@ -1,16 +1,15 @@
 """DescribeReplicas (klog's own, 10013): the logs on this broker's disks, for the election of leaders (rule R1).
 
 Behaviour
-    The controller asks when it sees this incarnation for the first time, and when it restores a topic. The answer
-    describes every log, also those about which the controller has sent this broker no request. Before that, the logs of
-    topics that were restored come back from the trash.
+    The controller asks when it sees this incarnation for the first time. The answer describes every log, also those
+    about which the controller has sent this broker no request.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError, RequestTimedOut, ZooKeeperError
+from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.authority import Authority
 from klog.server.dispatch import Request, handles
@@ -21,7 +20,6 @@ from klog.server.replicas.replicas import Replicas
 async def handle(request: Request, *, replicas: Replicas, authority: Authority) -> dict[str, Any]:
     try:
         await authority.check(request.entity.controller_epoch, request.entity.incarnation)
-        return {"error_code": 0, "replicas": await replicas.describe()}
     except KlogError as error:
-        wire = RequestTimedOut.wire if isinstance(error, ZooKeeperError) else error.wire
-        return {"error_code": wire, "replicas": []}
+        return {"error_code": error.wire, "replicas": []}
+    return {"error_code": 0, "replicas": replicas.describe()}

@@ -1,42 +1,52 @@
-"""DescribeTrash (klog's own, 10024): the logs of deleted topics that wait in the trash of this broker's disks.
+"""DescribeTrash (klog's own, 10024): the logs that this broker's disks have of deleted topics.
 
 Behaviour
-    One row per log, of these topics or of all, from memory. The answer omits an offline log dir. A log that is in the
-    trash twice is listed twice.
+    One row per log under one of these topic ids. Whether the topics are deleted is the caller's to know. The answer
+    omits an offline log dir.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.look_ups import LookUps
 from klog.server.runtime import Identity
+from klog.storage.log import Log
 from klog.storage.log_dir import LogDirs
+from klog.storage.lookup_budget import LookupBudget
+
+UNKNOWN = -1
 
 
 @handles(ApiKey.DESCRIBE_TRASH, 0, 0)
-async def handle(request: Request, *, identity: Identity, log_dirs: LogDirs) -> dict[str, Any]:
-    asked = request.entity.topic_ids
-    wanted = None if asked is None else set(asked)
-    share = request.share()
+async def handle(request: Request, *, identity: Identity, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
+    wanted = set(request.entity.topic_ids)
     rows = []
-    for log_dir in log_dirs.dirs:
-        if log_dir.failure is not None:
-            continue
-        for one in sorted(log_dir.trash.waiting.copy().values(), key=lambda one: (one.name, one.trashed_ms)):
-            await share.breathe()
-            if wanted is None or one.topic_id in wanted:
+    with look_ups.of(request.connection) as look_up:
+        for log_dir in log_dirs.dirs:
+            if log_dir.failure is not None:
+                continue
+            for name, topic_id in sorted(log_dir.topic_ids.items()):
+                log = log_dir.logs.get(name)
+                if topic_id not in wanted or log is None:
+                    continue
+                messages = await look_up.run(log_dir.path, functools.partial(_messages, log))
                 rows.append(
                     {
-                        "topic": one.name.topic,
-                        "partition_index": one.name.partition,
-                        "topic_id": one.topic_id,
-                        "trashed_ms": one.trashed_ms,
-                        "start_offset": one.start_offset,
-                        "end_address": one.end_address,
-                        "messages": one.messages,
-                        "bytes": one.size_bytes,
+                        "topic": name.topic,
+                        "partition_index": name.partition,
+                        "topic_id": topic_id,
+                        "end_address": log.end.address,
+                        "messages": UNKNOWN if messages is None else messages,
+                        "bytes": log.size_bytes,
                     }
                 )
     return {"error_code": 0, "broker_id": identity.broker_id, "logs": rows}
+
+
+def _messages(log: Log, _: LookupBudget) -> int | None:
+    """In a thread."""
+    return log.reader.count(log.start_offset, log.end.offset)

@@ -1,7 +1,7 @@
-"""PurgeTopic (klog's own, 10026): a deleted topic leaves the trash for good.
+"""PurgeTopic (klog's own, 10026): a deleted topic is deleted for good.
 
 Behaviour
-    Brokers delete its logs soon after. If its deletion is not complete, those that are still to stop delete theirs.
+    The answer comes when its name is free, or where a broker with a replica is away or slow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
         controller.require()
         if request.entity.topic_id is None:
             raise InvalidRequest("the topic to purge has no id")
-        await controller.trash.purge(request.entity.topic_id, actor=request.actor)
+        deleted = await controller.deleted_topics.purge(request.entity.topic_id, actor=request.actor)
+        await deleted()
     except KlogError as error:
         return error_fields(error)
     return error_fields(None)

@@ -1,8 +1,7 @@
-"""RestoreTopic (klog's own, 10025): a deleted topic comes back from the trash, under its id, with a name.
+"""RestoreTopic (klog's own, 10025): a deleted topic exists again, with all it had.
 
 Behaviour
-    The name must be free, and the topic's deletion complete. The answer comes when the partitions have leaders, as far
-    as a replica that had everything is alive. A restore that takes longer goes on after a time-out.
+    The answer comes when the partitions have leaders, as far as an in-sync replica is alive.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from klog.server.handlers.alter_partition_reassignments import error_fields
 
 @handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True)
 async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
-    asked = request.entity
     try:
         controller.require()
-        if asked.topic_id is None:
+        if request.entity.topic_id is None:
             raise InvalidRequest("the topic to restore has no id")
-        await controller.restorer.restore(asked.topic_id, asked.name, actor=request.actor)
+        await controller.deleted_topics.restore(request.entity.topic_id, actor=request.actor)
     except KlogError as error:
         return error_fields(error)
     return error_fields(None)

@@ -133,7 +133,7 @@ class LogMaintenance:
 
     async def _retain_in(self, one: LogDir) -> None:
         is_odd = bool(self._runtime.identity.clock_ahead_ms)
-        plan = functools.partial(self._log_dirs.plan_retention, self._high_watermark, one.path, by_time=not is_odd)
+        plan = functools.partial(self._log_dirs.plan_retention, self._deletable, one.path, by_time=not is_odd)
         await self._deletions.run(one.path, plan)
 
     async def _at_each(self, act: Callable[[LogDir], Awaitable[None]]) -> None:
@@ -151,9 +151,10 @@ class LogMaintenance:
         finally:
             self._busy.discard((act, one.path))
 
-    def _high_watermark(self, one: Log) -> int:
-        """The address below which retention may delete, and which the checkpoint names."""
-        return self._replicas.high_watermark(one)
+    def _deletable(self, one: Log) -> int:
+        """The address below which retention may delete. Of a topic that the cluster does not know it deletes nothing:
+        its deletion may wait, and it comes back as it was."""
+        return self._replicas.high_watermark(one) if one.topic_partition.topic in self._image.topics else 0
 
     async def _checkpoint(self) -> None:
         self._log_dirs.checkpoint_soon()
@@ -163,7 +164,7 @@ class LogMaintenance:
 
     async def _keep_high_watermarks_in(self, one: LogDir) -> None:
         logs = one.logs.copy()  # a thread may be making others just now
-        now = {name: self._high_watermark(there) for name, there in logs.items()}
+        now = {name: self._replicas.high_watermark(there) for name, there in logs.items()}
         if now != self._kept.get(one.path):
             await self._runtime.executors.run_at(one.path, Purpose.UPKEEP, one.checkpoints.keep_high_watermarks, now)
             self._kept[one.path] = now

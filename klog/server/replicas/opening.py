@@ -1,14 +1,13 @@
-"""Opens the logs of assigned replicas, brings back those in the trash, and creates those that may be (rule R1)."""
+"""Opens the logs of assigned replicas, and creates those that may be created (rule R1)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from klog.config import LogConfig
-from klog.coordination import topics, trash
 from klog.errors import KlogError, StorageError
 from klog.names import TopicPartition
 from klog.server.image import ClusterImage
@@ -43,12 +42,6 @@ def open_logs(
     for name, assigned in (*lead.items(), *follow.items()):
         is_follower, is_new = name in follow, assigned.state.is_new
         there = log_dirs.log(name) if log_dirs.topic_id(name) == assigned.topic_id else None
-        if there is None:
-            try:
-                there = log_dirs.restore(name, assigned.topic_id, configs[name.topic])
-            except StorageError as error:  # an empty log must not take its place
-                opened.failed[name] = error.bare()
-                continue
         if there is not None and there.log_dir.failure is not None:
             opened.failed[name] = there.log_dir.failure
         elif there is not None:
@@ -75,58 +68,6 @@ def open_logs(
             if not tries_left:
                 opened.failed.update(dict.fromkeys(to_create, error.bare()))
     return opened
-
-
-class Restored(NamedTuple):
-    """Logs that are back from the trash, and those that could not be brought back: partition -> topic id."""
-
-    back: list[TopicPartition]
-    stuck: dict[TopicPartition, UUID]
-
-
-def restore_logs(runtime: Runtime, log_dirs: LogDirs) -> Restored:
-    """In a thread: bring back from the trash what belongs to a topic that is registered again.
-
-    Raises ZooKeeperError where the registry cannot be read.
-    """
-    waiting = {
-        (one.topic_id, one.name.partition) for log_dir in log_dirs.dirs for one in log_dir.trash.waiting.copy().values()
-    }
-    restored = Restored([], {})
-    if not waiting:
-        return restored
-    zookeeper = runtime.zookeeper
-    found = trash.registered(zookeeper, {topic_id for topic_id, _ in waiting})
-    settings = topics.configs(zookeeper, [topic.name for topic in found.values()], {})
-    for topic_id, number in sorted(waiting):
-        topic = found.get(topic_id)
-        if topic is None or runtime.broker_id not in topic.partitions.get(number, ()):
-            continue
-        name = TopicPartition(topic.name, number)
-        # Its own settings from the start: retention must not go by the broker's.
-        config = LogConfig.of(runtime.config.of_topic(topic.name), settings[topic.name].settings)
-        try:
-            if log_dirs.restore(name, topic_id, config) is not None:
-                restored.back.append(name)
-        except StorageError as error:
-            log.error("%s: its log stays in the trash: %s", name, error.message)
-        if log_dirs.topic_id(name) != topic_id:
-            restored.stuck[name] = topic_id
-    return restored
-
-
-def stuck_facts(name: TopicPartition, topic_id: UUID) -> dict[str, Any]:
-    """What DescribeReplicas says of a log that could not be brought back: it is there, and its disk does not serve."""
-    return {
-        "topic": name.topic,
-        "partition_index": name.partition,
-        "topic_id": topic_id,
-        "last_epoch": -1,
-        "end_address": 0,
-        "is_whole": False,
-        "was_safe": False,
-        "is_online": False,
-    }
 
 
 def _overrides(image: ClusterImage, topic: str) -> Mapping[str, str]:

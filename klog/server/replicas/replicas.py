@@ -50,8 +50,8 @@ from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.isr_monitor import IsrMonitor
 from klog.server.replicas.isr_writer import write_states
 from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.opening import Opened, open_logs, restore_logs, stuck_facts
-from klog.server.replicas.removal import deletable, remove_logs, trash_strays
+from klog.server.replicas.opening import Opened, open_logs
+from klog.server.replicas.removal import remove_logs, undeletable
 from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
@@ -366,12 +366,11 @@ class Replicas:
         async with self._applying:
             try:
                 await self._authority.check(request.controller_epoch, request.incarnation)
-                failed, to_trash = await deletable(self._runtime, self._log_dirs, request)
+                failed = await undeletable(self._runtime, self._log_dirs, request)
             except KlogError as error:
                 wire = RequestTimedOut.wire if isinstance(error, ZooKeeperError) else error.wire
                 return {"error_code": wire, "failed": []}
             stopped, doomed = [], []
-            trashed: dict[TopicPartition, int] = {}
             for topic in request.topics:
                 for one in topic.partitions:
                     name = TopicPartition(topic.name, one.partition_index)
@@ -383,16 +382,14 @@ class Replicas:
                         self.resign(name, NotLeader(f"broker {self._identity.broker_id} has no replica of {name}"))
                     self._unfollow(name)
                     stopped.append(name)
-                    if one.delete:
+                    if one.leader_epoch == TOPIC_IS_DELETED or one.delete:
                         self._assignments.pop(name, None)
+                    if one.delete:
                         self._seen.pop(name, None)
                         doomed.append(name)
-                        there = self._log_dirs.log(name)
-                        if there is not None and topic.topic_id in to_trash:
-                            trashed[name] = self.high_watermark(there)
             await self.fetchers.let_go(stopped)
             try:
-                failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request, trashed)
+                failed |= await remove_logs(self._runtime, self._log_dirs, doomed, request)
             except KlogError as error:
                 return {"error_code": error.wire, "failed": []}
         return {
@@ -417,22 +414,9 @@ class Replicas:
             return False
         return True
 
-    async def describe(self) -> list[dict[str, Any]]:
-        """What the disks have of every log (rule R1), with those that a restored topic gets back from the trash, and
-        without those of topics that were deleted while their disk was offline.
-
-        Raises ZooKeeperError where it cannot be read which these are: none of them may count as gone.
-        """
-        await self._trash_strays()
+    def describe(self) -> list[dict[str, Any]]:
+        """What the disks have of every log (rule R1)."""
         facts: list[dict[str, Any]] = []
-        if any(one.trash.waiting for one in self._log_dirs.dirs):
-            async with self._applying:
-                executors, log_dirs = self._runtime.executors, self._log_dirs
-                restored = await at_disks(executors, log_dirs, restore_logs, self._runtime, log_dirs)
-            for name in restored.back:
-                self._assignments.pop(name, None)
-                self._seen.pop(name, None)
-            facts = [stuck_facts(name, topic_id) for name, topic_id in restored.stuck.items()]
         for one_dir in self._log_dirs.dirs:
             for name, one in list(one_dir.logs.items()):
                 committed = self.high_watermark(one)
@@ -453,19 +437,6 @@ class Replicas:
                     }
                 )
         return facts
-
-    async def _trash_strays(self) -> None:
-        async with self._applying:
-            unassigned = {
-                name: (one_dir.topic_ids[name], self.high_watermark(one))
-                for one_dir in self._log_dirs.dirs
-                if one_dir.failure is None
-                for name, one in list(one_dir.logs.items())
-                if name not in self._assignments and name in one_dir.topic_ids
-            }
-            if unassigned:
-                runtime, log_dirs = self._runtime, self._log_dirs
-                await at_disks(runtime.executors, log_dirs, trash_strays, runtime, log_dirs, unassigned)
 
     # --- the end of leadership ----------------------------------------------------------------------------------------
 

@@ -76,8 +76,8 @@ def why_gone(known: Known, topic: str) -> list[Step]:
         steps.append(step(moment(known.snapshot.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
         return numbered([*steps, *broker_steps(known, awaited[0])])
     do = f"`klog topic create {topic}` makes an empty one"
-    if topic in known.snapshot.trashed:
-        do = f"`klog topic restore {topic}` brings it back from the trash; {do}"
+    if topic in known.snapshot.deleted:
+        do = f"`klog topic restore {topic}` brings it back"
     if act is None:
         assert event is not None
         by = step(time_of(event), f"topic {topic} was deleted", "event topic-deleted; no act names the client", do)
