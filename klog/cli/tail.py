@@ -217,7 +217,8 @@ async def tail(
     if schema:
         from klog.schemas.remote import RemoteRegistry
 
-        options = replace(options, schema_of=RemoteRegistry(cluster, asyncio.get_running_loop()).text_of)
+        registry = RemoteRegistry(cluster, asyncio.get_running_loop())
+        options = replace(options, schema_of=lambda schema_id: registry.schema(schema_id).text)
     if options.offset is None and options.last is None and group is None and not until_end:
         invocation.say("waiting for new messages; -o start for those that are there")
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))

@@ -284,35 +284,35 @@ class RawCluster:
         """
         known = self._schemas.get(schema_id)
         if known is None:
-            found = self._ask_registry(lambda: self._asked(ApiKey.GET_SCHEMAS, ids=[schema_id]).schemas[0])
-            known = self._schemas.setdefault(schema_id, str(found.schema))
+            schemas = self._ask_registry(ids=[schema_id], text=None, subjects=[]).schemas
+            if not schemas:
+                raise schema_errors.SchemaNotFound(f"schema {schema_id} does not exist")
+            known = self._schemas.setdefault(schema_id, str(schemas[0].schema))
         return known
 
     def newest_schema_id(self, subject: str) -> int:
         """The id of a subject's newest version. SubjectNotFound if it has none; otherwise as `schema`."""
-        answer = self._ask_registry(lambda: self._asked(ApiKey.LIST_SUBJECTS, subjects=[subject]))
-        versions = [one for listed in answer.subjects for one in listed.versions if not one.is_deleted]
+        listed = self._ask_registry(ids=[], text=None, subjects=[subject]).subjects
+        versions = [one for one in listed[0].versions if not one.is_deleted] if listed else []
         if not versions:
             raise schema_errors.SubjectNotFound(f"the registry of schemas has no subject {subject}")
         return int(max(versions, key=lambda one: one.version).id)
 
-    def _asked(self, key: ApiKey, **fields: Any) -> Any:
-        return self._ask_any(lambda _: codec.request(key, 0, **fields))
-
-    def _ask_registry(self, ask: Callable[[], Any]) -> Any:
-        """The answer of ``ask`` without an error; retries retriable errors until the time-out."""
+    def _ask_registry(self, **fields: Any) -> Any:
+        """The answer to a ReadSchemas, without an error; retries retriable errors until the time-out."""
         deadline = self._clock.monotonic_s() + self._timeout_s
         while True:
-            if not self._any.serves(ApiKey.GET_SCHEMAS):
+            if not self._any.serves(ApiKey.READ_SCHEMAS):
                 raise NoSuchThing(
                     f"{self._any.address} has no schema registry: it is not a klog broker, or an older one",
                     hint="use a klog broker: schema ids are looked up there",
                 )
             try:
-                found = ask()
-                if found.error == 0:
+                found: Any = self._ask_any(lambda _: codec.request(ApiKey.READ_SCHEMAS, 0, **fields))
+                refused = next((one for one in (found, *found.subjects) if one.error), None)
+                if refused is None:
                     return found
-                trouble = schema_errors.error_of(int(found.error), found.error_message)
+                trouble = schema_errors.error_of(int(refused.error), refused.error_message)
             except (CannotConnect, TimedOut) as error:
                 trouble = error
             if not trouble.retriable or self._clock.monotonic_s() > deadline:

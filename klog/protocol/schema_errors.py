@@ -5,9 +5,6 @@ The first three digits of a number are HTTP's status.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from klog.errors import KlogError, RequestError, TimedOut, ZooKeeperError
 
 STORE_FAILED = 50001
@@ -81,14 +78,10 @@ class NoSubjectLevel(SchemaError):
 
 
 class IncompatibleSchema(SchemaError):
-    """What one version writes, another could not read. ``found`` lists what, as the comparison words it."""
+    """What one version writes, another could not read."""
 
     code = "INCOMPATIBLE_SCHEMA"
     registry_code = 409
-
-    def __init__(self, message: str, *, hint: str | None = None, found: Sequence[Any] = ()) -> None:
-        super().__init__(message, hint=hint)
-        self.found = tuple(found)
 
 
 class InvalidSchema(SchemaError):

@@ -1,10 +1,7 @@
 """klog's own requests to the registry of schemas, which any broker answers from ZooKeeper.
 
-    GetSchemas       schemas by their ids: what a reader of messages needs
-    ListSubjects     subjects, their levels, versions and ids
-    RegisterSchema   register a schema, look whether it is registered, or check whether it could be
-    DeleteSchemas    a version, or a subject
-    SetSchemaLevel   how compatible a subject's versions must be, or those of all subjects
+    ReadSchemas      schemas by their ids, or by their text; or subjects, with their levels, versions and ids
+    ChangeSchemas    register a schema, delete versions, or set a level
 
 In ``error`` 0 means done; else it is the number that the common registry answers over HTTP
 (`klog.protocol.schema_errors`). A level is a text such as ``BACKWARD``.
@@ -18,34 +15,25 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.schema import Request, Response, Structure
 
 REGISTER = "register"
-FIND = "find"
-CHECK = "check"
+DELETE = "delete"
+LEVEL = "level"
 
 
-class GetSchemasRequest(Request, key=ApiKey.GET_SCHEMAS):
+class ReadSchemasRequest(Request, key=ApiKey.READ_SCHEMAS):
+    """``ids``, ``text``: asks for these schemas alone; a text is one as the registry keeps it.
+
+    Without either it asks for ``subjects``; None: all there are.
+    """
+
     ids: tuple[i32, ...]
+    text: str | None
+    subjects: tuple[str, ...] | None
 
 
-class GotSchema(Structure):
-    """``schema`` is "" with an error."""
-
+class RegisteredSchema(Structure):
     id: i32
-    error: i32
-    error_message: str | None
     type: str
     schema: str
-
-
-class GetSchemasResponse(Response, key=ApiKey.GET_SCHEMAS):
-    """One an id asked, in the order asked."""
-
-    schemas: tuple[GotSchema, ...]
-
-
-class ListSubjectsRequest(Request, key=ApiKey.LIST_SUBJECTS):
-    """``subjects`` None: all there are. Deleted versions are listed too, marked."""
-
-    subjects: tuple[str, ...] | None
 
 
 class SubjectVersion(Structure):
@@ -55,85 +43,52 @@ class SubjectVersion(Structure):
 
 
 class ListedSubject(Structure):
-    """``level`` None: it follows the level of all."""
+    """``level`` None: it follows the level of all. ``error``: not 0 where the subject may not be described."""
 
+    error: i32
+    error_message: str | None
     name: str
     level: str | None
     versions: tuple[SubjectVersion, ...]
 
 
-class ListSubjectsResponse(Response, key=ApiKey.LIST_SUBJECTS):
-    """``level`` is that of the subjects that have none of their own. Unknown names are left out."""
+class ReadSchemasResponse(Response, key=ApiKey.READ_SCHEMAS):
+    """Unknown ids, texts and subjects are left out; deleted versions are marked.
+
+    ``level`` is that of the subjects that have none of their own, and "" where schemas were asked for.
+    """
 
     error: i32
     error_message: str | None
+    schemas: tuple[RegisteredSchema, ...]
     level: str
     subjects: tuple[ListedSubject, ...]
 
 
-class RegisterSchemaRequest(Request, key=ApiKey.REGISTER_SCHEMA):
-    """``act``: register, find or check. ``deleted``: for find, among deleted versions too.
+class ChangeSchemasRequest(Request, key=ApiKey.CHANGE_SCHEMAS):
+    """``act``: register (``type``, ``schema``), delete (``version``, ``permanent``) or level (``level``).
 
-    ``version``, for check: against which one; 0 against those that the subject's level says, -1 against the latest.
+    ``version`` 0: all of the subject; -1: the latest. ``level`` None: back to the default. ``subject`` None, for a
+    level: of all that have none of their own.
     """
 
     act: str
-    subject: str
+    subject: str | None
     type: str
     schema: str
     version: i32
-    deleted: bool
+    permanent: bool
+    level: str | None
 
 
-class FoundIncompatibility(Structure):
-    """Between the schema asked about and a version there is: what a reader by one could not make of the other.
+class ChangeSchemasResponse(Response, key=ApiKey.CHANGE_SCHEMAS):
+    """``versions``: the registered one, or those that were deleted; ``id`` is the registered schema's, else -1.
 
-    ``path`` leads to the place in the reader's schema. ``reader``: ``new`` or ``old``, whose schema reads.
+    ``prior``: the level before; None where the subject had none of its own.
     """
-
-    version: i32
-    reader: str
-    kind: str
-    path: str
-    message: str
-
-
-class RegisterSchemaResponse(Response, key=ApiKey.REGISTER_SCHEMA):
-    """``id`` and ``version`` are -1 for a check, and where nothing was registered or found."""
 
     error: i32
     error_message: str | None
     id: i32
-    version: i32
-    incompatibilities: tuple[FoundIncompatibility, ...]
-
-
-class DeleteSchemasRequest(Request, key=ApiKey.DELETE_SCHEMAS):
-    """``version`` 0: all of the subject; -1: the latest."""
-
-    subject: str
-    version: i32
-    permanent: bool
-
-
-class DeleteSchemasResponse(Response, key=ApiKey.DELETE_SCHEMAS):
-    """The versions that were deleted."""
-
-    error: i32
-    error_message: str | None
     versions: tuple[i32, ...]
-
-
-class SetSchemaLevelRequest(Request, key=ApiKey.SET_SCHEMA_LEVEL):
-    """``subject`` None: of all that have none of their own. ``level`` None: back to the default."""
-
-    subject: str | None
-    level: str | None
-
-
-class SetSchemaLevelResponse(Response, key=ApiKey.SET_SCHEMA_LEVEL):
-    """The level before; None where the subject had none of its own."""
-
-    error: i32
-    error_message: str | None
     prior: str | None

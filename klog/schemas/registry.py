@@ -10,10 +10,10 @@ under its id for ever, also when every version that named it is deleted for good
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
 
 from klog.coordination.acts import Actor
 from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Schema, SchemaRegistry, Settings, Subject, Version
@@ -46,39 +46,91 @@ ONE_PARSES = threading.Lock()
 parse together would leave the event loop none."""
 
 
-class Registry(Protocol):
+class Registry(ABC):
     """Every method may wait, and may be called by any thread. Raises SchemaError, or what keeps it from answering."""
 
     def acting(self, actor: Actor) -> Registry:
-        """The registry as this client changes it: its changes are acts of the client."""
+        """The registry as this client changes it: its changes are acts of the client. Brokers know who asks them."""
+        return self
 
+    @abstractmethod
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         """Those there are."""
 
+    @abstractmethod
+    def id_of(self, text: str) -> int | None:
+        """The id of a text, as `klog.schemas.parsing.parse` gives it, that is registered under any subject."""
+
+    @abstractmethod
     def level(self) -> str:
         """The compatibility level of subjects that have none of their own."""
 
+    @abstractmethod
     def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
         """All, by name, or those of these that there are; deleted versions are among theirs."""
 
+    @abstractmethod
     def register(self, subject: str, kind: str, text: str) -> Version:
         """The version that has the schema, new or there already. IncompatibleSchema, InvalidSchema, InvalidSubject."""
 
-    def find(self, subject: str, kind: str, text: str, *, deleted: bool = False) -> Version:
-        """The version that has the schema. SubjectNotFound, SchemaNotFound."""
-
-    def check(self, subject: str, kind: str, text: str, version: int = ALL) -> list[Found]:
-        """What would keep the schema from following a version, under the subject's level. Nothing is registered."""
-
+    @abstractmethod
     def delete(self, subject: str, version: int = ALL, *, permanent: bool = False) -> list[int]:
         """The versions deleted; for good only what is deleted already."""
 
+    @abstractmethod
     def set_level(self, subject: str | None, level: str | None) -> str | None:
         """The level before. Without a subject: the level of the registry. A level of None removes the subject's own."""
 
+    def schema(self, schema_id: int) -> Schema:
+        """SchemaNotFound."""
+        found = self.schemas([schema_id]).get(schema_id)
+        if found is None:
+            raise SchemaNotFound(f"schema {schema_id} does not exist", hint="`klog schema list` lists the schemas")
+        return found
 
-class ZooKeeperRegistry:
-    """`Registry` on ZooKeeper. Thread-safe; keeps nothing of its own."""
+    def versions(self, name: str, *, deleted: bool = False) -> tuple[Version, ...]:
+        """A subject's live versions, or with ``deleted`` all. SubjectNotFound where there are none."""
+        there = self._subject(name)
+        found = there.versions if deleted else there.live
+        if not found:
+            raise no_subject(name)
+        return found
+
+    def version(self, name: str, number: int, *, deleted: bool = False) -> Version:
+        """One of `versions`, or the latest. SchemaVersionNotFound too."""
+        among = self.versions(name, deleted=deleted)
+        return among[-1] if number == LATEST else _version(name, among, number)
+
+    def find(self, name: str, kind: str, text: str, *, deleted: bool = False) -> Version:
+        """The version that has the schema. SubjectNotFound, SchemaNotFound."""
+        among = self.versions(name, deleted=deleted)
+        schema_id = self.id_of(_parsed(kind, text).text)
+        found = [one for one in among if one.schema_id == schema_id]
+        if not found:
+            raise SchemaNotFound(f"the schema is not registered under subject {name!r}")
+        return found[-1]
+
+    def check(self, name: str, kind: str, text: str, version: int = ALL) -> list[Found]:
+        """What would keep the schema from following a version, under the subject's level. Nothing is registered."""
+        parsed, there = _parsed(kind, text), self._subject(name)
+        versions = there.live if version == ALL else (self.version(name, version),)
+        return self._held_against(parsed, versions, there.level or self.level())
+
+    def _subject(self, name: str) -> Subject:
+        found = self.subjects([name])
+        return found[0] if found else Subject(name)
+
+    def _held_against(self, parsed: Parsed, versions: Sequence[Version], level: str) -> list[Found]:
+        wanted = parse_level(level)
+        if not wanted.is_transitive:
+            versions = versions[-1:]
+        texts = self.schemas(one.schema_id for one in versions)
+        old = [(one.number, parse_once(texts[one.schema_id].text)) for one in versions]
+        return held_against(parsed, old, wanted)
+
+
+class ZooKeeperRegistry(Registry):
+    """The registry on ZooKeeper. Thread-safe; keeps nothing of its own."""
 
     def __init__(
         self, kept: SchemaRegistry, actor: Actor | None = None, has_room: Callable[[int], None] = lambda size: None
@@ -94,6 +146,9 @@ class ZooKeeperRegistry:
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
         return self._kept.schemas(ids)
 
+    def id_of(self, text: str) -> int | None:
+        return self._kept.id_of(AVRO, text)
+
     def level(self) -> str:
         return self._kept.settings().level
 
@@ -105,42 +160,11 @@ class ZooKeeperRegistry:
 
         def admit(settings: Settings, there: Subject) -> None:
             self._has_room(len(parsed.text.encode()))
-            found = self._held_against(parsed, there, there.live, settings)
-            if found:
-                raise incompatible(subject, there.level or settings.level, found)
+            level = there.level or settings.level
+            if found := self._held_against(parsed, there.live, level):
+                raise incompatible(subject, level, found)
 
         return self._kept.register(subject, kind, parsed.text, admit, self._actor)
-
-    def find(self, subject: str, kind: str, text: str, *, deleted: bool = False) -> Version:
-        there = self._subject(subject)
-        among = there.versions if deleted else there.live
-        if not among:
-            raise no_subject(subject)
-        schema_id = self._kept.id_of(kind, _parsed(kind, text).text)
-        found = [one for one in among if one.schema_id == schema_id]
-        if not found:
-            raise SchemaNotFound(f"the schema is not registered under subject {subject!r}")
-        return found[-1]
-
-    def check(self, subject: str, kind: str, text: str, version: int = ALL) -> list[Found]:
-        parsed = _parsed(kind, text)
-        settings, there = self._kept.settings(), self._subject(subject)
-        if version == ALL:
-            return self._held_against(parsed, there, there.live, settings)
-        if not there.live:
-            raise no_subject(subject)
-        one = there.live[-1] if version == LATEST else _version(there, there.live, version)
-        return self._held_against(parsed, there, [one], settings)
-
-    def _held_against(
-        self, parsed: Parsed, subject: Subject, versions: Sequence[Version], settings: Settings
-    ) -> list[Found]:
-        level = parse_level(subject.level or settings.level)
-        if not level.is_transitive:
-            versions = versions[-1:]
-        texts = self._kept.schemas(one.schema_id for one in versions)
-        old = [(one.number, parse_once(texts[one.schema_id].text)) for one in versions]
-        return held_against(parsed, old, level)
 
     def delete(self, subject: str, version: int = ALL, *, permanent: bool = False) -> list[int]:
         gone: list[Version] = []
@@ -169,10 +193,6 @@ class ZooKeeperRegistry:
 
         self._kept.change(subject, decide, self._actor)
         return prior
-
-    def _subject(self, name: str) -> Subject:
-        found = self._kept.subjects([name])
-        return found[0] if found else Subject(name)
 
 
 @lru_cache(maxsize=128)
@@ -213,7 +233,7 @@ def versions_to_delete(subject: Subject, version: int, *, permanent: bool) -> li
             raise SubjectDeleted(f"subject {subject.name!r} is deleted already")
         found = among[-1]
     else:
-        found = _version(subject, subject.versions, version)
+        found = _version(subject.name, subject.versions, version)
     if permanent and not found.is_deleted:
         raise SchemaVersionNotDeleted(
             f"version {found.number} of {subject.name!r} must be deleted before it can be deleted permanently"
@@ -223,11 +243,11 @@ def versions_to_delete(subject: Subject, version: int, *, permanent: bool) -> li
     return [found]
 
 
-def _version(subject: Subject, among: Sequence[Version], number: int) -> Version:
+def _version(subject: str, among: Sequence[Version], number: int) -> Version:
     found = next((one for one in among if one.number == number), None)
     if found is None:
         raise SchemaVersionNotFound(
-            f"subject {subject.name!r} has no version {number}", hint=f"those there are: {_numbers(among) or 'none'}"
+            f"subject {subject!r} has no version {number}", hint=f"those there are: {_numbers(among) or 'none'}"
         )
     return found
 
@@ -243,11 +263,10 @@ def no_subject(name: str, known: Iterable[str] = ()) -> SubjectNotFound:
 
 
 def incompatible(name: str, level: str, found: Sequence[Found]) -> IncompatibleSchema:
-    """The error of a subject of this level, with what it found."""
+    """The error of a subject of this level, with the first incompatibilities."""
     shown = "; ".join(describe(one) for one in found[:SHOWN_MAX])
     more = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
-    message = f"the schema is not compatible with those of subject {name!r} ({level}): {shown}{more}"
-    return IncompatibleSchema(message, found=found)
+    return IncompatibleSchema(f"the schema is not compatible with those of subject {name!r} ({level}): {shown}{more}")
 
 
 def describe(found: Found) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Subject, Version, check_subject_name
-from klog.protocol.schema_errors import SchemaNotFound, SchemaVersionNotFound, SubjectNotFound
+from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Subject, check_subject_name
+from klog.protocol.schema_errors import SchemaNotFound, SubjectNotFound
 from klog.schemas.compatibility import parse_level
 from klog.schemas.registry import ALL, LATEST, Registry, incompatible, no_subject, versions_to_delete
 
@@ -85,26 +85,14 @@ def list_schemas(registry: Registry, subjects: Sequence[str] = (), *, deleted: b
 def get_schema(registry: Registry, which: str, version: int | None = None) -> SchemaText:
     """Of an id, where ``which`` is a number and no version is named; else of a subject, its latest or that version."""
     if which.isascii() and which.isdigit() and version is None:
-        schema_id = int(which)
-        found = registry.schemas([schema_id]) if schema_id < 2**31 else {}
-        if schema_id not in found:
-            raise SchemaNotFound(f"schema {schema_id} does not exist", hint="`klog schema list` lists the schemas")
-        return SchemaText(schema_id, None, None, found[schema_id].kind, found[schema_id].text)
-    one = _version(registry, which, LATEST if version is None else version)
-    schema = registry.schemas([one.schema_id])[one.schema_id]
+        schema = registry.schema(int(which))
+        return SchemaText(schema.schema_id, None, None, schema.kind, schema.text)
+    try:
+        one = registry.version(which, LATEST if version is None else version)
+    except SubjectNotFound:
+        raise no_subject(which, [one.name for one in registry.subjects()]) from None
+    schema = registry.schema(one.schema_id)
     return SchemaText(one.schema_id, which, one.number, schema.kind, schema.text)
-
-
-def _version(registry: Registry, name: str, number: int) -> Version:
-    found = registry.subjects([name])
-    live = found[0].live if found else ()
-    if not live:
-        raise no_subject(name, [one.name for one in registry.subjects()])
-    for one in live:
-        if number in (one.number, LATEST) and (number != LATEST or one is live[-1]):
-            return one
-    numbers = ", ".join(str(one.number) for one in live)
-    raise SchemaVersionNotFound(f"subject {name!r} has no version {number}", hint=f"those there are: {numbers}")
 
 
 def register(registry: Registry, subject: str, text: str) -> SchemaRow:

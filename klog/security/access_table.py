@@ -239,18 +239,19 @@ RULES: Final[Mapping[int, Rule]] = {
     ApiKey.PRODUCE_AT: Rule(items=Items(("partitions",), "topic", "partitions"), each=_topic(_O.WRITE)),
     ApiKey.DESCRIBE_MEMBERS: _of_group(_O.DESCRIBE, "group"),
     ApiKey.DESCRIBE_CLIENTS: Rule(whole=_cluster(_O.DESCRIBE)),
-    ApiKey.GET_SCHEMAS: Rule(
+    ApiKey.READ_SCHEMAS: Rule(
         whole=(Need(_O.DESCRIBE, _T.TOPIC, is_any=True),),
-        items=Items(("ids",), "", "schemas", "id"),
-        about="one topic is enough: a message has the id, and not the subject",
+        items=Items(("subjects",), "", "subjects", "name"),
+        each=_topic(_O.DESCRIBE),
+        shown=_topic(_O.DESCRIBE),
+        rows="subjects",
+        row_name="name",
+        about=f"any topic for schemas, since a message has the id, and not the subject; {_SUBJECT}",
     ),
-    ApiKey.LIST_SUBJECTS: Rule(shown=_topic(_O.DESCRIBE), rows="subjects", row_name="name", about=_SUBJECT),
-    ApiKey.REGISTER_SCHEMA: Rule(
-        whole=_topic(_O.WRITE), name="subject", about=f"{_SUBJECT}; to find or check, Describe Topic is enough"
-    ),
-    ApiKey.DELETE_SCHEMAS: Rule(whole=_topic(_O.ALTER), name="subject", about=_SUBJECT),
-    ApiKey.SET_SCHEMA_LEVEL: Rule(
-        whole=_topic(_O.ALTER), name="subject", about=f"{_SUBJECT}; the level of all needs Alter Cluster"
+    ApiKey.CHANGE_SCHEMAS: Rule(
+        whole=_topic(_O.ALTER),
+        name="subject",
+        about=f"{_SUBJECT}; to register, Write Topic; the level of all needs Alter Cluster",
     ),
     # --- among brokers
     ApiKey.LEADER_AND_ISR: _BROKERS,

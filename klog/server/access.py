@@ -20,6 +20,7 @@ from klog.net.turns import Share
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.refusals import element_of, refusal
+from klog.protocol.schemas import REGISTER
 from klog.protocol.versions import response_schema
 from klog.security.access_table import (
     CREATE,
@@ -47,10 +48,6 @@ BREATHE_EVERY: Final = 64
 """Items, from one look at the time to the next."""
 COPIED: Final = ("name", "topic", "topic_id", "partition_index", "resource_type", "resource_name", "entity")
 """What an answer's element repeats of the request's."""
-_SUBJECTS: Final = frozenset(
-    {ApiKey.LIST_SUBJECTS, ApiKey.REGISTER_SCHEMA, ApiKey.DELETE_SCHEMAS, ApiKey.SET_SCHEMA_LEVEL}
-)
-_REGISTER: Final = "register"
 
 
 class _Who(NamedTuple):
@@ -142,6 +139,8 @@ class Access:
             if name is None:  # not asked of the controller, which may know the topic, and not who asks
                 denied[number] = UnknownTopicId(f"a topic with the id {topic_id} does not exist")
                 continue
+            if request.head.key == ApiKey.READ_SCHEMAS:
+                name = topic_of_subject(name)
             needs = needs_of_settings(rule.settings, item) if rule.settings is not None else rule.each
             error = self._lack(who, needs, name)
             if error is not None and topic_id is not None and self._lack(who, _DESCRIBED, name, quietly=True):
@@ -173,7 +172,7 @@ class Access:
             if number % BREATHE_EVERY == BREATHE_EVERY - 1:
                 await share.breathe()
             name = str(_value(row, rule.row_name))
-            if who.request in _SUBJECTS:
+            if who.request == ApiKey.READ_SCHEMAS:
                 name = topic_of_subject(name)
             if self._lack(who, rule.shown, name, quietly=True) is None:
                 kept.append(row)
@@ -287,11 +286,12 @@ def _whole(request: Request, rule: Rule) -> tuple[Needs, str]:
     if key == ApiKey.FIND_COORDINATOR:
         is_plain = request.head.version < 4 and getattr(entity, "key_type", 0) != TRANSACTION
         return (rule.each, str(entity.key)) if is_plain else ((), "")
-    if key in _SUBJECTS and rule.whole:
+    if key == ApiKey.READ_SCHEMAS:
+        return (rule.whole if entity.ids or entity.text is not None else ()), ""
+    if key == ApiKey.CHANGE_SCHEMAS:
         if not entity.subject:
             return (Need(Operation.ALTER, ResourceType.CLUSTER),), ""
-        looks = key == ApiKey.REGISTER_SCHEMA and entity.act != _REGISTER
-        needs = (Need(Operation.DESCRIBE, ResourceType.TOPIC),) if looks else rule.whole
+        needs = (Need(Operation.WRITE, ResourceType.TOPIC),) if entity.act == REGISTER else rule.whole
         return needs, topic_of_subject(entity.subject)
     return rule.whole, str(getattr(entity, rule.name, "")) if rule.name else ""
 

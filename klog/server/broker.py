@@ -253,9 +253,7 @@ class Broker:
 
             self._endpoints.callback((await MetricsEndpoint.serve(self._measured())).close)
         if self.config.integer("schema.registry.port"):
-            from klog.server.schema_endpoint import SchemaEndpoint
-
-            self._endpoints.callback((await SchemaEndpoint.serve(self.runtime, self.registry)).close)
+            self._endpoints.callback((await self.registry.serve(self.runtime)).close)
 
     def _measured(self) -> Measured:
         return Measured(

@@ -60,9 +60,7 @@ FORWARDED_ELEMENTS_MAX = 20_000
 answer is NOT_CONTROLLER, after which clients ask the controller."""
 
 
-ASKED_AGAIN = frozenset(
-    key for key in ApiKey if api_name(key).startswith(("Metadata", "Describe", "List")) and key != ApiKey.LIST_SUBJECTS
-)
+ASKED_AGAIN = frozenset(key for key in ApiKey if api_name(key).startswith(("Metadata", "Describe", "List")))
 """Questions that change nothing. Where the answer is long and must wait, it is not kept but made again."""
 
 

@@ -1,4 +1,4 @@
-"""The broker's access to the schema registry, in a few threads of its own.
+"""The broker's access to the schema registry, in a few threads of its own, and the registry over HTTP.
 
 While ZooKeeper is unreachable, each request waits for it as long as a session may be silent. In the broker's common
 threads, a few requests for schemas would then delay its cold reads.
@@ -7,13 +7,20 @@ threads, a few requests for schemas would then delay its cold reads.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from klog.coordination.schemas import Schema, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
+from klog.net.http_server import HttpServer
 from klog.schemas.registry import ZooKeeperRegistry
+from klog.server.executors import Purpose
+from klog.server.listening import http_host
+from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 THREADS = 2
 
@@ -29,8 +36,27 @@ class BrokerRegistry:
         self.verbs = ZooKeeperRegistry(self._kept, has_room=has_room)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="schemas")
 
-    async def schemas(self, ids: Sequence[int]) -> dict[int, Schema]:
+    async def serve(self, runtime: Runtime) -> HttpServer:
+        """Serve the registry over HTTP at ``schema.registry.port``. Raises PortInUse, HostError."""
+        from klog.schemas.http import HttpRegistry
+
+        server = await runtime.executors.run(
+            Purpose.OTHER,
+            HttpServer.open,
+            HttpRegistry(self.verbs),
+            http_host(runtime.config),
+            runtime.config.integer("schema.registry.port"),
+            what="the schema registry",
+            flag="-X schema.registry.port=PORT",
+        )
+        log.info("schema registry at http://%s", server.address)
+        return server
+
+    async def schemas(self, ids: Sequence[int], text: str | None = None) -> dict[int, Schema]:
         """The schemas that exist; from memory where all were read before, so also while ZooKeeper is unreachable."""
+        if text is not None:
+            known = await self.ask(lambda verbs: verbs.id_of(text))
+            ids = ids if known is None else [*ids, known]
         found = self._kept.known(ids)
         return found if len(found) == len(set(ids)) else await self.ask(lambda verbs: verbs.schemas(ids))
 

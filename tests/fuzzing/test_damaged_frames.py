@@ -54,7 +54,7 @@ def until(is_so: object, what: str) -> None:
 
 def test_every_request_and_version_is_drawn() -> None:
     frames = Frames(random.Random(1))
-    assert {key for key, _ in frames.served} == set(ROUTES) >= {ApiKey.PRODUCE, ApiKey.SET_SCHEMA_LEVEL}
+    assert {key for key, _ in frames.served} == set(ROUTES) >= {ApiKey.PRODUCE, ApiKey.CHANGE_SCHEMAS}
     drawn = {frames.next().key for _ in range(5000)}
     assert set(ROUTES) <= drawn
     assert [one.body for one in Frames(random.Random(2))._kept] == [one.body for one in Frames(random.Random(2))._kept]

@@ -19,6 +19,7 @@ import pytest
 
 from klog.coordination import acls, topics
 from klog.coordination.acts import Actor
+from klog.coordination.schemas import SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.net.channel import Channel
 from klog.protocol import codec
@@ -124,11 +125,8 @@ CheckPermission             Cluster:Describe
 ProduceAt                   Topic:Write
 DescribeMembers             Group:Describe
 DescribeClients             Cluster:Describe
-GetSchemas                  Topic:Describe
-ListSubjects                hides
-RegisterSchema              Topic:Write
-DeleteSchemas               Topic:Alter
-SetSchemaLevel              Topic:Alter
+ReadSchemas                 Topic:Describe
+ChangeSchemas               Topic:Alter
 LeaderAndIsr                brokers
 StopReplica                 brokers
 UpdateMetadata              brokers
@@ -177,7 +175,7 @@ TEXTS = {
     "subjects": f"{TOPIC}-value",
     "principal": ME,
     "principal_filter": ME,
-    "act": "find",
+    "act": "delete",
     "type": "AVRO",
     "schema": '"string"',
     "host": "*",
@@ -432,6 +430,30 @@ def test_lists_leave_out_what_may_not_be_described(guarded: tuple[RunningBroker,
     assert shown.cluster_authorized_operations == 0  # the cluster may not be described
     both = metadata(broker, ["other", TOPIC])
     assert [(one.name, one.error_code.value) for one in both.topics] == [("other", 29), (TOPIC, 0)]
+
+
+def test_subjects_need_permissions_on_their_topics(guarded: tuple[RunningBroker, ZooKeeper]) -> None:
+    broker, session = guarded
+    mine, other = f"{TOPIC}-key", "other-value"
+    unset = {"type": "AVRO", "version": 0, "permanent": False, "level": None}
+
+    def change(act: str, subject: str | None) -> int:
+        fields = {**unset, "act": act, "subject": subject, "schema": '"int"'}
+        return int(ask(broker.bootstrap, ApiKey.CHANGE_SCHEMAS, 0, **fields).error)
+
+    def listed(subjects: list[str] | None) -> list[tuple[str, int]]:
+        answer = ask(broker.bootstrap, ApiKey.READ_SCHEMAS, 0, ids=[], text=None, subjects=subjects)
+        return [(one.name, int(one.error)) for one in answer.subjects]
+
+    grant(session, "Topic:Write Cluster:Alter")
+    deadline_s = time.monotonic() + PATIENCE_S
+    while change("register", mine):
+        assert time.monotonic() < deadline_s
+    assert [change("register", other), change("delete", mine), change("level", mine)] == [40301] * 3
+    assert change("level", None) == 0
+    SchemaRegistry(session).register(other, "AVRO", '"int"', lambda *_: None)
+    assert listed(None) == [(mine, 0)]
+    assert listed([other, mine, "none-value"]) == [(other, 40301), (mine, 0), ("none-value", 40301)]
 
 
 def test_a_topic_that_metadata_would_create_needs_create(guarded: tuple[RunningBroker, ZooKeeper]) -> None:
