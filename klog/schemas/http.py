@@ -16,6 +16,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, unquote
 
@@ -30,12 +31,10 @@ from klog.protocol.schema_errors import (
     NoSubjectLevel,
     OperationNotPermitted,
     SchemaNotFound,
-    SchemaVersionNotFound,
-    SubjectNotFound,
     code_of,
     words_of,
 )
-from klog.schemas.registry import ALL, LATEST, ONE_PARSES, Registry, describe
+from klog.schemas.registry import ALL, LATEST, ONE_PARSES, Registry, describe, no_subject
 
 log = logging.getLogger(__name__)
 
@@ -84,20 +83,6 @@ class _Text(NamedTuple):
     text: str
 
 
-Answer = Callable[["HttpRegistry", _Call], Any]
-_ROUTES: list[tuple[str, re.Pattern[str], Answer]] = []
-
-
-def _route(method: str, path: str) -> Callable[[Answer], Answer]:
-    """``{}`` in the path stands for one part."""
-
-    def register(answer: Answer) -> Answer:
-        _ROUTES.append((method, re.compile(path.replace("{}", "([^/]+)") + r"/?\Z"), answer))
-        return answer
-
-    return register
-
-
 class HttpRegistry:
     """A WSGI application. Thread-safe, as the registry is."""
 
@@ -119,7 +104,7 @@ class HttpRegistry:
             body = environ["wsgi.input"].read(length) if length else b""
             client = str(environ.get("HTTP_USER_AGENT") or "http")
             mine = HttpRegistry(self.registry.acting(Actor(client, str(environ.get("REMOTE_ADDR") or ""))))
-            status, answer = mine._respond(environ["REQUEST_METHOD"], target, body)
+            status, answer = mine.respond(environ["REQUEST_METHOD"], target, body)
         else:
             status, answer = _failed(413, f"a body of at most {BODY_BYTES_MAX} bytes is taken, with its length said")
         if isinstance(answer, Iterator):
@@ -127,32 +112,29 @@ class HttpRegistry:
             return _array(answer)
         data = answer.text.encode() if isinstance(answer, _Text) else json.dumps(answer).encode()
         start_response(
-            f"{status} {_REASONS.get(status, 'Error')}",
+            f"{status} {HTTPStatus(status).phrase}",
             [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(data)))],
         )
         return [data]
 
     def respond(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
-        """The status, and what the body's JSON says. ``target`` is the path as it was sent, with its query."""
-        status, answer = self._respond(method, target, body)
-        return status, list(answer) if isinstance(answer, Iterator) else answer
+        """The status, and what the body's JSON says; where it is about all, an iterator of the items of an array.
 
-    def _respond(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
-        """As `respond`; an answer about all is an iterator."""
+        ``target`` is the path as it was sent, with its query.
+        """
         path, _, query = target.partition("?")
-        allowed = False
-        for route_method, pattern, answer in _ROUTES:
+        for pattern, answers in _ROUTES:
             match = pattern.match(path)
             if match is None:
                 continue
-            allowed = True
-            if route_method == method or (method == "HEAD" and route_method == "GET"):
-                parts = tuple(map(unquote, match.groups()))
-                words = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
-                return self._answer(answer, _Call(parts, words, body))
-        return _failed(405, "HTTP 405 Method Not Allowed") if allowed else _failed(404, "HTTP 404 Not Found")
+            answer = answers.get("GET" if method == "HEAD" else method)
+            if answer is None:
+                return _failed(405, "HTTP 405 Method Not Allowed")
+            words = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+            return self._answer(answer, _Call(tuple(map(unquote, match.groups())), words, body))
+        return _failed(404, "HTTP 404 Not Found")
 
-    def _answer(self, answer: Answer, call: _Call) -> tuple[int, Any]:
+    def _answer(self, answer: _Answer, call: _Call) -> tuple[int, Any]:
         try:
             return 200, answer(self, call)
         except _BadRequest as error:
@@ -163,63 +145,157 @@ class HttpRegistry:
             log.exception("a request to the schema registry failed: internal error")
             return _failed(500, "an error of the registry's own; its log says more")
 
-    # --- What the routes share ------------------------------------------------------------------------------------
+    # --- Answers --------------------------------------------------------------------------------------------------
 
-    def schema(self, schema_id: int) -> Schema:
-        found = self.registry.schemas([schema_id])
-        if schema_id not in found:
-            raise SchemaNotFound(f"Schema {schema_id} not found")
-        return found[schema_id]
-
-    def subject(self, name: str, *, deleted: bool) -> Subject:
-        """One that has versions; its live ones, or with ``deleted`` all."""
-        found = self.registry.subjects([name])
-        shown = _seen(found[0], deleted=deleted) if found else ()
-        if not shown:
-            raise SubjectNotFound(f"Subject '{name}' not found.")
-        return Subject(name, found[0].level, versions=shown)
-
-    def version(self, name: str, text: str, *, deleted: bool = False) -> Version:
-        number = _version_number(text)
-        versions = self.subject(name, deleted=deleted).versions
-        if number == LATEST:
-            return versions[-1]
-        for one in versions:
-            if one.number == number:
-                return one
-        raise SchemaVersionNotFound(f"Version {number} not found.")
-
-    def shown(self, name: str, version: Version) -> dict[str, Any]:
-        schema = self.schema(version.schema_id)
-        return {"subject": name, "version": version.number, "id": version.schema_id, **_shown(schema)}
-
-    def all_subjects(self) -> list[Subject]:
+    def all_subjects(self, call: _Call) -> list[Subject]:
+        prefix = call.query.get("subjectPrefix", "")
         with ONE_LISTS:
-            return self.registry.subjects()
+            found = self.registry.subjects()
+        return [one for one in found if one.name.startswith(prefix)]
 
-    def naming(self, schema_id: int, *, deleted: bool) -> list[tuple[str, int]]:
-        """(subject, version) of those that name a schema."""
-        self.schema(schema_id)
+    def by_id(self, call: _Call) -> Any:
+        return _shown(self.registry.schema(_number(call.parts[0])))
+
+    def text_by_id(self, call: _Call) -> Any:
+        return _Text(self.registry.schema(_number(call.parts[0])).text)
+
+    def naming(self, call: _Call) -> list[dict[str, Any]]:
+        """The versions that name a schema."""
+        schema = self.registry.schema(_number(call.parts[0]))
         return [
-            (subject.name, one.number)
-            for subject in self.all_subjects()
-            for one in _seen(subject, deleted=deleted)
-            if one.schema_id == schema_id
+            {"subject": subject.name, "version": one.number}
+            for subject in self.all_subjects(call)
+            for one in _seen(subject, call)
+            if one.schema_id == schema.schema_id
         ]
 
+    def subjects_naming(self, call: _Call) -> Any:
+        return sorted({one["subject"] for one in self.naming(call)})
 
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    409: "Conflict",
-    411: "Length Required",
-    413: "Payload Too Large",
-    415: "Unsupported Media Type",
-    422: "Unprocessable Entity",
-    500: "Internal Server Error",
+    def schemas(self, call: _Call) -> Iterator[dict[str, Any]]:
+        names = [one.name for one in self.all_subjects(call)]
+        return self._each_schema(names, call)  # an iterator; the subjects are read at once
+
+    def _each_schema(self, names: list[str], call: _Call) -> Iterator[dict[str, Any]]:
+        for at in range(0, len(names), READ_AT_ONCE):
+            for subject in self.registry.subjects(names[at : at + READ_AT_ONCE]):
+                versions = _seen(subject, call)[-1 if call.flag("latestOnly") else 0 :]
+                for number in range(0, len(versions), READ_AT_ONCE):
+                    part = versions[number : number + READ_AT_ONCE]
+                    schemas = self.registry.schemas(one.schema_id for one in part)
+                    for one in part:
+                        yield _about(subject.name, one) | _shown(schemas[one.schema_id])
+
+    def subjects(self, call: _Call) -> Any:
+        found = [one for one in self.all_subjects(call) if one.versions]
+        if call.flag("deletedOnly"):
+            return [one.name for one in found if not one.live]
+        return [one.name for one in found if _seen(one, call)]
+
+    def find(self, call: _Call) -> Any:
+        (name,) = call.parts
+        found = self.registry.find(name, *_schema_in(call), deleted=call.flag("deleted"))
+        return _about(name, found) | _shown(self.registry.schema(found.schema_id))
+
+    def delete_subject(self, call: _Call) -> Any:
+        return self.registry.delete(call.parts[0], ALL, permanent=call.flag("permanent"))
+
+    def versions(self, call: _Call) -> Any:
+        return [one.number for one in self.registry.versions(call.parts[0], deleted=call.flag("deleted"))]
+
+    def register(self, call: _Call) -> Any:
+        return {"id": self.registry.register(call.parts[0], *_schema_in(call)).schema_id}
+
+    def _version(self, call: _Call) -> Version:
+        name, number = call.parts
+        return self.registry.version(name, _version_number(number), deleted=call.flag("deleted"))
+
+    def version(self, call: _Call) -> Any:
+        found = self._version(call)
+        return _about(call.parts[0], found) | _shown(self.registry.schema(found.schema_id))
+
+    def text_of_version(self, call: _Call) -> Any:
+        return _Text(self.registry.schema(self._version(call).schema_id).text)
+
+    def referenced_by(self, call: _Call) -> Any:
+        self._version(call)
+        return []
+
+    def delete_version(self, call: _Call) -> Any:
+        name, number = call.parts
+        return self.registry.delete(name, _version_number(number), permanent=call.flag("permanent"))[0]
+
+    def check(self, call: _Call) -> Any:
+        version = _version_number(call.parts[1]) if len(call.parts) > 1 else ALL
+        found = self.registry.check(call.parts[0], *_schema_in(call), version)
+        answer: dict[str, Any] = {"is_compatible": not found}
+        if call.flag("verbose"):
+            answer["messages"] = [f"{one.problem.kind}: {describe(one)}" for one in found]
+        return answer
+
+    def level(self, call: _Call) -> Any:
+        if not call.parts:
+            return {"compatibilityLevel": self.registry.level()}
+        (name,) = call.parts
+        found = self.registry.subjects([name])
+        own = found[0].level if found else None
+        if own is None and not call.flag("defaultToGlobal"):
+            raise NoSubjectLevel(f"subject {name!r} has no compatibility level of its own")
+        return {"compatibilityLevel": own or self.registry.level()}
+
+    def set_level(self, call: _Call) -> Any:
+        level = call.json().get("compatibility")
+        if not isinstance(level, str):
+            raise _BadRequest('expected {"compatibility": "..."}')
+        self.registry.set_level(call.parts[0] if call.parts else None, level)
+        return {"compatibility": level.upper()}
+
+    def reset_level(self, call: _Call) -> Any:
+        prior = self.registry.set_level(call.parts[0] if call.parts else None, None)
+        if prior is None:
+            raise no_subject(call.parts[0])
+        return {"compatibilityLevel": prior}
+
+    def set_mode(self, call: _Call) -> Any:
+        if call.json().get("mode") != MODE:
+            raise InvalidRegistryMode(f"{MODE} is the only mode that is served")
+        return {"mode": MODE}
+
+
+_Answer = Callable[[HttpRegistry, _Call], Any]
+_H = HttpRegistry
+
+
+def _always(answer: Any) -> _Answer:
+    return lambda face, call: answer
+
+
+_MODE: dict[str, _Answer] = {"GET": _always({"mode": MODE}), "PUT": _H.set_mode}
+_LEVEL: dict[str, _Answer] = {"GET": _H.level, "PUT": _H.set_level, "DELETE": _H.reset_level}
+_SERVED: Final[dict[str, dict[str, _Answer]]] = {
+    "/": {"GET": _always({})},
+    "/schemas": {"GET": _H.schemas},
+    "/schemas/types": {"GET": _always([AVRO])},
+    "/schemas/ids/{}": {"GET": _H.by_id},
+    "/schemas/ids/{}/schema": {"GET": _H.text_by_id},
+    "/schemas/ids/{}/subjects": {"GET": _H.subjects_naming},
+    "/schemas/ids/{}/versions": {"GET": _H.naming},
+    "/subjects": {"GET": _H.subjects},
+    "/subjects/{}": {"POST": _H.find, "DELETE": _H.delete_subject},
+    "/subjects/{}/versions": {"GET": _H.versions, "POST": _H.register},
+    "/subjects/{}/versions/{}": {"GET": _H.version, "DELETE": _H.delete_version},
+    "/subjects/{}/versions/{}/schema": {"GET": _H.text_of_version},
+    "/subjects/{}/versions/{}/referencedby": {"GET": _H.referenced_by},
+    "/compatibility/subjects/{}/versions": {"POST": _H.check},
+    "/compatibility/subjects/{}/versions/{}": {"POST": _H.check},
+    "/config": _LEVEL,
+    "/config/{}": _LEVEL,
+    "/mode": _MODE,
+    "/mode/{}": _MODE,
+    "/contexts": {"GET": _always(["."])},
 }
+"""Paths, in which ``{}`` stands for one part, and their methods."""
+_ROUTES: Final = [(re.compile(path.replace("{}", "([^/]+)") + r"/?\Z"), answers) for path, answers in _SERVED.items()]
 
 
 def _array(items: Iterator[Any]) -> Iterator[bytes]:
@@ -236,8 +312,12 @@ def _failed(code: int, message: str) -> tuple[int, dict[str, Any]]:
     return (code if code < 1000 else code // 100), {"error_code": code, "message": message}
 
 
-def _seen(subject: Subject, *, deleted: bool) -> tuple[Version, ...]:
-    return subject.versions if deleted else subject.live
+def _seen(subject: Subject, call: _Call) -> tuple[Version, ...]:
+    return subject.versions if call.flag("deleted") else subject.live
+
+
+def _about(name: str, version: Version) -> dict[str, Any]:
+    return {"subject": name, "version": version.number, "id": version.schema_id}
 
 
 def _shown(schema: Schema) -> dict[str, Any]:
@@ -279,203 +359,3 @@ def _schema_in(call: _Call) -> tuple[str, str]:
         if isinstance(body.get(name), int) and body[name] > 0:
             raise OperationNotPermitted(f"an {name} of one's own is not served: klog gives them out")
     return kind, text
-
-
-# --- Schemas by id ----------------------------------------------------------------------------------------------------
-
-
-@_route("GET", "/")
-def _root(face: HttpRegistry, call: _Call) -> Any:
-    return {}
-
-
-@_route("GET", "/schemas/types")
-def _types(face: HttpRegistry, call: _Call) -> Any:
-    return [AVRO]
-
-
-@_route("GET", "/schemas/ids/{}")
-def _by_id(face: HttpRegistry, call: _Call) -> Any:
-    return _shown(face.schema(_number(call.parts[0])))
-
-
-@_route("GET", "/schemas/ids/{}/schema")
-def _text_by_id(face: HttpRegistry, call: _Call) -> Any:
-    return _Text(face.schema(_number(call.parts[0])).text)
-
-
-@_route("GET", "/schemas/ids/{}/subjects")
-def _subjects_by_id(face: HttpRegistry, call: _Call) -> Any:
-    found = face.naming(_number(call.parts[0]), deleted=call.flag("deleted"))
-    return sorted({subject for subject, _ in found})
-
-
-@_route("GET", "/schemas/ids/{}/versions")
-def _versions_by_id(face: HttpRegistry, call: _Call) -> Any:
-    found = face.naming(_number(call.parts[0]), deleted=call.flag("deleted"))
-    return [{"subject": subject, "version": version} for subject, version in found]
-
-
-@_route("GET", "/schemas")
-def _schemas(face: HttpRegistry, call: _Call) -> Any:
-    prefix = call.query.get("subjectPrefix", "")
-    names = [one.name for one in face.all_subjects() if one.name.startswith(prefix)]
-    return _each_schema(face, names, deleted=call.flag("deleted"), latest=call.flag("latestOnly"))
-
-
-def _each_schema(face: HttpRegistry, names: list[str], *, deleted: bool, latest: bool) -> Iterator[dict[str, Any]]:
-    for at in range(0, len(names), READ_AT_ONCE):
-        for subject in face.registry.subjects(names[at : at + READ_AT_ONCE]):
-            versions = _seen(subject, deleted=deleted)[-1 if latest else 0 :]
-            for number in range(0, len(versions), READ_AT_ONCE):
-                part = versions[number : number + READ_AT_ONCE]
-                schemas = face.registry.schemas(one.schema_id for one in part)
-                for one in part:
-                    about = {"subject": subject.name, "version": one.number, "id": one.schema_id}
-                    yield about | _shown(schemas[one.schema_id])
-
-
-# --- Subjects and versions --------------------------------------------------------------------------------------------
-
-
-@_route("GET", "/subjects")
-def _subjects(face: HttpRegistry, call: _Call) -> Any:
-    prefix = call.query.get("subjectPrefix", "")
-    found = [one for one in face.all_subjects() if one.versions and one.name.startswith(prefix)]
-    if call.flag("deletedOnly"):
-        return [one.name for one in found if not one.live]
-    return [one.name for one in found if _seen(one, deleted=call.flag("deleted"))]
-
-
-@_route("POST", "/subjects/{}")
-def _find(face: HttpRegistry, call: _Call) -> Any:
-    kind, text = _schema_in(call)
-    return face.shown(call.parts[0], face.registry.find(call.parts[0], kind, text, deleted=call.flag("deleted")))
-
-
-@_route("DELETE", "/subjects/{}")
-def _delete_subject(face: HttpRegistry, call: _Call) -> Any:
-    return face.registry.delete(call.parts[0], ALL, permanent=call.flag("permanent"))
-
-
-@_route("GET", "/subjects/{}/versions")
-def _versions(face: HttpRegistry, call: _Call) -> Any:
-    return [one.number for one in face.subject(call.parts[0], deleted=call.flag("deleted")).versions]
-
-
-@_route("POST", "/subjects/{}/versions")
-def _register(face: HttpRegistry, call: _Call) -> Any:
-    kind, text = _schema_in(call)
-    return {"id": face.registry.register(call.parts[0], kind, text).schema_id}
-
-
-@_route("GET", "/subjects/{}/versions/{}")
-def _one_version(face: HttpRegistry, call: _Call) -> Any:
-    return face.shown(call.parts[0], face.version(*call.parts, deleted=call.flag("deleted")))
-
-
-@_route("GET", "/subjects/{}/versions/{}/schema")
-def _text_of_version(face: HttpRegistry, call: _Call) -> Any:
-    return _Text(face.schema(face.version(*call.parts, deleted=call.flag("deleted")).schema_id).text)
-
-
-@_route("GET", "/subjects/{}/versions/{}/referencedby")
-def _referenced_by(face: HttpRegistry, call: _Call) -> Any:
-    face.version(*call.parts)
-    return []
-
-
-@_route("DELETE", "/subjects/{}/versions/{}")
-def _delete_version(face: HttpRegistry, call: _Call) -> Any:
-    name, version = call.parts
-    return face.registry.delete(name, _version_number(version), permanent=call.flag("permanent"))[0]
-
-
-# --- Compatibility ----------------------------------------------------------------------------------------------------
-
-
-@_route("POST", "/compatibility/subjects/{}/versions")
-def _check_all(face: HttpRegistry, call: _Call) -> Any:
-    return _checked(face, call, ALL)
-
-
-@_route("POST", "/compatibility/subjects/{}/versions/{}")
-def _check_one(face: HttpRegistry, call: _Call) -> Any:
-    return _checked(face, call, _version_number(call.parts[1]))
-
-
-def _checked(face: HttpRegistry, call: _Call, version: int) -> dict[str, Any]:
-    kind, text = _schema_in(call)
-    found = face.registry.check(call.parts[0], kind, text, version)
-    answer: dict[str, Any] = {"is_compatible": not found}
-    if call.flag("verbose"):
-        answer["messages"] = [f"{one.problem.kind}: {describe(one)}" for one in found]
-    return answer
-
-
-@_route("GET", "/config")
-def _level(face: HttpRegistry, call: _Call) -> Any:
-    return {"compatibilityLevel": face.registry.level()}
-
-
-@_route("PUT", "/config")
-def _set_level(face: HttpRegistry, call: _Call) -> Any:
-    return {"compatibility": _put_level(face, call, None)}
-
-
-@_route("DELETE", "/config")
-def _reset_level(face: HttpRegistry, call: _Call) -> Any:
-    return {"compatibilityLevel": face.registry.set_level(None, None)}
-
-
-@_route("GET", "/config/{}")
-def _subject_level(face: HttpRegistry, call: _Call) -> Any:
-    found = face.registry.subjects([call.parts[0]])
-    if found and found[0].level is not None:
-        return {"compatibilityLevel": found[0].level}
-    if call.flag("defaultToGlobal"):
-        return {"compatibilityLevel": face.registry.level()}
-    raise NoSubjectLevel(f"Subject '{call.parts[0]}' does not have subject-level compatibility configured")
-
-
-@_route("PUT", "/config/{}")
-def _set_subject_level(face: HttpRegistry, call: _Call) -> Any:
-    return {"compatibility": _put_level(face, call, call.parts[0])}
-
-
-@_route("DELETE", "/config/{}")
-def _reset_subject_level(face: HttpRegistry, call: _Call) -> Any:
-    prior = face.registry.set_level(call.parts[0], None)
-    if prior is None:
-        raise SubjectNotFound(f"Subject '{call.parts[0]}' not found.")
-    return {"compatibilityLevel": prior}
-
-
-def _put_level(face: HttpRegistry, call: _Call, subject: str | None) -> str:
-    level = call.json().get("compatibility")
-    if not isinstance(level, str):
-        raise _BadRequest('expected {"compatibility": "..."}')
-    face.registry.set_level(subject, level)
-    return level.upper()
-
-
-# --- What there is one answer to --------------------------------------------------------------------------------------
-
-
-@_route("GET", "/mode")
-@_route("GET", "/mode/{}")
-def _mode(face: HttpRegistry, call: _Call) -> Any:
-    return {"mode": MODE}
-
-
-@_route("PUT", "/mode")
-@_route("PUT", "/mode/{}")
-def _set_mode(face: HttpRegistry, call: _Call) -> Any:
-    if call.json().get("mode") != MODE:
-        raise InvalidRegistryMode(f"{MODE} is the only mode that is served")
-    return {"mode": MODE}
-
-
-@_route("GET", "/contexts")
-def _contexts(face: HttpRegistry, call: _Call) -> Any:
-    return ["."]

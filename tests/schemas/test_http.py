@@ -38,7 +38,7 @@ def ask(registry: SchemaRegistry) -> Ask:
     def asking(method: str, target: str, body: Any = None) -> tuple[int, Any]:
         status, answer = face.respond(method, target, b"" if body is None else json.dumps(body).encode())
         if status == 200:
-            return status, answer
+            return status, list(answer) if isinstance(answer, Iterator) else answer
         assert status == answer["error_code"] // (100 if answer["error_code"] > 999 else 1)
         return answer["error_code"], answer["message"]
 
