@@ -5,17 +5,15 @@ Strategy
     connection has a thread, so that no request holds up the event loop.
 
 Limits
-    `CONNECTIONS_MAX` connections, so as many threads; who comes then waits in the kernel's queue. One of them gives way
-    where its client keeps it waiting for more than `GRACE_S`, for its request or in taking the answer: a client that
-    sends nothing, or a byte now and then, or reads nothing, keeps no other out. An application may return an iterator,
-    which makes each piece of the answer when the one before was taken. A request has `REQUEST_S` to come, whole, and
-    `ANSWER_S` to be taken, however often a byte comes or goes, and is of `REQUEST_BYTES_MAX` at most. HTTP/1.0, one
-    request a connection. It speaks plain text and knows no users: it belongs where a broker's port may be.
+    `CONNECTIONS_MAX` connections, so as many threads; who comes then waits in the kernel's queue. A request has
+    `REQUEST_S` to come, whole, and `ANSWER_S` to be taken, however often a byte comes or goes, and is of
+    `REQUEST_BYTES_MAX` at most. An application may return an iterator, which makes each piece of the answer when the
+    one before was taken. HTTP/1.0, one request a connection. It speaks plain text and knows no users: it belongs where
+    a broker's port may be.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import logging
@@ -38,20 +36,14 @@ CONNECTIONS_MAX: Final = 32
 QUEUE_MAX: Final = 128
 """Connections that the kernel holds meanwhile."""
 REQUEST_S: Final = 10.0
-GRACE_S: Final = 1.0
 ANSWER_S: Final = 30.0
 REQUEST_BYTES_MAX: Final = 5 * 1024 * 1024
 """The largest body that is served, and its head."""
 SENT_AT_ONCE_BYTES: Final = 64 * 1024
-LENGTH_DIGITS_MAX: Final = 20
-"""Of a Content-Length."""
 ERROR_CHARS_MAX: Final = 300
-LOOK_EVERY_S: Final = 0.05
-"""Whether a connection has ended or can give way, where one waits for that."""
 RAW_TARGET: Final = "klog.raw_target"
 """Where an application finds the request's target as it was sent: WSGI's own PATH_INFO has ``%2F`` decoded already."""
 
-_VISIT: Final = "klog.visit"
 _AUTHORITY: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 """Before the path, in a request that is sent as to a proxy."""
 
@@ -83,9 +75,16 @@ class HttpServer:
 
         ``what`` is served, and ``flag`` chooses its port, in the words of PortInUse and HostError.
         """
-        server = _server(application, host, port, what, flag, clock)
-        shown = host or "0.0.0.0"
-        return cls(server, host_port(shown, server.server_port))
+        try:
+            server = _server(application, host, port, clock)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(
+                    f"cannot serve {what} at {host_port(host, port)}: the port is in use",
+                    hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with {flag}",
+                ) from None
+            raise HostError(f"cannot serve {what} at {host_port(host, port)}: {error.strerror}") from None
+        return cls(server, host_port(host or "0.0.0.0", server.server_port))
 
     def close(self) -> None:
         """Stop listening, at once; the thread ends by itself, when it next looks whether it should."""
@@ -93,118 +92,61 @@ class HttpServer:
         self._server.server_close()
 
 
-class _Visit:
-    """One connection, as far as it may be ended for another's sake. `_Visits` chooses by `waits_since_s`."""
+class _Deadline:
+    """What is left of ``seconds`` for a socket, as its time-out; TimeoutError where nothing is."""
 
-    def __init__(self, sock: socket.socket, since_s: float) -> None:
-        self.socket = sock
-        self.waits_since_s: float | None = since_s
-        """For its client: to send the request, or to take a part of the answer. None while the answer is made."""
-
-
-class _Visits:
-    """Those that are connected. Thread-safe."""
-
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, sock: socket.socket, seconds: float, clock: Clock) -> None:
+        self._socket = sock
         self._clock = clock
-        self._lock = threading.Lock()
-        self._there: dict[socket.socket, _Visit] = {}
+        self._until_s = clock.monotonic_s() + seconds
 
-    def begin(self, sock: socket.socket) -> bool:
-        """Count one more; False where there is no room, and then the one that waits longest for its client is ended."""
-        now_s = self._clock.monotonic_s()
-        with self._lock:
-            if len(self._there) < CONNECTIONS_MAX:
-                self._there[sock] = _Visit(sock, now_s)
-                return True
-            waiting = [(since_s, one) for one in self._there.values() if (since_s := one.waits_since_s) is not None]
-            since_s, oldest = min(waiting, key=lambda pair: pair[0], default=(now_s, None))
-            if oldest is not None and now_s - since_s > GRACE_S:
-                with contextlib.suppress(OSError):
-                    oldest.socket.shutdown(socket.SHUT_RDWR)  # its thread finds the end, and ends
-                oldest.waits_since_s = None
-            return False
-
-    def of(self, sock: socket.socket) -> _Visit:
-        with self._lock:
-            return self._there[sock]
-
-    def end(self, sock: socket.socket) -> None:
-        with self._lock:
-            self._there.pop(sock, None)
+    def apply(self) -> None:
+        left_s = self._until_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError("the time is over")
+        self._socket.settimeout(left_s)
 
 
 class _Incoming(io.RawIOBase):
     """What a peer sends, until its time or its bytes are used up: TimeoutError, or the end."""
 
-    def __init__(self, sock: socket.socket, until_s: float, clock: Clock) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock) -> None:
         self._socket = sock
-        self._clock = clock
-        self._until_s = until_s
+        self._deadline = _Deadline(sock, REQUEST_S, clock)
         self._bytes_left = REQUEST_BYTES_MAX
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        left_s = self._until_s - self._clock.monotonic_s()
-        if left_s <= 0:
-            raise TimeoutError("the request took too long to come")
-        self._socket.settimeout(left_s)
+        self._deadline.apply()
         size = self._socket.recv_into(memoryview(buffer)[: self._bytes_left])
         self._bytes_left -= size
         return size
 
 
 class _Outgoing(io.BufferedIOBase):
-    """What a peer is sent; TimeoutError where it has not taken it in time."""
+    """What a peer is sent; TimeoutError where it has not taken it in time, from the first byte on."""
 
-    def __init__(self, sock: socket.socket, clock: Clock, visit: _Visit) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock) -> None:
         self._socket = sock
         self._clock = clock
-        self._visit = visit
-        self._until_s: float | None = None
+        self._deadline: _Deadline | None = None
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
+        if self._deadline is None:
+            self._deadline = _Deadline(self._socket, ANSWER_S, self._clock)
         for at in range(0, len(data), SENT_AT_ONCE_BYTES):
-            self._visit.waits_since_s = now_s = self._clock.monotonic_s()
-            self._until_s = self._until_s or now_s + ANSWER_S
-            if now_s >= self._until_s:
-                raise TimeoutError("the answer took too long to be taken")
-            self._socket.settimeout(self._until_s - now_s)
+            self._deadline.apply()
             self._socket.sendall(memoryview(data)[at : at + SENT_AT_ONCE_BYTES])  # for so long in all, says Python
-        self._visit.waits_since_s = None
         return len(data)
 
 
-class _Body:
-    """WSGI's input: notes when all of it has come."""
-
-    def __init__(self, incoming: Any, visit: _Visit, size: int) -> None:
-        self._incoming = incoming
-        self._visit = visit
-        self._left = size
-        self._note()
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._incoming.read(self._left if size < 0 else min(size, self._left))
-        self._left -= len(data)
-        self._note()
-        return data
-
-    def _note(self) -> None:
-        if self._left <= 0:
-            self._visit.waits_since_s = None
-
-
-def _with_body(application: Application) -> Application:
+def _guarded(application: Application) -> Application:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        length = environ.get("CONTENT_LENGTH") or "0"
-        size = int(length) if length.isdecimal() and len(length) <= LENGTH_DIGITS_MAX else 0
-        environ["wsgi.input"] = _Body(environ["wsgi.input"], environ[_VISIT], size)
         try:
             return application(environ, start_response)
         except TimeoutError:
@@ -232,7 +174,7 @@ class _Debug(io.TextIOBase):
         return len(text)
 
 
-def _server(application: Application, host: str, port: int, what: str, flag: str, clock: Clock) -> WSGIServer:
+def _server(application: Application, host: str, port: int, clock: Clock) -> WSGIServer:
     from socketserver import TCPServer, ThreadingMixIn
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -241,34 +183,22 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
         daemon_threads = True
         block_on_close = False
         request_queue_size = QUEUE_MAX
-
-        def __init__(self, *arguments: Any) -> None:
-            self.visits = _Visits(clock)
-            self.is_closed = False
-            super().__init__(*arguments)
+        room = threading.Semaphore(CONNECTIONS_MAX)
 
         def process_request(self, request: Any, client_address: Any) -> None:
             """In the thread that accepts: where there are enough it waits, and others do in the kernel's queue."""
-            while not self.visits.begin(request):
-                if self.is_closed:
-                    self.shutdown_request(request)
-                    return
-                clock.sleep(LOOK_EVERY_S)
+            self.room.acquire()
             try:
                 super().process_request(request, client_address)
             except BaseException:  # no thread is to be had
-                self.visits.end(request)
+                self.room.release()
                 raise
 
         def process_request_thread(self, request: Any, client_address: Any) -> None:
             try:
                 super().process_request_thread(request, client_address)
             finally:
-                self.visits.end(request)
-
-        def server_close(self) -> None:
-            self.is_closed = True
-            super().server_close()
+                self.room.release()
 
         def server_bind(self) -> None:
             """As WSGIServer's, without asking a name server who we are."""
@@ -280,16 +210,14 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
             log.debug("a request of %s failed", client_address, exc_info=True)
 
     class Handler(WSGIRequestHandler):
-        server: Server
-
         def setup(self) -> None:
             super().setup()
-            self.rfile = io.BufferedReader(_Incoming(self.connection, clock.monotonic_s() + REQUEST_S, clock))
-            self.wfile = _Outgoing(self.connection, clock, self.server.visits.of(self.connection))
+            self.rfile = io.BufferedReader(_Incoming(self.connection, clock))
+            self.wfile = _Outgoing(self.connection, clock)
 
         def get_environ(self) -> dict[str, Any]:
             self.path = _AUTHORITY.sub("", self.path)
-            return {**super().get_environ(), RAW_TARGET: self.path, _VISIT: self.server.visits.of(self.connection)}
+            return {**super().get_environ(), RAW_TARGET: self.path}
 
         def get_stderr(self) -> Any:
             return _Debug()
@@ -297,14 +225,6 @@ def _server(application: Application, host: str, port: int, what: str, flag: str
         def log_message(self, format: str, *arguments: Any) -> None:
             log.debug("%s: %s", self.client_address[0], format % arguments)
 
-    try:
-        server = Server((host, port), Handler)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(
-                f"cannot serve {what} at {host_port(host, port)}: the port is in use",
-                hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with {flag}",
-            ) from None
-        raise HostError(f"cannot serve {what} at {host_port(host, port)}: {error.strerror}") from None
-    server.set_app(_with_body(application))
+    server = Server((host, port), Handler)
+    server.set_app(_guarded(application))
     return server

@@ -15,6 +15,7 @@ import pytest
 
 from klog.coordination.acts import Actor
 from klog.coordination.schemas import Schema, Subject, Version
+from klog.net import http_server
 from klog.net.http_server import CONNECTIONS_MAX, HttpServer
 from klog.schemas.http import HttpRegistry
 from klog.schemas.registry import Registry
@@ -73,7 +74,8 @@ def test_all_of_it_comes_to_who_reads(server: HttpServer) -> None:
     assert get(server, "/schemas?subjectPrefix=x") == []
 
 
-def test_a_crowd_that_reads_nothing(server: HttpServer, registry: Large) -> None:
+def test_a_crowd_that_reads_nothing(server: HttpServer, registry: Large, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "ANSWER_S", 4.0)
     host, _, port = server.address.rpartition(":")
     tracemalloc.start()
     try:
