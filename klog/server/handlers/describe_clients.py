@@ -1,7 +1,7 @@
 """DescribeClients (klog's own, 10032): the clients that are connected to this broker, and what they read and write.
 
 Behaviour
-    A row a connection, of other brokers none. What a client reads is what it last asked for, which the next partition
+    One row per connection; other brokers are left out. What a client reads is what it last asked for, which the next partition
     list replaces; the topics among its first `READS_NOTED` partitions are shown.
 """
 
