@@ -24,7 +24,6 @@ from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
 
 BEGUN = b'{"version":1,"begun":true}'
 """What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
-EARLIER_TRASH = "/klog/trash"
 
 
 def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = ()) -> None:
@@ -116,14 +115,6 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     raised = str(first_epoch).encode()
     write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
     zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
-
-
-def forget_earlier_trash(zookeeper: ZooKeeper) -> None:
-    """Remove the deleted topics that klog 0.2 kept in nodes of their own, and that cannot be restored."""
-    for entry in zookeeper.children_many([EARLIER_TRASH])[0]:
-        for part in zookeeper.children_many([f"{EARLIER_TRASH}/{entry}"])[0]:
-            zookeeper.delete(f"{EARLIER_TRASH}/{entry}/{part}")
-        zookeeper.delete(f"{EARLIER_TRASH}/{entry}")
 
 
 def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:

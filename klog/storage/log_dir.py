@@ -133,8 +133,13 @@ class LogDir(Health):
             folder = f"{self.path}/{entry.name}"
             if not entry.is_folder:
                 continue
-            if entry.name.endswith((partition_folder.DELETED_SUFFIX, partition_folder.TRASHED_SUFFIX)):
+            if entry.name.endswith(partition_folder.DELETED_SUFFIX):
                 fs.remove_folder(folder)
+                continue
+            if entry.name.endswith(partition_folder.TRASHED_SUFFIX):
+                _log.warning(
+                    "%s is of a topic that klog 0.2 has deleted: 0.2 can restore it, rm -r frees its room", folder
+                )
                 continue
             name = partition_folder.parse_folder_name(entry.name)
             if name is None:

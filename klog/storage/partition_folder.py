@@ -19,7 +19,7 @@ METADATA: Final = "partition.metadata"
 ASIDE_SUFFIX: Final = "-aside"
 DELETED_SUFFIX: Final = "-delete"
 TRASHED_SUFFIX: Final = "-trash"
-"""Of deleted replicas that klog 0.2 kept for a while: removed at the start."""
+"""Of deleted replicas that klog 0.2 kept for a while: they stay, and the log names them."""
 FILE_NAME_CHARS_MAX: Final = 255
 
 

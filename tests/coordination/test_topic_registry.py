@@ -217,14 +217,6 @@ def test_a_deletion_that_waits_is_one_mark_and_changes_nothing_else(zk: ZooKeepe
     assert topics.deleted(zk) == {}, "what is purged cannot be restored"
 
 
-def test_what_an_earlier_klog_kept_of_deleted_topics_goes(zk: ZooKeeper) -> None:
-    topic_deletion.forget_earlier_trash(zk)
-    for path in ("", "/id", "/id/topic", "/id/states-0", "/other"):
-        zk.create(f"/klog/trash{path}", b"")
-    topic_deletion.forget_earlier_trash(zk)
-    assert zk.children("/klog/trash") == []
-
-
 class CutOff(Exception):
     """Stands for a kill of the controller."""
 

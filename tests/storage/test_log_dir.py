@@ -200,6 +200,19 @@ def test_foreign_folders_and_files_are_left_alone(disk: FaultyFileSystem) -> Non
     assert disk.exists("/data/lost+found") and disk.exists("/data/notes.txt")
 
 
+def test_what_klog_0_2_keeps_of_deleted_topics_stays_and_is_named(
+    disk: FaultyFileSystem, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = "/data/orders-0.0123456789abcdef.89abcdef-trash"
+    disk.make_folder("/data")
+    disk.make_folder(kept)
+    disk.replace(f"{kept}/{0:020}.log", b"a message")
+    log_dir = open_dir(disk)
+    assert log_dir.logs == {}
+    assert disk.read(f"{kept}/{0:020}.log") == b"a message"
+    assert [record.getMessage().split()[0] for record in caplog.records if "0.2" in record.getMessage()] == [kept]
+
+
 @each("content", [b"", b"rubbish", b"0\n1\n", b"7\n0\n", b"0\n1\nt 0 x\n", b"\xff\xfe"])
 @each("file_name", ["log-summary-checkpoint", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"])
 def test_a_checkpoint_that_is_none_is_rebuilt(

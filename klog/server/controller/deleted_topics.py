@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from uuid import UUID
 
-from klog.coordination import partition_states, paths, topic_deletion, topics
+from klog.coordination import partition_states, paths, topics
 from klog.coordination.acts import Actor, new_act
 from klog.coordination.partition_states import NO_LEADER
 from klog.coordination.topics import Deletion, Topic
@@ -70,13 +70,9 @@ class DeletedTopics:
             self._task = None
 
     async def _run(self) -> None:
-        is_first = True
         while True:
             await asyncio.sleep(self._look_every_s)
             try:
-                if is_first:
-                    await self._state.run(topic_deletion.forget_earlier_trash, self._zookeeper)
-                    is_first = False
                 if self._state.context.deleting:
                     await self._topic_manager.resume_deletions()
                 for topic_id in await self._due():

@@ -1,8 +1,8 @@
 """DescribeClients (klog's own, 10032): the clients that are connected to this broker, and what they read and write.
 
 Behaviour
-    One row per connection; other brokers are left out. What a client reads is what it last asked for, which the next partition
-    list replaces; the topics among its first `READS_NOTED` partitions are shown.
+    One row per connection; other brokers are left out. What a client reads are the topics among the first
+    `READS_NOTED` partitions of its last Fetch.
 """
 
 from __future__ import annotations
