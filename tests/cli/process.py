@@ -17,7 +17,17 @@ from typing import Any
 from tests.cli.emulator import Emulator
 from tests.processes import KLOG, ROOT, klog_process, take_terminal
 
-__all__ = ["KLOG", "ROOT", "Terminal", "on_terminal", "started", "take_terminal"]
+__all__ = [
+    "CLOSED_PIPE",
+    "FULL",
+    "KLOG",
+    "ROOT",
+    "Terminal",
+    "on_terminal",
+    "started",
+    "take_terminal",
+    "unwritable",
+]
 
 
 @contextmanager
@@ -43,6 +53,24 @@ def started(*words: str, **keywords: Any) -> Iterator[subprocess.Popen[bytes]]:
                     stream.close()
                 except BrokenPipeError:
                     pass
+
+
+FULL = "/dev/full"
+CLOSED_PIPE = "closed pipe"
+
+
+@contextmanager
+def unwritable(kind: str) -> Iterator[int]:
+    """A descriptor that takes nothing."""
+    if kind == FULL:
+        descriptor = os.open(FULL, os.O_WRONLY)
+    else:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 ROWS, COLUMNS = 40, 200

@@ -5,31 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker_fixture import RunningBroker
-from tests.cli.process import started
-
-FULL = "/dev/full"
-CLOSED_PIPE = "closed pipe"
-
-
-@contextmanager
-def unwritable(kind: str) -> Iterator[int]:
-    """A descriptor that takes nothing."""
-    if kind == FULL:
-        descriptor = os.open(FULL, os.O_WRONLY)
-    else:
-        reader, descriptor = os.pipe()
-        os.close(reader)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+from tests.cli.process import CLOSED_PIPE, FULL, started, unwritable
 
 
 def code_of(*words: str, input: bytes = b"", **streams: Any) -> int:

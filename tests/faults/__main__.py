@@ -123,7 +123,7 @@ def run_each(wanted: list[Plan], given: argparse.Namespace, act: Callable[[Plan,
                 result = Result(plan, problems=[f"the run broke off: {error!r}", *traceback.format_exc().splitlines()])
             results.append(result)
         print(f"[{at}/{len(wanted)}, {time.monotonic() - began:.0f} s] {report.line(result)}", flush=True)
-        for said in result.done:
+        for said in (*result.done, *result.seen):
             print(f"      {said}", flush=True)
         if result.notes:
             print(f"      clients said: {result.notes}", flush=True)

@@ -35,7 +35,12 @@ SECONDS_OF: dict[str, float | None] = {
     "full-disk": LAG_S + 8.0,
     "bit-flip": None,
     "clock": None,
+    "symlink": None,
+    "crowd": None,
     "zookeeper": None,
+    "full-heap": None,
+    "forged-copy": None,
+    "closed-pipe": None,
 }
 """Each fault, and how long it lasts where that is part of what it is."""
 
@@ -52,8 +57,18 @@ WHAT: dict[str, str] = {
     "full-disk": "no byte left",
     "bit-flip": "bits flipped in closed segments while it runs",
     "clock": "the wall clock steps by hours or days, forth or back",
+    "symlink": "killed; a link to a partition or a segment elsewhere keeps it from starting; started without it",
+    "crowd": "300 connections of one address that ask for Metadata and more without end, and read no answer",
     "zookeeper": "ZooKeeper killed with -9, and started again",
+    "full-heap": "commits of new groups with metadata, until brokers refuse them; ZooKeeper has its smallest heap",
+    "forged-copy": "headers of copies forged in a mirror's target; the mirror is killed with -9, and run again",
+    "closed-pipe": "a mirror without stderr works on; `tail -G` without stdout commits nothing",
 }
+
+WITHOUT_BROKER = ("zookeeper", "full-heap", "forged-copy", "closed-pipe")
+"""They have no broker as a target."""
+OF_CLIENTS = ("crowd", "full-heap", "forged-copy", "closed-pipe")
+"""What clients do, and others must not notice. The cluster is open."""
 
 _WITH_BACKGROUND = (
     "kill/leader",
@@ -63,8 +78,10 @@ _WITH_BACKGROUND = (
     "cut/leader",
     "zookeeper/none",
 )
-_LIVE_TOGETHER = tuple(fault for fault in SECONDS_OF if fault not in ("full-disk", "bit-flip"))
-"""What a mix is drawn from; full disks and flipped bits are looked at by themselves."""
+ALONE = ("full-disk", "bit-flip", "symlink", *OF_CLIENTS)
+"""Looked at by themselves."""
+_LIVE_TOGETHER = tuple(fault for fault in SECONDS_OF if fault not in ALONE)
+"""What a mix is drawn from."""
 MIX_REST_S = (0.5, 6.0)
 
 
@@ -113,8 +130,8 @@ def cells() -> Iterator[str]:
     """The names of all cells, in the order of the table."""
     yield "none/none"
     for fault in SECONDS_OF:
-        if fault == "zookeeper":
-            yield "zookeeper/none"
+        if fault in WITHOUT_BROKER:
+            yield f"{fault}/none"
         else:
             yield from (f"{fault}/{target}" for target in TARGETS)
     for background in BACKGROUNDS:
@@ -139,7 +156,7 @@ def mix(seed: int, seconds: float, *, background: str = "") -> Plan:
     at_s = STEADY_S
     while at_s < seconds:
         fault = draw.choice(_LIVE_TOGETHER)
-        target = "none" if fault == "zookeeper" else draw.choice(TARGETS)
+        target = "none" if fault in WITHOUT_BROKER else draw.choice(TARGETS)
         lasts = SECONDS_OF[fault] or draw.uniform(1.0, BEYOND_SESSION_S)
         steps.append(Step(round(at_s, 2), fault, target, round(lasts, 2)))
         at_s += draw.uniform(*MIX_REST_S) + (lasts if draw.random() < 0.6 else 0.0)

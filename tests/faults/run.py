@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import TypeAlias
 
+from klog.errors import KlogError
 from tests.faults import history
 from tests.faults.background import reassign, rolling
 from tests.faults.checker import Verdict, check, pauses_s
 from tests.faults.cluster import FaultCluster, can_fault_disks, can_mount
 from tests.faults.history import Ended, Fault, Polled, Replica
 from tests.faults.injection import Injection, choose
-from tests.faults.plan import Plan, Step
+from tests.faults.plan import ALONE, OF_CLIENTS, WITHOUT_BROKER, Plan, Step
 from tests.faults.replica_files import read_partition
 from tests.faults.workload import Workload
 
@@ -54,6 +56,8 @@ class Result:
     skipped: str = ""
     done: list[str] = field(default_factory=list)
     """The faults as they were: when, what, on which brokers."""
+    seen: list[str] = field(default_factory=list)
+    """What some of them say in the end."""
     longest_s: dict[int, float] = field(default_factory=dict)
     """Longest time without an acknowledgement, by partition."""
     first_ack_s: float | None = None
@@ -74,8 +78,10 @@ class Result:
 def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | None = None) -> Result:
     """Run the plan in the folder; ``keep`` is where the history is written to."""
     result = Result(plan)
-    missing = (can_fault_disks() if plan.faults & {"slow-disk", "clock"} else "") or (
-        can_mount() if "full-disk" in plan.faults else ""
+    missing = (
+        (can_fault_disks() if plan.faults & {"slow-disk", "clock"} else "")
+        or (can_mount() if "full-disk" in plan.faults else "")
+        or ("it needs an open cluster" if plan.secure and plan.faults.intersection(OF_CLIENTS) else "")
     )
     if missing:
         result.skipped = missing
@@ -87,6 +93,7 @@ def run(plan: Plan, folder: Path, *, partitions: int = PARTITIONS, keep: Path | 
         settings=settings,
         faulty_disks=bool(plan.faults & {"slow-disk", "clock"}),
         small_disks="full-disk" in plan.faults,
+        small_heap="full-heap" in plan.faults,
         secure=plan.secure,
     ) as cluster:
         assignment = layout(plan, list(cluster.nodes), cluster.controller(), partitions)
@@ -146,15 +153,19 @@ def _run_steps(plan: Plan, cluster: FaultCluster, workload: Workload, result: Re
             ends = min((until for until, _, _ in active), default=float("inf"))
             begins = waiting[0].at_s if waiting else float("inf")
             _sleep_until(began + min(ends, begins))
+            at = time.monotonic()
             if begins < ends:
                 step = waiting.pop(0)
-                injection = _begin(step, cluster, workload, result, draw, active)
-                if injection is not None:
-                    active.append((time.monotonic() - began + step.seconds, step, injection))
+                begun = _begin(step, cluster, workload, result, draw, active)
             else:
                 active.sort(key=lambda one: one[0])
                 _, step, injection = active.pop(0)
+                begun = None
                 _heal(step, injection, workload, result)
+            if step.fault in ALONE:
+                began += time.monotonic() - at  # the plan waits for what is judged on its way
+            if begun is not None:
+                active.append((time.monotonic() - began + step.seconds, step, begun))
         if background is not None:
             _sleep_until(max(began + plan.seconds, time.monotonic() + BACKGROUND_REST_S))
             stop.set()
@@ -176,8 +187,8 @@ def _begin(
     step: Step, cluster: FaultCluster, workload: Workload, result: Result, draw: random.Random, active: _Active
 ) -> Injection | None:
     busy = {broker_id for _, _, injection in active for broker_id in injection.brokers}
-    if step.fault == "zookeeper":
-        if any(other.fault == "zookeeper" for _, other, _ in active):
+    if step.fault in WITHOUT_BROKER:
+        if any(other.fault == step.fault for _, other, _ in active):
             return None
         brokers: list[int] = []
     else:
@@ -198,8 +209,10 @@ def _heal(step: Step, injection: Injection, workload: Workload, result: Result) 
     record.add(Fault(record.now(), step.fault, ",".join(map(str, injection.brokers)), True))
     try:
         injection.heal()
-    except (AssertionError, OSError) as error:
+    except (AssertionError, OSError, KlogError, SubprocessError) as error:
         result.problems.append(f"{step.fault} could not be healed: {error}")
+    if injection.seen:
+        result.seen.append(f"{record.now():.1f} s {step.fault} is over: {injection.seen}")
 
 
 def _recover(cluster: FaultCluster, workload: Workload, result: Result) -> None:

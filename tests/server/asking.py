@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from klog.client.blocking import BlockingChannel
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -64,6 +65,21 @@ def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> N
     }
     answer = ask(bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[topic])
     assert error(answer.topics[0]) == 0, answer.topics[0]
+
+
+def commit(channel: BlockingChannel, group: str, topic: str, partitions: int, metadata: str = "") -> int:
+    """The error code of a commit to all partitions."""
+    committed = [
+        {"partition_index": number, "committed_offset": 0, "committed_metadata": metadata}
+        for number in range(partitions)
+    ]
+    topics = [{"name": topic, "partitions": committed}]
+    answer = channel.request(
+        codec.request(
+            ApiKey.OFFSET_COMMIT, 5, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
+        )
+    )
+    return error(answer.topics[0].partitions[0])
 
 
 def values(count: int, size: int = 20) -> list[Record]:

@@ -1,31 +1,35 @@
 """A crowd from one address: connections that send one request again and again, as fast as they can, and read nothing.
 
-Run as ``python -m tests.server.crowd HOST:PORT CONNECTIONS SECONDS REQUEST``, the request in hexadecimal; a process of
-its own, so that it takes no turn from the client that is measured beside it.
+Run as ``python -m tests.server.crowd HOST:PORT CONNECTIONS SECONDS REQUEST [SOURCE]``, the request in hexadecimal, the
+address that it comes from where that matters; a process of its own, so that it takes no turn from the client that is
+measured beside it. SIGTERM ends it early. It prints the bytes that it sent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
+import signal
 import socket
 import sys
 import time
 
 
-def main(address: str, connections: int, seconds: float, request: bytes) -> int:
+def main(address: str, connections: int, seconds: float, request: bytes, source: str = "") -> int:
     """Bytes sent."""
     host, _, port = address.rpartition(":")
     sent = 0
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     with contextlib.ExitStack() as stack:
         at = {}
         for _ in range(connections):
-            one = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            one = stack.enter_context(socket.create_connection((host, int(port)), 30, (source, 0)))
             one.setblocking(False)
             at[one] = 0
         piece = request * (1 + 65536 // len(request))
         until_s = time.monotonic() + seconds
-        while at and time.monotonic() < until_s:
+        while at and not ended and time.monotonic() < until_s:
             for one in select.select([], list(at), [], 0.1)[1]:
                 try:
                     count = one.send(piece[at[one] :])
@@ -40,4 +44,4 @@ def main(address: str, connections: int, seconds: float, request: bytes) -> int:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), bytes.fromhex(sys.argv[4])))
+    print(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), bytes.fromhex(sys.argv[4]), *sys.argv[5:]))

@@ -26,7 +26,7 @@ from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import listen_to, ports_of, unique
 from tests.server.asking import error, told_of
-from tests.server.wire import RawConnection, bystander, framed, head, open_descriptors, resident_bytes
+from tests.server.wire import ASKED, RawConnection, bystander, head, open_descriptors, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000
@@ -239,12 +239,6 @@ def test_two_thousand_slow_connections(make_broker: MakeBroker) -> None:
 
 # --- those who ask without end ---
 
-ASKED = {
-    "Metadata": framed(head(ApiKey.METADATA, 1) + struct.pack(">i", -1)),
-    "OffsetFetch": framed(head(ApiKey.OFFSET_FETCH, 2) + struct.pack(">h1si", 1, b"g", -1)),
-    "DescribeGroups": framed(head(ApiKey.DESCRIBE_GROUPS, 0) + struct.pack(">ih1s", 1, 1, b"g")),
-    "InitProducerId": framed(head(ApiKey.INIT_PRODUCER_ID, 0) + struct.pack(">hi", -1, 1000)),
-}
 TOPICS = 100
 """Of three partitions: an answer about all of them is a long one."""
 

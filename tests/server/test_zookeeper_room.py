@@ -14,10 +14,8 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES
 from klog.coordination.server_size import FULL_SHARE, server_size
 from klog.errors import PolicyViolation
-from klog.protocol import codec
-from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import create
+from tests.server.asking import commit, create
 from tests.zookeeper_fixture import klog_home
 
 METADATA = "m" * 4000
@@ -35,21 +33,6 @@ def small(tmp_path: Path) -> Iterator[ZooKeeperServer]:
         server.stop()
 
 
-def commit(channel: BlockingChannel, group: str, topic: str, metadata: str) -> int:
-    """The error code of a commit to all partitions."""
-    partitions = [
-        {"partition_index": number, "committed_offset": 0, "committed_metadata": metadata}
-        for number in range(PARTITIONS)
-    ]
-    topics = [{"name": topic, "partitions": partitions}]
-    answer = channel.request(
-        codec.request(
-            ApiKey.OFFSET_COMMIT, 5, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
-        )
-    )
-    return int(answer.topics[0].partitions[0].error_code.value)
-
-
 @pytest.mark.slow
 def test_metadata_of_commits_ends_before_zookeepers_heap_does(small: ZooKeeperServer, tmp_path: Path) -> None:
     broker = RunningBroker(tmp_path / "broker", f"{small.address}/c")
@@ -63,7 +46,7 @@ def test_metadata_of_commits_ends_before_zookeepers_heap_does(small: ZooKeeperSe
         stack.callback(channel.close)
         refused = None
         for number in range(100):  # 80 MB in all, of a heap of 32
-            code = commit(channel, f"g{number}", "t", METADATA)
+            code = commit(channel, f"g{number}", "t", PARTITIONS, METADATA)
             if code == PolicyViolation.wire:
                 refused = number
                 break
@@ -71,5 +54,5 @@ def test_metadata_of_commits_ends_before_zookeepers_heap_does(small: ZooKeeperSe
         assert refused is not None
         share = server_size(host, int(port), 5.0).share()
         assert share is not None and FULL_SHARE / 2 < share < 0.8
-        assert commit(channel, "g0", "t", "") == 0, "offsets that have nodes are committed all the same"
+        assert commit(channel, "g0", "t", PARTITIONS) == 0, "offsets that have nodes are committed all the same"
         broker.wait_for_log("ERROR", "zookeeper_room")
