@@ -59,11 +59,9 @@ async def list_trash(cluster: Cluster, zookeeper: ZooKeeper, damage: dict[str, s
 
 def _row(topic: Topic, deletion: Deletion, copies: Iterable[Copy]) -> TrashRow:
     best: dict[int, Copy] = {}
-    for one in copies:
-        known = best.get(one.partition)
-        # Of two that reach as far, the one with less: records were deleted while the other's broker was down.
-        if known is None or (known.end_address, -known.bytes) < (one.end_address, -one.bytes):
-            best[one.partition] = one
+    # Of two that reach as far, the one with less: records were deleted while the other's broker was down.
+    for one in sorted(copies, key=lambda copy: (copy.end_address, -copy.bytes, -(copy.messages or 0))):
+        best[one.partition] = one
     is_all = len(best) == len(topic.partitions)
     counts = [one.messages for one in best.values()]
     return TrashRow(

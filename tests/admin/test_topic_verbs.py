@@ -6,8 +6,9 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from klog.admin import brokers, partitions, topics
+from klog.admin import brokers, partitions, topics, trash
 from klog.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from klog.coordination.topics import Deletion, Topic
 from klog.errors import (
     BrokerNotAvailable,
     InvalidConfig,
@@ -66,6 +67,14 @@ def test_when_a_topic_was_last_written(broker: RunningBroker, topic: str) -> Non
         assert producer.flush(20) == 0
     (row,) = run(broker.bootstrap, lambda cluster: topics.list_topics(cluster, topic))
     assert row.last_written == datetime.fromtimestamp(1_700_000_900, UTC)
+
+
+def test_of_a_deleted_topics_copies_the_one_that_deletions_of_records_reached_counts() -> None:
+    deleted = Topic("t", None, {0: (1, 2)}, 0, 0)
+    whole, cut = trash.Copy(0, 900, 50, 4096), trash.Copy(0, 900, 48, 4096)
+    short = trash.Copy(0, 800, 44, 4000)
+    for copies in ((whole, cut, short), (short, cut, whole), (cut, whole)):
+        assert trash._row(deleted, Deletion(1000, "act", True, 5), copies).messages == 48
 
 
 def test_which_topics_a_pattern_means(broker: RunningBroker, topic: str) -> None:

@@ -62,6 +62,7 @@ class Stage:
         self.open_requests = OpenRequests()
         self.connection: Any = SimpleNamespace(
             peer="192.0.2.1:9",
+            client_id=None,
             principal=ANONYMOUS,
             address="192.0.2.1",
             is_broker=is_broker,
