@@ -6,8 +6,8 @@ AssertionError: others noticed it, or what is refused elsewhere was done here.
 from __future__ import annotations
 
 import itertools
-import os
 import random
+import secrets
 import subprocess
 import sys
 import threading
@@ -209,7 +209,7 @@ def _beside(act: Callable[[threading.Event], None]) -> Iterator[None]:
 def _target(injection: Injection) -> Iterator[RunningBroker]:
     """A cluster of one broker with the same ZooKeeper, and the topic in it."""
     cluster = injection.cluster
-    folder = cluster.folder / f"target-{os.urandom(4).hex()}"
+    folder = cluster.folder / f"target-{secrets.token_hex(4)}"
     broker = RunningBroker(folder, f"{cluster.zookeeper_server.address}/{folder.name}")
     try:
         broker.start()
