@@ -13,6 +13,7 @@ Foreign exceptions (kazoo's, OSError, kio's) are translated once, in the module 
 
 from __future__ import annotations
 
+import errno
 from typing import Self
 
 
@@ -553,6 +554,16 @@ class JavaMissing(HostError):
 
 class PortInUse(HostError):
     code = "PORT_IN_USE"
+
+
+def listen_error(doing: str, port: int, error: OSError, flag: str) -> HostError:
+    """Why a port cannot be listened to. ``doing``: ``listen on HOST:PORT``; ``flag`` chooses another one."""
+    if error.errno == errno.EADDRINUSE:
+        return PortInUse(
+            f"cannot {doing}: the port is in use",
+            hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with {flag}",
+        )
+    return HostError(f"cannot {doing}: {error.strerror}")
 
 
 class ZooKeeperError(HostError):

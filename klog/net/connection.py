@@ -104,13 +104,6 @@ class Socket(Protocol):
     def close(self) -> None: ...
 
 
-class HasTopic(Protocol):
-    """A partition that a request names."""
-
-    @property
-    def topic(self) -> str: ...
-
-
 class Session(Protocol):
     """Told when its connection has ended."""
 
@@ -163,9 +156,9 @@ class Connection:
         self.peer = peer
         self.closed = False
         self.client_id: str | None = None
-        """Of its first request that has one."""
-        self.reads: Sequence[HasTopic] = ()
-        """The first partitions of its last Fetch."""
+        """Of its first request that has one; its beginning, where it is long."""
+        self.reads: tuple[str, ...] = ()
+        """Topics of its last Fetch, as `klog.server.handlers.fetch` notes them."""
         self.writes: str | None = None
         """The topic that it produced to last."""
         self.software: tuple[str, str] | None = None

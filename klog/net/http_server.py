@@ -14,7 +14,6 @@ Limits
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import re
@@ -24,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.errors import HostError, PortInUse
+from klog.errors import listen_error
 from klog.names import host_port
 
 if TYPE_CHECKING:
@@ -78,12 +77,7 @@ class HttpServer:
         try:
             server = _server(application, host, port, clock)
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUse(
-                    f"cannot serve {what} at {host_port(host, port)}: the port is in use",
-                    hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with {flag}",
-                ) from None
-            raise HostError(f"cannot serve {what} at {host_port(host, port)}: {error.strerror}") from None
+            raise listen_error(f"serve {what} at {host_port(host, port)}", port, error, flag) from None
         return cls(server, host_port(host or "0.0.0.0", server.server_port))
 
     def close(self) -> None:

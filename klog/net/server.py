@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from klog.errors import HostError, PortInUse
+from klog.errors import HostError, listen_error
 from klog.names import host_port
 from klog.net.admission import Admission, ConnectionLimits, Victims
 from klog.net.arrivals import ArrivalLimits, Arrivals
@@ -131,12 +131,7 @@ class Server:
             sock.listen(self._backlog)
         except OSError as error:
             sock.close()
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUse(
-                    f"cannot listen on {host_port(host, port)}: the port is in use",
-                    hint=f"`ss -ltnp 'sport = :{port}'` shows the process; choose another with --listen HOST:PORT",
-                ) from None
-            raise HostError(f"cannot listen on {host_port(host, port)}: {error.strerror}") from None
+            raise listen_error(f"listen on {host_port(host, port)}", port, error, "--listen HOST:PORT") from None
         sock.setblocking(False)
         self._sockets[sock] = door
         self._loop.add_reader(sock.fileno(), self._accept, sock)

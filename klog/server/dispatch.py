@@ -357,8 +357,8 @@ class Dispatcher:
             assert isinstance(values, dict)
             reply.send(codec.encode_response(head, codec.response(head.key, 0, **values)))
             return
-        if connection.client_id is None:
-            connection.client_id = head.client_id
+        if connection.client_id is None and head.client_id is not None:
+            connection.client_id = head.client_id[:CLIENT_CHARS_MAX]
         meter = self._meters[head.key]
         meter.count += 1
         timed = None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+
 import confluent_kafka
 from confluent_kafka import Consumer, Producer
 
+from klog.coordination.acts import CLIENT_CHARS_MAX
+from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
+from tests.server.wire import RawConnection, framed, head
 from tests.tools.verbs import make_topic
 
 
@@ -48,3 +53,17 @@ def test_who_reads_and_who_writes(broker: RunningBroker, topic: str) -> None:
     assert klog("client", "list", "-t", f"{topic}-no", "-o", "json", "-B", broker.bootstrap).rows == []
     own = klog("client", "list", "-o", "json", "-B", broker.bootstrap).rows
     assert any(row["client"] == "klog" for row in own)
+
+
+def test_nothing_that_a_stranger_makes_up_is_kept(broker: RunningBroker, topic: str) -> None:
+    """Neither topics that there are not, nor names without an end; what it may have of a connection is bounded."""
+    asked = struct.pack(">h", 9_000) + b"n" * 9_000 + struct.pack(">iiqi", 1, 0, 0, 1 << 20)
+    fetch = struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 1) + asked
+    name = f"stranger-{topic}-".encode() + b"x" * 20_000
+    with RawConnection(broker.bootstrap) as connection:
+        connection.send(framed(head(ApiKey.FETCH, 4, client_id=name) + fetch))
+        connection.answer()
+        rows = klog("client", "list", "-o", "json", "-B", broker.bootstrap).rows
+        (row,) = [row for row in rows if row["address"] == connection.name]
+    assert row["client"] == name.decode()[:CLIENT_CHARS_MAX]
+    assert (row["reads"], row["writes"], row["library"]) == ([], None, None)

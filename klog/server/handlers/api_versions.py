@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from klog.coordination.acts import CLIENT_CHARS_MAX
 from klog.protocol import klog_apis
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.server.dispatch import ROUTES, Request, handles
@@ -20,7 +21,8 @@ def handle(request: Request) -> dict[str, Any]:
     name = getattr(request.entity, "client_software_name", None)
     is_own = name == klog_apis.SOFTWARE_NAME
     if name is not None and request.connection is not None:
-        request.connection.software = (name, request.entity.client_software_version)
+        version = request.entity.client_software_version
+        request.connection.software = (name[:CLIENT_CHARS_MAX], version[:CLIENT_CHARS_MAX])
     return {
         "error_code": 35 if request.entity is None else 0,
         "api_keys": [

@@ -47,8 +47,8 @@ from klog.storage.log import FileRange
 
 log = logging.getLogger(__name__)
 
-READS_NOTED: Final = 64
-"""Partitions of a request that its connection remembers, for `describe_clients`."""
+READS_NOTED: Final = 16
+"""Of so many partitions of a request its connection remembers the topics, for `describe_clients`."""
 LONG_REQUEST_BYTES: Final = 64 * 1024
 """A longer request names some 2,000 partitions or more, at some 8 us each."""
 
@@ -89,10 +89,10 @@ class FetchHandler:
                 guarded(self._answer_from_local_replicas(head, request, reply, connection), head, connection)
             )
             return None
-        connection.reads = request.partitions[:READS_NOTED]
         read = _Read(self, head, request, reply, connection)
         for asked in request.partitions:
             read.add(asked)
+        connection.reads = read.topics()
         self._answer_or_wait(read)
         return None
 
@@ -220,6 +220,12 @@ class _Read:
             error = problem.bare()
             self._failed = True
         self._asked.append((asked, partition, error))
+
+    def topics(self) -> tuple[str, ...]:
+        """Those among the first `READS_NOTED` partitions that this broker leads and the client may read. The names are
+        the leaders': what a client has sent is not kept."""
+        led = (one.topic_partition.topic for _, one, _ in self._asked[:READS_NOTED] if one is not None)
+        return tuple(dict.fromkeys(led))
 
     def enough(self) -> bool:
         """Whether the answer need not wait: an error, a closed connection, or min_bytes below the high watermarks."""

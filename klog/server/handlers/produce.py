@@ -172,7 +172,7 @@ class ProduceHandler:
             )
             appended.append((partition, result.end.address, index))
             order.accepted(connection, asked.topic, asked.partition, batches[index])
-            connection.writes = asked.topic
+            connection.writes = partition.topic_partition.topic
             numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
             numbers.produces += 1
             if not result.duplicate:
