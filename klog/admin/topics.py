@@ -146,9 +146,9 @@ async def _newest_ms(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str,
     from klog.client import leader_requests
 
     asked = {TopicPartition(topic.name, number): NEWEST for topic in topics for number in topic.partitions}
-    told = await cluster.to_leaders(asked, leader_requests.list_offsets) if asked else {}
+    answers = await cluster.to_leaders(asked, leader_requests.list_offsets) if asked else {}
     newest: dict[str, int] = {}
-    for one, answer in told.items():
+    for one, answer in answers.items():
         if isinstance(answer, leader_requests.FoundOffset) and answer.timestamp_ms is not None:
             newest[one.topic] = max(newest.get(one.topic, 0), answer.timestamp_ms)
     return newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -135,7 +136,8 @@ async def lag(
         brokers = [one.broker_id for one in await cluster.brokers()]
         history, missing = await lag_history(cluster, brokers, now_ms - TREND_MS)
         notes = tuple(f"not known: {one}" for one in missing)
-        return Report(invocation.command, LagTrend, trends(history, rows, now_ms), notes=notes)
+        found = await asyncio.to_thread(trends, history, rows, now_ms)
+        return Report(invocation.command, LagTrend, found, notes=notes)
 
     async def look() -> tuple[list[LagRow], str, tuple[str, ...]]:
         found = await group_lag.lag(cluster, session, names or (), topics=topics or ())

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from klog.admin.group_lag import of_groups
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
 
@@ -94,12 +95,12 @@ class LagTrend:
 
 
 def trends(history: LagHistory, rows: Sequence[LagRow], now_ms: int) -> list[LagTrend]:
-    """One row per group with committed offsets or members, by name."""
+    """One row per group with committed offsets or members, by name. May take seconds."""
     times = [now_ms - at for at in range(TREND_MS, -1, -MINUTE_MS)]
+    lags = {one.group: one.lag if one.error is None else None for one in of_groups(rows)}
     found = []
     for curve in sorted(curves(history, rows, times)):
-        mine = [row.lag for row in rows if row.group == curve.group]
-        lag = None if None in mine else sum(one or 0 for one in mine)
+        lag = lags.get(curve.group)
         now = int(curve.values[-1] or 0)
         before = next(
             ((then_ms, value) for then_ms, value in zip(times, curve.values[:-1], strict=False) if value is not None),

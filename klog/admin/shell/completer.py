@@ -177,8 +177,8 @@ class KlogCompleter(Completer):
 
     def _live(self, kind: Kind, about: str = "") -> Iterator[Suggestion]:
         for name in self._names.soon(kind, about):
-            text, _, about_it = name.partition("\t")
-            yield Suggestion(text, about_it or kind.value)
+            text, _, what = name.partition("\t") if kind is Kind.ACT else (name, "", "")
+            yield Suggestion(text, what or kind.value)
 
     def _all_live(self, *kinds: Kind) -> Iterator[Suggestion]:
         for kind in kinds:
