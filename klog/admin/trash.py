@@ -99,17 +99,18 @@ class RestorePlan(NamedTuple):
 async def plan_restore(cluster: Cluster, zookeeper: ZooKeeper, name: str) -> RestorePlan:
     """What restoring the topic brings back. NoSuchThing where no topic of that name is deleted."""
     check_topic_name(name)
-    deleted = await asyncio.to_thread(topics.deleted, zookeeper, {})  # what is damaged holds up no other
-    topic, deletion = deleted.get(name, (None, None))
-    if topic is None or deletion is None or topic.topic_id is None:
+    found = await asyncio.to_thread(topics.find_deleted, zookeeper, name)
+    if found is None or found[0].topic_id is None:
+        known = await asyncio.to_thread(topics.deleted, zookeeper, {})  # what is damaged holds up no other
         raise NoSuchThing(
             f"topic {name!r} is not among the deleted topics of {cluster}",
-            hint=near_hint(name, deleted.keys(), "klog topic list --deleted"),
+            hint=near_hint(name, known.keys(), "klog topic list --deleted"),
         )
-    row = _row(topic, deletion, (await _copies(cluster, [topic.topic_id])).get(topic.topic_id, ()))
+    (topic, deletion), topic_id = found, found[0].topic_id
+    row = _row(topic, deletion, (await _copies(cluster, [topic_id])).get(topic_id, ()))
     groups = await asyncio.to_thread(_groups, zookeeper, name)
     return RestorePlan(
-        topic.topic_id, RestoreRow(name, row.partitions, row.messages, row.bytes, row.deleted_at, groups, row.id)
+        topic_id, RestoreRow(name, row.partitions, row.messages, row.bytes, row.deleted_at, groups, row.id)
     )
 
 

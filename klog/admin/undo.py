@@ -218,7 +218,8 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
 
 
 def _plan_deletion(zookeeper: ZooKeeper, act: Act, name: str) -> DeletionUndo:
-    if all(deletion.act != act.act_id for _, deletion in topics.deleted(zookeeper, {}).values()):
+    found = topics.find_deleted(zookeeper, name)
+    if found is None or found[1].act != act.act_id:
         raise Refused(
             f"act {act.act_id} cannot be taken back: topic {name} is restored, or purged",
             hint="`klog topic list --deleted` lists what can be restored; the act has the assignment and settings",

@@ -219,6 +219,14 @@ def deleted(zookeeper: ZooKeeper, damage: Damage | None = None) -> dict[str, tup
     return dict(sorted(marked.items(), key=lambda item: item[1][1].since_ms))
 
 
+def find_deleted(zookeeper: ZooKeeper, name: str) -> tuple[Topic, Deletion] | None:
+    """One of `deleted`; None where the deletion of no such topic waits."""
+    topic = find(zookeeper, name)
+    if topic is None or topic.deletion is None or zookeeper.exists(paths.delete_topic(name)) is not None:
+        return None
+    return topic, topic.deletion
+
+
 def still_held(
     zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
 ) -> set[TopicPartition]:
