@@ -68,6 +68,8 @@ def test_main_moves_to_a_commit_that_has_passed(project: Project) -> None:
     wanted = project.commit(code="0", unsteady='"tests/a.py::test_other"')
     assert project.land() == 0
     assert project.git("rev-parse", "main") == wanted
+    record = json.loads((project.folder / "build" / "test-run.json").read_text())
+    assert (record["commit"], record["green"], record["clean"]) == (wanted, True, True)
 
 
 @pytest.mark.parametrize(
