@@ -31,14 +31,14 @@ from klog.replication.placement import place
 from klog.replication.sites import Site
 from klog.security.client_security import ClientSecurity
 from klog.server.authority import Authority
+from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.broker_channel import BrokerChannel
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.peers import Peers
-from klog.server.departed import Departed
 from klog.server.executors import Purpose
+from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.runtime import Identity, Runtime
 
 ATTENDING_READS = 6
@@ -69,10 +69,10 @@ class Process:
         self.runtime.connected.set()
         self.runtime.on_event = cluster.on_event
         authority = Authority(broker.zookeeper, executors, lambda: broker.incarnation)
-        knocks = Knocks(broker_id, cluster.assumed.session_s)
-        peers = Peers(self._reach, knocks, self._answer_locally, self._knock, self._probe)
+        probes = BrokerProbes(broker_id, cluster.assumed.session_s)
+        peers = Peers(self._reach, probes, self._answer_locally, self._answers, self._probe)
         self.image = ClusterImage()
-        self.controller = Controller(self.runtime, self.image, authority, peers, Departed(loop.time))
+        self.controller = Controller(self.runtime, self.image, authority, peers, FormerBrokers(loop.time))
         self.election = ControllerElection(self.runtime, authority, peers, self.controller)
         broker.on_end = self.kill
 
@@ -115,7 +115,7 @@ class Process:
         await asyncio.sleep(4 * cluster.assumed.network_s)
         return Connection(cluster, broker, self.runtime.identity.client_id)
 
-    async def _knock(self, host: str, port: int, security: ClientSecurity, /, *, name: str | None) -> bool | None:
+    async def _answers(self, host: str, port: int, security: ClientSecurity, /, *, name: str | None) -> bool | None:
         await asyncio.sleep(2 * self.cluster.assumed.network_s)
         return self.cluster.brokers[port - 9092].is_up
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from klog.cli.global_flags import GlobalFlags
     from klog.coordination.zookeeper import ZooKeeper
-    from klog.net.other_end import OtherEnd
+    from klog.net.peer_protocol import PeerProtocol
     from klog.security.client_security import ClientSecurity
 
 SILENT_S = 1.0
@@ -150,7 +150,7 @@ async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: 
     Where nothing has answered for `SILENT_S`, that is asked meanwhile: else it would take half a second more.
     """
     connection = asyncio.ensure_future(connecting)
-    asking: asyncio.Future[list[tuple[str, int, OtherEnd | None]]] | None = None
+    asking: asyncio.Future[list[tuple[str, int, PeerProtocol | None]]] | None = None
     try:
         await asyncio.wait([connection], timeout=SILENT_S)
         if not connection.done():
@@ -165,25 +165,25 @@ async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: 
                 task.cancel()
 
 
-async def _other_ends(bootstrap: str, source: str) -> list[tuple[str, int, OtherEnd | None]]:
+async def _other_ends(bootstrap: str, source: str) -> list[tuple[str, int, PeerProtocol | None]]:
     """The servers, each with what it says that it is, if not a broker."""
     from klog.client.bootstrap import parse_bootstrap
-    from klog.net.other_end import other_end
+    from klog.net.peer_protocol import peer_protocol
 
     servers = parse_bootstrap(bootstrap, source)[:SERVERS_ASKED]
-    found = await asyncio.gather(*(other_end(host, port) for host, port in servers))
+    found = await asyncio.gather(*(peer_protocol(host, port) for host, port in servers))
     return [(host, port, what) for (host, port), what in zip(servers, found, strict=True)]
 
 
 def _by_what_answers(
-    found: Sequence[tuple[str, int, OtherEnd | None]], error: CannotConnect, security: ClientSecurity
+    found: Sequence[tuple[str, int, PeerProtocol | None]], error: CannotConnect, security: ClientSecurity
 ) -> CannotConnect:
     """``security``: how this client connects."""
-    from klog.net.other_end import OtherEnd
+    from klog.net.peer_protocol import PeerProtocol
 
     for host, port, what in found:
         at = host_port(host, port)
-        if what is OtherEnd.TLS:
+        if what is PeerProtocol.TLS:
             if security.is_encrypted:  # the error says why it fails
                 continue
             return CannotConnect(
@@ -191,7 +191,7 @@ def _by_what_answers(
                 hint="--client-config FILE with security.protocol=SSL or SASL_SSL; see docs/security.md",
             )
         if what is not None:
-            use = f"use --zookeeper {at}" if what is OtherEnd.ZOOKEEPER else "brokers speak Kafka's protocol"
+            use = f"use --zookeeper {at}" if what is PeerProtocol.ZOOKEEPER else "brokers speak Kafka's protocol"
             return CannotConnect(f"{at} is {what}, not a broker", hint=use)
     return error
 
@@ -210,21 +210,21 @@ async def _not_a_zookeeper(address: str, error: CannotConnect) -> CannotConnect:
 async def _instead_of_a_zookeeper(host: str, port: int, is_encrypted: bool) -> CannotConnect | None:
     """``is_encrypted``: this client speaks TLS."""
     from klog.net.channel import Channel
-    from klog.net.other_end import ASKED_S, OtherEnd, other_end
+    from klog.net.peer_protocol import ASKED_S, PeerProtocol, peer_protocol
 
     at = host_port(host, port)
     try:
         channel = await Channel.connect(host, port, connect_timeout_s=ASKED_S, timeout_s=ASKED_S)
     except KlogError:
-        what = await other_end(host, port)
+        what = await peer_protocol(host, port)
     else:
         await channel.close()
         return CannotConnect(f"{at} is a broker, not a ZooKeeper", hint=f"use --bootstrap-server {at}")
-    if what is OtherEnd.HTTP:
+    if what is PeerProtocol.HTTP:
         return CannotConnect(
             f"{at} is {what}, not a ZooKeeper", hint="the usual port of ZooKeeper is 2181: -z HOST:2181"
         )
-    if what is OtherEnd.TLS and not is_encrypted:
+    if what is PeerProtocol.TLS and not is_encrypted:
         return CannotConnect(
             f"{at} speaks TLS, and this client does not",
             hint="--client-config FILE with zookeeper.ssl.client.enable=true; see docs/security.md",

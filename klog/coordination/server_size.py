@@ -16,7 +16,7 @@ RECENT_BYTES: Final = 64 << 20
 """Of its heap ZooKeeper keeps its last 500 transactions, of 128 KiB each (`group_writer.TOGETHER_BYTES_MAX`)."""
 FULL_SHARE: Final = 0.5
 """Of the heap: from here on brokers refuse what clients can make ZooKeeper keep without bound
-(`klog.server.zookeeper_room`). The rest is for requests under way, and for the collector."""
+(`klog.server.zookeeper_admission`). The rest is for requests under way, and for the collector."""
 
 
 class ServerSize(NamedTuple):

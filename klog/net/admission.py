@@ -20,9 +20,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
-from klog.net.strangers import Strangers
+from klog.net.connection import Connection
+from klog.net.rejected_peers import RejectedPeers
 
 VICTIMS_AT_ONCE: Final = 64
 """Found in one walk over all connections, so that many brokers at once cost few walks."""
@@ -99,40 +100,24 @@ class Admission:
         if self.of_address[ip] <= 0:
             del self.of_address[ip]
 
-    def refuse(self, peer: str, ip: str, strangers: Strangers) -> None:
+    def refuse(self, peer: str, ip: str, rejected_peers: RejectedPeers) -> None:
         """Count and log a connection that is one too many of its address."""
         self.refused += 1
         setting = "max.connections.per.ip"
         if ip in self.limits.per_ip_overrides:
             setting += ".overrides"
-        strangers.say(peer, f"its address has {self.of_address[ip]} connections, as many as it may ({setting})")
+        rejected_peers.log(peer, f"its address has {self.of_address[ip]} connections, as many as it may ({setting})")
 
 
-class Guest(Protocol):
-    """A connection, as this module needs it."""
-
-    closed: bool
-    listener: str
-    is_broker: bool
-    due_s: float
-    last_active_s: float
-
-    @property
-    def idle(self) -> bool: ...
-
-
-T = TypeVar("T", bound=Guest)
-
-
-class Victims(Generic[T]):
+class Victims:
     """Connections in the order in which they give way. Event loop only."""
 
     def __init__(self, spared_listener: str | None) -> None:
         self._spared = spared_listener
-        self._found: list[tuple[T, float]] = []
+        self._found: list[tuple[Connection, float]] = []
         """The first one last, each with when it was last active as it was found."""
 
-    def next(self, connections: Iterable[T]) -> T | None:
+    def next(self, connections: Iterable[Connection]) -> Connection | None:
         """The one that gives way now; None where all must stay."""
         for is_fresh in (False, True):
             if is_fresh:
@@ -146,5 +131,5 @@ class Victims(Generic[T]):
         return None
 
 
-def _worth(one: Guest) -> tuple[bool, bool, float]:
+def _worth(one: Connection) -> tuple[bool, bool, float]:
     return one.due_s == math.inf, not one.idle, one.last_active_s

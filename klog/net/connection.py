@@ -38,11 +38,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from klog.errors import MalformedRequest, PeerError
-from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
+from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
 from klog.net.muting import Muting
+from klog.net.rejected_peers import WrongProtocol
 from klog.net.shared import SPARE_BYTES_MIN, Limits, Shared
-from klog.net.strangers import WrongProtocol
-from klog.net.turns import DEAR_S, SLICE_S
+from klog.net.turns import EXPENSIVE_S, SLICE_S
 from klog.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
@@ -189,11 +189,11 @@ class Connection:
         self._fd = sock.fileno()
         self._sendfile: Callable[[int, int, int, int], int] = os.sendfile
         self._shared = shared
-        self.strangers = shared.strangers
+        self.rejected_peers = shared.rejected_peers
         self._memory_pool = shared.memory_pool
         self.turns = shared.turns
         """For what is done later of what was asked here."""
-        self._is_dear = False
+        self._is_expensive = False
         """What was handed on last took long."""
         self._waits_for_turn = False
         self._frame_bytes_max = limits.frame_bytes_max
@@ -206,7 +206,7 @@ class Connection:
         """An unfinished frame, its length in front: the part of `_buffer` that it will fill."""
         self._partial_bytes = 0
         self._marks = [(0.0, 0), (0.0, 0)]
-        """For `PACE` and `HURRY`: when how much of the unfinished frame was there."""
+        """For `PACE` and `PACE_FULL`: when how much of the unfinished frame was there."""
         self._waits_since_s: float | None = None
         """For room for more of the unfinished frame; nothing is read meanwhile."""
         self._sends_much = self._sends_many = False
@@ -244,7 +244,7 @@ class Connection:
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        if (self._is_dear or self.turns.is_over) and not self.is_broker:
+        if (self._is_expensive or self.turns.is_over) and not self.is_broker:
             self._wait_for_turn()
         else:
             self._receive()
@@ -253,11 +253,11 @@ class Connection:
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._stop_reading()
-            self.turns.wait(self, is_dear=self._is_dear, is_broker=self.is_broker)
+            self.turns.wait(self.address, self.go_on, is_expensive=self._is_expensive, is_broker=self.is_broker)
 
     def go_on(self) -> None:
         """From `Turns`: what has come is handed on."""
-        self._waits_for_turn = self._is_dear = False
+        self._waits_for_turn = self._is_expensive = False
         if self.closed:
             return
         was_left = self._backlog is not None
@@ -301,7 +301,7 @@ class Connection:
         try:
             take(data)
         except WrongProtocol as error:
-            self._shared.strangers.say(self.peer, error.message)
+            self._shared.rejected_peers.log(self.peer, error.message)
             self.close(None)
         except PeerError as error:
             log.warning("closing the connection of %s: %s", self.peer, error.message, extra={"peer": self.peer})
@@ -313,7 +313,7 @@ class Connection:
             self._handling = False
         self._shared.on_handed_on()
         took_s = self._loop.time() - began_s
-        self._is_dear = took_s >= DEAR_S
+        self._is_expensive = took_s >= EXPENSIVE_S
         self.turns.spent(took_s)
         if not self._writing and self._replies and self._replies[0].parts is not None:
             self._pump()
@@ -326,7 +326,7 @@ class Connection:
         sends_much = self._sends_much = False
         while end - at >= 4:
             if at and self._loop.time() >= until_s:
-                self._is_dear = True
+                self._is_expensive = True
                 self._wait_for_turn()
             if not self._reading:
                 self._backlog = memoryview(bytearray(data[at:]))
@@ -413,15 +413,15 @@ class Connection:
                 return f"for {waited_s:.0f} s there was no room for the rest of a request (queued.max.request.bytes)"
         if self._partial is None:
             return None
-        for index, pace in enumerate((PACE, HURRY)):
+        for index, pace in enumerate((PACE, PACE_FULL)):
             since_s, had = self._marks[index]
-            if not self._reading or (pace is HURRY and (self.is_broker or not self._memory_pool.is_waited_for)):
+            if not self._reading or (pace is not PACE and (self.is_broker or not self._memory_pool.is_waited_for)):
                 self._marks[index] = now_s, self._partial_bytes
             elif now_s - since_s >= pace.seconds:
                 came = self._partial_bytes - had
                 if came < pace.bytes:
-                    hurry = ", and others wait for room" if pace is HURRY else ""
-                    return f"{came} bytes of an unfinished request came in {now_s - since_s:.0f} s{hurry}"
+                    others = ", and others wait for room" if pace is PACE_FULL else ""
+                    return f"{came} bytes of an unfinished request came in {now_s - since_s:.0f} s{others}"
                 self._marks[index] = now_s, self._partial_bytes
         return None
 
@@ -572,7 +572,7 @@ class Connection:
         few_wait = len(self._replies) <= most and self.waiting_bytes <= WAITING_BYTES_MAX // 2
         can_read = not (self._paused or self._muting or self._waits_since_s is not None or self._waits_for_turn)
         if not self._reading and few_wait and can_read:
-            if self._backlog is not None and (self._is_dear or self.turns.is_over):
+            if self._backlog is not None and (self._is_expensive or self.turns.is_over):
                 self._wait_for_turn()
                 return
             self._reading = True

@@ -39,7 +39,7 @@ class Pace(NamedTuple):
 
 PACE = Pace(30.0, 64 * 1024)
 """What must come of an unfinished request. A slow line brings more; a client gives up on an answer after as long."""
-HURRY = Pace(5.0, 1024 * 1024)
+PACE_FULL = Pace(5.0, 1024 * 1024)
 """The same while others wait for the room that it takes."""
 
 

@@ -47,7 +47,7 @@ HELD_MAX: Final = 256
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Door(NamedTuple):
+class ConnectionSetup(NamedTuple):
     """What connections of one listener begin with."""
 
     listener: str = "PLAINTEXT"
@@ -84,7 +84,7 @@ class Server:
         self.arrivals = Arrivals(arrival_limits)
         self.idle_closed = 0
         """Connections that ended after connections.max.idle.ms."""
-        self._victims: Victims[Connection] = Victims(connection_limits.listener_of_brokers)
+        self._victims = Victims(connection_limits.listener_of_brokers)
         self._paused: set[socket.socket] = set()
         """Listening sockets from which nothing is taken."""
         self._slowed: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -99,17 +99,17 @@ class Server:
         self._limits = limits
         self._idle_max_s = idle_max_s
         self._backlog = BACKLOG_MAX if backlog < 0 else backlog
-        self._accepted: deque[tuple[socket.socket, str, int, Door]] = deque()
+        self._accepted: deque[tuple[socket.socket, str, int, ConnectionSetup]] = deque()
         """Taken out of the kernel's queue, and no connections yet."""
         self.shared = Shared(unfinished_bytes_max)
         self._unsent = Unsent(unfinished_bytes_max)
         self._drained = asyncio.Event()
         self._drained.set()
-        self._sockets: dict[socket.socket, Door] = {}
+        self._sockets: dict[socket.socket, ConnectionSetup] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
-    def listen(self, host: str, port: int, door: Door = Door()) -> int:
+    def listen(self, host: str, port: int, setup: ConnectionSetup = ConnectionSetup()) -> int:
         """Bind and take connections from now on; the port (the kernel's choice for 0). PortInUse when it is taken.
 
         May be called again, for another address.
@@ -133,7 +133,7 @@ class Server:
             sock.close()
             raise listen_error(f"listen on {host_port(host, port)}", port, error, "--listen HOST:PORT") from None
         sock.setblocking(False)
-        self._sockets[sock] = door
+        self._sockets[sock] = setup
         self._loop.add_reader(sock.fileno(), self._accept, sock)
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
@@ -163,7 +163,7 @@ class Server:
                 raise
             ip = plain_address(str(address[0]))
             if admission.too_many_of(ip):
-                admission.refuse(f"{ip}:{address[1]}", ip, self.shared.strangers)
+                admission.refuse(f"{ip}:{address[1]}", ip, self.shared.rejected_peers)
                 sock.close()
                 continue
             if self.arrivals.address_limits is not None:
@@ -183,7 +183,7 @@ class Server:
     def _turn_away(self, sock: socket.socket, peer: str, held_s: float) -> None:
         """Close a connection later: nothing is read from it meanwhile. Of very many the others are closed at once."""
         assert self._loop is not None
-        self.shared.strangers.say(peer, "more connections came from its address than its quota allows")
+        self.shared.rejected_peers.log(peer, "more connections came from its address than its quota allows")
         if len(self._held) >= HELD_MAX:
             sock.close()
             return
@@ -198,7 +198,7 @@ class Server:
         victim = self._victims.next(self.connections)
         if victim is not None:
             self.admission.gave_way += 1
-            self.shared.strangers.say(victim.peer, "another broker needs its place (max.connections)")
+            self.shared.rejected_peers.log(victim.peer, "another broker needs its place (max.connections)")
             victim.close(None)
 
     def _welcome(self) -> None:
@@ -206,13 +206,13 @@ class Server:
         assert self._loop is not None
         until_s = self._loop.time() + WELCOME_S
         while self._accepted:
-            sock, ip, port, door = self._accepted.popleft()
+            sock, ip, port, setup = self._accepted.popleft()
             try:
-                connection = self._connection(sock, f"{ip}:{port}", door)
+                connection = self._connection(sock, f"{ip}:{port}", setup)
             except OSError as error:  # it has gone already, or the kernel has no room to watch it
                 log.debug("%s:%d: %s", ip, port, error)
                 sock.close()
-                self.admission.leave(door.listener, ip)
+                self.admission.leave(setup.listener, ip)
             else:
                 self.connections.add(connection)
             if self._loop.time() >= until_s:
@@ -220,10 +220,10 @@ class Server:
         if self._accepted:
             self._loop.call_soon(self._welcome)
 
-    def _connection(self, sock: socket.socket, peer: str, door: Door) -> Connection:
+    def _connection(self, sock: socket.socket, peer: str, setup: ConnectionSetup) -> Connection:
         assert self._loop is not None
         made: Connection
-        if door.context is None:
+        if setup.context is None:
             made = Connection(
                 self._loop,
                 sock,
@@ -238,7 +238,7 @@ class Server:
             sock.setblocking(False)
             made = over_tls = TlsConnection(
                 self._loop,
-                TlsSocket(sock, door.context()),
+                TlsSocket(sock, setup.context()),
                 peer,
                 shared=self.shared,
                 limits=self._limits,
@@ -246,10 +246,10 @@ class Server:
                 on_sent=self._sent,
                 on_closed=self._closed,
             )
-            over_tls.on_shaken = door.on_shaken
-        made.listener = door.listener
-        if door.welcome is not None:
-            door.welcome(made)
+            over_tls.on_shaken = setup.on_shaken
+        made.listener = setup.listener
+        if setup.welcome is not None:
+            setup.welcome(made)
         return made
 
     def _slows_down(self, listening: socket.socket) -> bool:
@@ -369,9 +369,9 @@ class Server:
     def close(self) -> None:
         self.stop_accepting()
         while self._accepted:
-            sock, ip, _, door = self._accepted.popleft()
+            sock, ip, _, setup = self._accepted.popleft()
             sock.close()
-            self.admission.leave(door.listener, ip)
+            self.admission.leave(setup.listener, ip)
         for sock in list(self._held):
             self._let_go(sock)
         for connection in list(self.connections):

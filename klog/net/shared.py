@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from klog.net.memory_pool import MemoryPool
-from klog.net.strangers import Strangers
+from klog.net.rejected_peers import RejectedPeers
 from klog.net.turns import Turns
 
 SCRATCH_BYTES: Final = 1024 * 1024
@@ -43,7 +43,7 @@ class Shared:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.memory_pool = MemoryPool(unfinished_bytes_max, lambda act: asyncio.get_running_loop().call_soon(act))
         self.turns = Turns()
-        self.strangers = Strangers()
+        self.rejected_peers = RejectedPeers()
         self.on_handed_on: Callable[[], object] = lambda: None
         """Called when the requests that came together on one connection have all been handed on."""
         self._spare: list[memoryview] = []

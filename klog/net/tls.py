@@ -260,11 +260,11 @@ class TlsConnection(Connection):
         except BlockingIOError:
             return False
         except NotTls:
-            self._shared.strangers.say(self.peer, "these bytes are not TLS, and this listener speaks TLS alone")
+            self._shared.rejected_peers.log(self.peer, "these bytes are not TLS, and this listener speaks TLS alone")
             self.close(None)
             return False
         except ssl.SSLError as error:
-            self._shared.strangers.say(self.peer, f"no TLS comes about: {_failure(error)}")
+            self._shared.rejected_peers.log(self.peer, f"no TLS comes about: {_failure(error)}")
             self._linger()
             return False
         except OSError as error:
@@ -277,7 +277,7 @@ class TlsConnection(Connection):
             if self.on_shaken is not None:
                 self.on_shaken(self, self._tls.peer_certificate())
         except PeerError as error:
-            self._shared.strangers.say(self.peer, error.message)
+            self._shared.rejected_peers.log(self.peer, error.message)
             self.close(None)
         return not self.closed
 

@@ -2,10 +2,10 @@
 
 Strategy
     What is handled at once is measured. Once a turn has taken `TURN_S`, other connections with requests wait for the
-    next one. A connection whose last request took long (`DEAR_S`) waits in a second queue, of which one is served a
-    turn: between two requests that take long every other connection has a turn. Addresses take turns in each queue, so
-    that a crowd of connections from one address delays itself. Other brokers come first, and what they ask takes
-    nothing from the time of clients: a thousand clients with long requests must not delay a leadership.
+    next one. A connection whose last request took `EXPENSIVE_S` waits in a second queue, of which one is served a turn:
+    between two requests that take long every other connection has a turn. Addresses take turns in each queue, so that a
+    crowd of connections from one address delays itself. Other brokers come first, and what they ask takes nothing from
+    the time of clients: a thousand clients with long requests must not delay a leadership.
 
 Limits
     A single request is not divided; how long one may take is bounded by what it may ask for (`protocol.bounds`).
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import PeerError
@@ -26,7 +26,7 @@ TURN_S: Final = 0.03
 """After so long in a turn others wait for the next one."""
 SLICE_S: Final = 0.01
 """After so long the requests that one connection has sent together give way to others."""
-DEAR_S: Final = 0.02
+EXPENSIVE_S: Final = 0.02
 """A request that takes longer is one of those of which one is served a turn."""
 NOTED_S: Final = 0.001
 """What takes less is not counted: requests of messages take a tenth of that."""
@@ -38,19 +38,6 @@ class ConnectionEnded(PeerError):
     """The client that asked for the work no longer waits for it."""
 
 
-class Guest(Protocol):
-    """A connection, as this module needs it."""
-
-    @property
-    def address(self) -> str:
-        """Of the peer's host."""
-        ...
-
-    def go_on(self) -> None:
-        """It is its turn."""
-        ...
-
-
 class Turns:
     """One for a loop. Event loop only."""
 
@@ -58,9 +45,9 @@ class Turns:
         self._spent_s = 0.0
         self._is_coming = False
         """The next turn has been asked for."""
-        self._brokers: deque[Guest] = deque()
-        self._guests = RoundRobin[Guest]()
-        self._dear = RoundRobin[Guest]()
+        self._brokers: deque[Callable[[], None]] = deque()
+        self._clients = RoundRobin[Callable[[], None]]()
+        self._expensive = RoundRobin[Callable[[], None]]()
         self._tasks = RoundRobin[asyncio.Future[None]]()
 
     @property
@@ -74,15 +61,15 @@ class Turns:
             self._spent_s += seconds
             self._ask()
 
-    def wait(self, guest: Guest, *, is_dear: bool, is_broker: bool = False) -> None:
-        """Have it told when it is its turn."""
+    def wait(self, address: str, go_on: Callable[[], None], *, is_expensive: bool, is_broker: bool = False) -> None:
+        """Have ``go_on`` called when it is the turn of the connection, from that address."""
         if is_broker:
-            self._brokers.append(guest)
+            self._brokers.append(go_on)
         else:
-            (self._dear if is_dear else self._guests).put(guest.address, guest)
+            (self._expensive if is_expensive else self._clients).put(address, go_on)
         self._ask()
 
-    async def come(self, address: str) -> None:
+    async def wait_for_turn(self, address: str) -> None:
         """For a task, which works for a peer of that address: go on when there is time."""
         while self.is_over:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -100,7 +87,7 @@ class Turns:
         self._is_coming = False
         for _ in range(len(self._brokers)):
             self._spent_s = 0.0
-            self._brokers.popleft().go_on()
+            self._brokers.popleft()()
         self._spent_s = 0.0
         for _ in range(WOKEN_MAX):
             waiting = self._tasks.take()
@@ -108,22 +95,22 @@ class Turns:
                 break
             if not waiting.done():
                 waiting.set_result(None)
-        for _ in range(len(self._guests)):
-            guest = None if self.is_over else self._guests.take()
-            if guest is None:
+        for _ in range(len(self._clients)):
+            go_on = None if self.is_over else self._clients.take()
+            if go_on is None:
                 break
-            guest.go_on()
-        dear = self._dear.take()
-        if dear is not None:
+            go_on()
+        expensive = self._expensive.take()
+        if expensive is not None:
             spent_s, self._spent_s = self._spent_s, 0.0
-            dear.go_on()
+            expensive()
             self._spent_s = spent_s  # it was one, and the others have their time all the same
-        if self._tasks or self._guests or self._dear or self._brokers:
+        if self._tasks or self._clients or self._expensive or self._brokers:
             self._ask()
 
 
 class Share:
-    """What one task has of the loop: `breathe` between two of many pieces of work lets others on, where it has to."""
+    """What one task has of the loop: call `yield_if_due` between two pieces of long work."""
 
     def __init__(
         self,
@@ -141,12 +128,12 @@ class Share:
         self._has_ended = has_ended
         self._began_s = self._clock.monotonic_s()
 
-    async def breathe(self) -> None:
+    async def yield_if_due(self) -> None:
         """ConnectionEnded where the work is of no use."""
         if self._has_ended is not None and self._has_ended():
             raise ConnectionEnded("the client ended the connection before the request was done")
         spent_s = self._clock.monotonic_s() - self._began_s
         if self._turns is not None and spent_s >= TURN_S:
             self._turns.spent(spent_s)
-            await self._turns.come(self._address)
+            await self._turns.wait_for_turn(self._address)
             self._began_s = self._clock.monotonic_s()

@@ -2,7 +2,7 @@
 
 Strategy
     Looked at every second. A peer for which something waits must take `PACE` of it. Where more than ``bytes_max`` wait
-    in all, a peer with more than a trifle waiting must take `HURRY`, or its connection ends: what waits goes with it.
+    in all, a peer with more than `TINY_BYTES` waiting must take `PACE_FULL`, or its connection ends with what waits.
     Ranges of files are not counted, since they take no memory.
 
 Bound
@@ -12,24 +12,10 @@ Bound
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
-from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
-
-
-class Taker(Protocol):
-    """A connection, as this module needs it."""
-
-    taken_bytes: int
-    """What its peer has taken since the beginning."""
-
-    @property
-    def waits_to_send(self) -> bool: ...
-    @property
-    def waiting_bytes(self) -> int: ...
-
-
-T = TypeVar("T", bound=Taker)
+from klog.net.connection import Connection
+from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
 
 
 class Unsent:
@@ -37,23 +23,23 @@ class Unsent:
 
     def __init__(self, bytes_max: float) -> None:
         self._bytes_max: Final = bytes_max
-        self._marks: dict[Taker, tuple[float, int]] = {}
+        self._marks: dict[Connection, tuple[float, int]] = {}
         """Since when a peer has been waited for, or when it last had its pace, and what it had taken by then."""
 
-    def too_slow(self, connections: Collection[T], now_s: float) -> Iterator[tuple[T, str]]:
+    def too_slow(self, connections: Collection[Connection], now_s: float) -> Iterator[tuple[Connection, str]]:
         """Those to be closed, and why. Asked every second."""
         waiting = [one for one in connections if one.waits_to_send]
         total = sum(one.waiting_bytes for one in waiting)
         self._marks = {one: self._marks.get(one, (now_s, one.taken_bytes)) for one in waiting}
         for one in waiting:
             since_s, taken = self._marks[one]
-            hurries = total > self._bytes_max and one.waiting_bytes > TINY_BYTES
-            pace = HURRY if hurries else PACE
+            is_full = total > self._bytes_max and one.waiting_bytes > TINY_BYTES
+            pace = PACE_FULL if is_full else PACE
             if now_s - since_s < pace.seconds:
                 continue
             took = one.taken_bytes - taken
             if took >= pace.bytes:
                 self._marks[one] = now_s, one.taken_bytes
             else:
-                why = f", and {total} bytes wait in all (queued.max.request.bytes)" if hurries else ""
+                why = f", and {total} bytes wait in all (queued.max.request.bytes)" if is_full else ""
                 yield one, f"it took {took} bytes of its answers in {now_s - since_s:.0f} s{why}"

@@ -67,7 +67,7 @@ class ElectionInput:
     None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
     partition is lost with its disk. `leaving`: brokers that shut down. `heard`: brokers that have answered since
     the last change in who lives; None where that is not watched, and who is registered is believed to live. `waited`:
-    members of an interrupted ISR that are missing have been given their time. `departed`: how brokers were lost that
+    members of an interrupted ISR that are missing have been given their time. `how_lost`: how brokers were lost that
     are gone, or were, with the time; for reasons alone.
     """
 
@@ -77,7 +77,7 @@ class ElectionInput:
     leaving: Set[int] = frozenset()
     heard: Set[int] | None = None
     waited: bool = True
-    departed: Mapping[int, str] = field(default_factory=dict)
+    how_lost: Mapping[int, str] = field(default_factory=dict)
 
     def answers(self, broker_id: int) -> bool:
         return self.heard is None or broker_id in self.heard
@@ -386,7 +386,7 @@ def _lost(state: PartitionState, situation: ElectionInput) -> str:
 
 def _gone(broker_id: int, situation: ElectionInput) -> str:
     """``broker 2 stopped answering at 03:00:12``."""
-    return f"broker {broker_id} {situation.departed.get(broker_id, 'was lost before this controller was elected')}"
+    return f"broker {broker_id} {situation.how_lost.get(broker_id, 'was lost before this controller was elected')}"
 
 
 def _names(broker_ids: Iterable[int]) -> str:

@@ -39,7 +39,7 @@ class Step(NamedTuple):
 class Exchange(Protocol):
     """One authentication of one client."""
 
-    is_dear: bool
+    is_expensive: bool
     """A step may take milliseconds of CPU time: it belongs into a thread."""
 
     def step(self, message: bytes) -> Step:
@@ -50,7 +50,7 @@ class Exchange(Protocol):
 class ScramExchange:
     """Two steps."""
 
-    is_dear = False
+    is_expensive = False
 
     def __init__(self, server: ScramServer) -> None:
         self._server = server
@@ -69,7 +69,7 @@ class ScramExchange:
 class PlainExchange:
     """One step. Passwords are those of ``users``; where that is empty, those of SCRAM's credentials are tried."""
 
-    is_dear = True
+    is_expensive = True
 
     def __init__(self, users: Mapping[str, str], find: FindCredential, spare: ScramCredential) -> None:
         """``spare``: stretched for a name that is not known, so that it takes as long as one that is."""
@@ -107,7 +107,7 @@ class PlainExchange:
 class BearerExchange:
     """One step, and for a refused token another one."""
 
-    is_dear = True
+    is_expensive = True
 
     def __init__(self, check: CheckToken) -> None:
         self._check = check

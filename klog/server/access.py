@@ -44,7 +44,7 @@ from klog.server.image import ClusterImage
 Serve = Callable[[Request], Any]
 """Answers a request: values, an entity, or something that can be awaited for one of them."""
 
-BREATHE_EVERY: Final = 64
+YIELD_EVERY: Final = 64
 """Items, from one look at the time to the next."""
 COPIED: Final = ("name", "topic", "topic_id", "partition_index", "resource_type", "resource_name", "entity")
 """What an answer's element repeats of the request's."""
@@ -129,8 +129,8 @@ class Access:
         if rule.items is None or not (rule.each or rule.settings):
             return denied
         for number, item in enumerate(asked):
-            if number % BREATHE_EVERY == BREATHE_EVERY - 1:
-                await share.breathe()
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await share.yield_if_due()
             name = self._name(item, rule.items)
             is_by_id = request.head.key == ApiKey.DELETE_TOPICS and getattr(item, "name", "") is None
             topic_id = item.topic_id if is_by_id else None
@@ -169,8 +169,8 @@ class Access:
         rows = [] if none else list(_value(answer, rule.rows))
         kept = []
         for number, row in enumerate(rows):
-            if number % BREATHE_EVERY == BREATHE_EVERY - 1:
-                await share.breathe()
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await share.yield_if_due()
             name = str(_value(row, rule.row_name))
             if who.request == ApiKey.READ_SCHEMAS:
                 name = topic_of_subject(name)
@@ -186,8 +186,8 @@ class Access:
         rows = []
         every = [item for field in rule.items.asked for item in getattr(request.entity, field, None) or ()]
         for number, item in enumerate(every):
-            if number % BREATHE_EVERY == BREATHE_EVERY - 1:
-                await share.breathe()
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await share.yield_if_due()
             rows.append(_refused_row(schema, rule.items, item, error))
         return refusal(schema, error, {rule.items.answered: rows})
 
@@ -198,7 +198,7 @@ class Access:
         asked, rows = [], []
         denied_topics: dict[str, tuple[Any, dict[int, KlogError]]] = {}
         for group in request.entity.groups:
-            await share.breathe()
+            await share.yield_if_due()
             error = self._lack(who, rule.whole, group.group_id)
             if error is not None:
                 rows.append(refusal(group_schema, error, {"group_id": group.group_id}))
@@ -240,7 +240,7 @@ class Access:
                 ("topics", "topic_authorized_operations") if of_topics else ("groups", "authorized_operations")
             )
             for row in answer[rows]:
-                await share.breathe()
+                await share.yield_if_due()
                 if row.get(field, operations.NOT_ASKED) != operations.NOT_ASKED:
                     name = str(row["name" if of_topics else "group_id"])
                     row[field] = self.authorizer.operations(who.principal, who.host, Resource(kind, name))

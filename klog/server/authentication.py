@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from klog.errors import KlogError, RequestTimedOut
 from klog.net.connection import Connection, OnFrame, Reply
-from klog.net.strangers import WrongProtocol
+from klog.net.rejected_peers import WrongProtocol
 from klog.net.turns import ConnectionEnded
 from klog.protocol.apis import ApiKey, api_name
 from klog.security.bearer import OAUTHBEARER
@@ -98,7 +98,7 @@ class Mechanisms:
         )
 
 
-class Gate:
+class SaslListener:
     """A listener with SASL. Event loop only."""
 
     def __init__(
@@ -144,8 +144,8 @@ class Gate:
 class Authentication:
     """How far one connection has come."""
 
-    def __init__(self, gate: Gate, connection: Connection) -> None:
-        self._gate = gate
+    def __init__(self, listener: SaslListener, connection: Connection) -> None:
+        self._listener = listener
         self._connection = connection
         self._mechanism = ""
         self._exchange: Exchange | None = None
@@ -185,11 +185,11 @@ class Authentication:
 
     def begin(self, mechanism: str, version: int) -> dict[str, Any]:
         """The answer to SaslHandshake, of this version."""
-        enabled = self._gate.mechanisms.enabled
+        enabled = self._listener.mechanisms.enabled
         try:
             if self._exchange is not None:
                 raise IllegalSaslState("an authentication is under way")
-            self._exchange = self._gate.mechanisms.exchange(mechanism)
+            self._exchange = self._listener.mechanisms.exchange(mechanism)
             self._mechanism = mechanism
             self.is_raw = version == 0
         except KlogError as error:
@@ -224,8 +224,8 @@ class Authentication:
             return self._end()
         began_s = asyncio.get_running_loop().time()
         try:
-            if exchange.is_dear:
-                step = await self._gate.executors.run_in_turn(
+            if exchange.is_expensive:
+                step = await self._listener.executors.run_in_turn(
                     self._connection.address, "", Purpose.AUTHENTICATION, exchange.step, message
                 )
             else:
@@ -256,7 +256,7 @@ class Authentication:
         From the beginning of the step on: how long it took to find out would tell what was wrong.
         """
         self._name_in_log(f"authentication by {self._mechanism} failed: {why}", found or "")
-        await asyncio.sleep(max(0.0, began_s + self._gate.failure_delay_s - asyncio.get_running_loop().time()))
+        await asyncio.sleep(max(0.0, began_s + self._listener.failure_delay_s - asyncio.get_running_loop().time()))
 
     def _end(self) -> dict[str, Any]:
         """The last answer: the same whatever was wrong."""
@@ -269,13 +269,13 @@ class Authentication:
 
     def _passed(self, principal: Principal, lifetime_s: float) -> int:
         """For how many milliseconds; 0: for as long as the connection lasts."""
-        gate, connection = self._gate, self._connection
+        listener, connection = self._listener, self._connection
         self._exchange = None
         self.is_raw = False
         connection.principal = principal
         connection.due_s = math.inf
-        connection.limit_frames(gate.frame_bytes_max)
-        session_s = min(gate.session_s or math.inf, lifetime_s)
+        connection.limit_frames(listener.frame_bytes_max)
+        session_s = min(listener.session_s or math.inf, lifetime_s)
         self._ends_s = asyncio.get_running_loop().time() + session_s
         return 0 if session_s == math.inf else max(1, int(session_s * 1000))
 
@@ -284,7 +284,7 @@ class Authentication:
         self._close()
 
     def _name_in_log(self, why: str, found: str) -> None:
-        self._connection.strangers.say(self._connection.peer, why, found)
+        self._connection.rejected_peers.log(self._connection.peer, why, found)
 
     def _close(self) -> None:
         self._has_failed = True

@@ -48,19 +48,19 @@ from klog.names import TopicPartition, host_port
 from klog.replication.batch_order import BatchOrder
 from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
-from klog.server import belonging
+from klog.server import cluster_identity
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
+from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.forward import ToController
 from klog.server.controller.peers import Peers
 from klog.server.credentials import UserCredentials
-from klog.server.departed import Departed
 from klog.server.dispatch import BoundRoutes, Dispatcher, OpenRequests
-from klog.server.doors import Doors
 from klog.server.events import Events, EventsTopic
 from klog.server.executors import Executors, Purpose, share_the_interpreter
+from klog.server.former_brokers import FormerBrokers
 from klog.server.full_disks import FullDisks
 from klog.server.group_lag import GroupLags
 from klog.server.groups.coordinator import Coordinator
@@ -68,8 +68,8 @@ from klog.server.guard import Guard
 from klog.server.handlers import ROUTES
 from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage, apply
-from klog.server.knocks import Knocks
 from klog.server.lifecycle import RESTART_CODE, BrokerState, Lifecycle
+from klog.server.listener_security import ListenerSecurity
 from klog.server.listening import Listening, server_of
 from klog.server.look_ups import LookUps
 from klog.server.metrics_table import Measured
@@ -79,7 +79,7 @@ from klog.server.peer_probe import reach
 from klog.server.producer_ids import ProducerIds
 from klog.server.purgatory import Purgatory
 from klog.server.quota_keeper import QuotaKeeper
-from klog.server.registration import Entry
+from klog.server.registration import OwnRegistration
 from klog.server.registry_copies import RegistryCopies
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.disk_watch import DiskWatch
@@ -91,7 +91,7 @@ from klog.server.replicas.replicas import Replicas
 from klog.server.replicas.reports import Reports
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
-from klog.server.zookeeper_room import Kind, ZooKeeperRoom
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 from klog.signals import StopRequest
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
@@ -120,25 +120,25 @@ class Broker:
         self.routes = BoundRoutes()
         self.open_requests = OpenRequests()
         self.zookeeper = ZooKeeper(
-            belonging.servers_of(config),
+            cluster_identity.servers_of(config),
             config.integer("zookeeper.session.timeout.ms"),
             lambda state: self.runtime.from_thread(self._session_changed, state),
         )
         self.runtime = Runtime(config, self.identity, self.executors, self.zookeeper, asyncio.get_running_loop())
         self.credentials = UserCredentials(self.runtime)
-        self.doors = Doors(self.runtime, self.credentials)
+        self.listener_security = ListenerSecurity(self.runtime, self.credentials)
         self.lifecycle = Lifecycle(self.runtime.stopping)
         self.look_ups = LookUps(self.executors)
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
         self.purgatory = Purgatory(self.runtime.loop)
         self.batch_order = BatchOrder(self.runtime.loop.time)
-        self.knocks = Knocks(
+        self.probes = BrokerProbes(
             self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000, self.identity
         )
-        self.departed = Departed(self.runtime.loop.time)
+        self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self._history = HistoryKeeper(self._measured)
-        self.room = ZooKeeperRoom(self.runtime)
+        self.room = ZooKeeperAdmission(self.runtime)
         self.registry = BrokerRegistry(self.zookeeper, partial(self.room.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
         self.guard = Guard.of(self.runtime, self.image)
@@ -189,13 +189,13 @@ class Broker:
             cluster_id, secret, overrides = await connecting
             if cluster_id is None:
                 cluster_id = await self.executors.run(
-                    Purpose.OTHER, belonging.found_cluster, self.zookeeper, self.log_dirs
+                    Purpose.OTHER, cluster_identity.create_cluster, self.zookeeper, self.log_dirs
                 )
             self.image.cluster_id = cluster_id
             self.log_dirs.record_owner(cluster_id, self.identity.broker_id)
-            await self.doors.load()
+            await self.listener_security.load()
             self.secret = await self.executors.run(Purpose.OTHER, self._know_secret, secret)
-            self.entry = Entry(self.runtime, self.secret, self.displaced)
+            self.own_registration = OwnRegistration(self.runtime, self.secret, self.displaced)
             self.flusher = Flusher(self._post_outcomes, self._flushed, file_system, soon=self.runtime.loop.call_soon)
             undo.callback(self.flusher.stop)
             await self.executors.run(
@@ -209,11 +209,11 @@ class Broker:
             self.runtime.on_events_awaited = self.events.sent
             for path in self.log_dirs.offline.keys() - {one.path for one in self.log_dirs.dirs}:
                 self.runtime.tell("log-dir-offline", dir=path, reason=self.log_dirs.offline[path].message)
-            peers = Peers(partial(reach, self.identity, self.secret), self.knocks, self.routes.answer)
-            self.controller = Controller(self.runtime, self.image, self.authority, peers, self.departed)
+            peers = Peers(partial(reach, self.identity, self.secret), self.probes, self.routes.answer)
+            self.controller = Controller(self.runtime, self.image, self.authority, peers, self.former_brokers)
             self.election = ControllerElection(self.runtime, self.authority, peers, self.controller)
             self.reports = Reports(self.runtime, self.controller, self.election)
-            fetchers = Fetchers(self.runtime, self.image, self.secret, self.flusher, self.deletions, self.knocks)
+            fetchers = Fetchers(self.runtime, self.image, self.secret, self.flusher, self.deletions, self.probes)
             self.replicas = Replicas(
                 self.runtime,
                 self.image,
@@ -269,7 +269,7 @@ class Broker:
             self.flusher,
             self.purgatory,
             self.server,
-            self.doors,
+            self.listener_security,
         )
 
     def _begin_upkeep(self) -> None:
@@ -283,7 +283,7 @@ class Broker:
         full = FullDisks(self.runtime, self.image, self.log_dirs, self.controller, self.election)
         self.runtime.spawn(full.run())
         self.registry_copies.start()
-        self.runtime.spawn(self.doors.keep())
+        self.runtime.spawn(self.listener_security.keep())
         leads, answer = (lambda: self.controller.active), self.routes.answer
         events_topic = EventsTopic(self.runtime, self.image, self.secret, self.producer_ids, leads, answer)
         self.events.start(self.runtime, events_topic)
@@ -327,7 +327,9 @@ class Broker:
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors, self.runtime.tell)
         self.server.shared.on_handed_on = self.flusher.begin
         self.listening = Listening.begin(
-            self.config, self.server, lambda listener: self.doors.door(listener, self.dispatcher.on_frame, self.secret)
+            self.config,
+            self.server,
+            lambda listener: self.listener_security.setup(listener, self.dispatcher.on_frame, self.secret),
         )
 
     def _parts(self) -> Parts:
@@ -354,13 +356,13 @@ class Broker:
             registry=self.registry,
             producer_ids=self.producer_ids,
             auto_creation=self.auto_creation,
-            knocks=self.knocks,
-            departed=self.departed,
+            probes=self.probes,
+            former_brokers=self.former_brokers,
             purgatory=self.purgatory,
             batch_order=self.batch_order,
             open_requests=self.open_requests,
             open_session=lambda broker_id, incarnation: ReplicaSession(
-                self.runtime, self.replicas.partitions, self.log_dirs, self.knocks, broker_id, incarnation
+                self.runtime, self.replicas.partitions, self.log_dirs, self.probes, broker_id, incarnation
             ),
             history=self._history,
             measured=self._measured,
@@ -377,7 +379,7 @@ class Broker:
         is_current = await self.executors.run(Purpose.ELECTIONS, self._register)
         self.identity.fenced = None
         if not is_current:
-            self.entry.look()
+            self.own_registration.look()
         self._knows_cluster.clear()
         await self.election.enter()
         while not await self._assigned_by_controller():
@@ -396,7 +398,7 @@ class Broker:
         """In a thread: whether no other process has registered this id since."""
         host, port = self.address
         rack = self.config["broker.rack"]
-        self.identity.registration, is_current = self.entry.register(
+        self.identity.registration, is_current = self.own_registration.register(
             brokers.Broker(
                 self.identity.broker_id,
                 host,
@@ -423,7 +425,7 @@ class Broker:
                 if there is not None:
                     there.reconfigure(config)
         if self.image.brokers != brokers_before:
-            self.departed.note(brokers_before, self.image.brokers)
+            self.former_brokers.note(brokers_before, self.image.brokers)
             self.replicas.brokers_changed()
         self._reassignment_throttle.take(update)
         if update.slots:
@@ -483,7 +485,7 @@ class Broker:
         while not self.lifecycle.is_stopping and not self._lost_session:
             try:
                 await self.executors.run(
-                    Purpose.ELECTIONS, belonging.check_cluster, self.zookeeper, self.image.cluster_id
+                    Purpose.ELECTIONS, cluster_identity.check_cluster, self.zookeeper, self.image.cluster_id
                 )
                 await self._enter()
             except BrokerIdInUse as error:  # rule R7: the process that replaced our entry is the broker now

@@ -155,7 +155,7 @@ async def alter_topics(
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
     for resource in request.resources:
-        await share.breathe()
+        await share.yield_if_due()
         kind, name = resource.resource_type, resource.resource_name
         answer = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
         try:

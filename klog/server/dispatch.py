@@ -41,11 +41,11 @@ from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
 from klog.protocol.codec import RequestHead
 from klog.security.principal import ANONYMOUS
-from klog.server import unserved
+from klog.server import unsupported_requests
 from klog.server.executors import Executors, Purpose
 from klog.server.injection import Injector
 from klog.server.long_requests import LongRequests
-from klog.server.places import Places, WaitsFor
+from klog.server.request_slots import RequestSlots, WaitsFor
 from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ class Dispatcher:
         self.metering: Throttling | None = None
         """Holds clients to their quotas; None while there are none."""
         self._long_requests = LongRequests()
-        self._places = {what: Places() for what in WaitsFor}
+        self._slots = {what: RequestSlots() for what in WaitsFor}
         for key in self._routes:
             meters[key] = RequestMeter()
 
@@ -374,11 +374,11 @@ class Dispatcher:
         elif connection.is_broker or route.waits:
             self._hand_on(route, head, frame, reply, connection, None)
         else:
-            places = self._places[WaitsFor.of(head.key, of_controller=route.of_controller)]
-            if places.enter(connection.address):
-                self._hand_on(route, head, frame, reply, connection, places)
+            slots = self._slots[WaitsFor.of(head.key, of_controller=route.of_controller)]
+            if slots.enter(connection.address):
+                self._hand_on(route, head, frame, reply, connection, slots)
             else:
-                self._wait_for_place(route, head, bytes(frame), reply, connection, places)
+                self._wait_for_slot(route, head, bytes(frame), reply, connection, slots)
         if timed is not None:
             timed.handled()
         if metered is not None:
@@ -389,25 +389,25 @@ class Dispatcher:
             rest = reply.timed(rest)
         self._open_requests.follow(guarded(rest, head, connection))
 
-    def _wait_for_place(
+    def _wait_for_slot(
         self,
         route: Route,
         head: RequestHead,
         frame: bytes,
         reply: Reply,
         connection: Connection,
-        places: Places,
+        slots: RequestSlots,
     ) -> None:
         connection.pause_reading(len(frame))
 
         def begin() -> None:
             is_done = True
             with ended_by_errors(head, connection):
-                is_done = self._hand_on(route, head, memoryview(frame), reply, connection, places)
+                is_done = self._hand_on(route, head, memoryview(frame), reply, connection, slots)
             if is_done and not connection.closed:
                 connection.resume_reading()
 
-        places.wait(connection, reply.measured(begin) if isinstance(reply, MeteredReply) else begin)
+        slots.wait(connection, reply.measured(begin) if isinstance(reply, MeteredReply) else begin)
 
     def _hand_on(
         self,
@@ -416,18 +416,18 @@ class Dispatcher:
         frame: memoryview,
         reply: Reply,
         connection: Connection,
-        places: Places | None,
+        slots: RequestSlots | None,
     ) -> bool:
         """Give the request to a handler of decoded requests; whether it has its answer now.
 
-        ``places``: where it has one, which is left with the answer.
+        ``slots``: where it has one, which is freed with the answer.
         """
         rest = None
         try:
-            rest = self._begin(route, head, frame, reply, connection, places)
+            rest = self._begin(route, head, frame, reply, connection, slots)
         finally:
-            if rest is None and places is not None:
-                places.leave(connection.address, connection.turns)
+            if rest is None and slots is not None:
+                slots.leave(connection.address, connection.turns)
         if rest is None:
             return True
         self._follow(rest, head, reply, connection)
@@ -440,7 +440,7 @@ class Dispatcher:
         frame: memoryview,
         reply: Reply,
         connection: Connection,
-        places: Places | None,
+        slots: RequestSlots | None,
     ) -> Coroutine[Any, Any, None] | None:
         """What is left to do; None where the request has its answer."""
         assert route.handle is not None
@@ -468,17 +468,17 @@ class Dispatcher:
             if not _is_long(values_or_awaitable):
                 reply.send(_encode(head, values_or_awaitable))
                 return None
-            if places is not None and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
+            if slots is not None and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
                 values_or_awaitable = self._values_later(route, request)
             else:
                 values_or_awaitable = _ready(values_or_awaitable)
         # Copiers send many ProduceAt, and the order of their appends is that of their requests.
-        is_paused = (places is not None and head.key != ApiKey.PRODUCE_AT) or (
+        is_paused = (slots is not None and head.key != ApiKey.PRODUCE_AT) or (
             route.waits and len(frame) > HELD_BYTES_MAX
         )
         if is_paused:
             connection.pause_reading(len(frame))
-        return self._finish(head, values_or_awaitable, reply, connection, places, is_paused=is_paused)
+        return self._finish(head, values_or_awaitable, reply, connection, slots, is_paused=is_paused)
 
     async def _values_later(self, route: Route, request: Request) -> Any:
         """The long answer to a question that changes nothing, made when the client's turn has come."""
@@ -528,7 +528,7 @@ class Dispatcher:
         if key != ApiKey.API_VERSIONS:
             route = self._routes.get(key)
             served = None if route is None else (route.min_version, route.max_version)
-            raise UnsupportedVersion(unserved.describe(frame, connection.software, served))
+            raise UnsupportedVersion(unsupported_requests.describe(frame, connection.software, served))
         return RequestHead(key, 0, correlation_id, None, 8)
 
     async def _finish(
@@ -537,7 +537,7 @@ class Dispatcher:
         values: Awaitable[Answer],
         reply: Reply,
         connection: Connection,
-        places: Places | None,
+        slots: RequestSlots | None,
         *,
         is_paused: bool,
     ) -> None:
@@ -545,7 +545,7 @@ class Dispatcher:
         turns, address = connection.turns, connection.address
         try:
             if not connection.is_broker:
-                await turns.come(address)
+                await turns.wait_for_turn(address)
             answered = await values
             if _is_long(answered):
                 sending = self._send_long(head, answered, reply, connection)
@@ -553,14 +553,14 @@ class Dispatcher:
                 await sending
             else:
                 if not connection.is_broker:
-                    await turns.come(address)
+                    await turns.wait_for_turn(address)
                 began_s = time.perf_counter()
                 answer = _encode(head, answered)
                 turns.spent(time.perf_counter() - began_s)
                 reply.send(answer)
         finally:
-            if places is not None:
-                places.leave(address, turns)
+            if slots is not None:
+                slots.leave(address, turns)
         if is_paused:  # not after an error, which closes the connection: its next request is not read
             connection.resume_reading()
 

@@ -324,14 +324,14 @@ class EventsTopic:
             where = image.brokers.get(leader)
             if where is None:
                 raise KlogError(f"the leader of {TOPIC} is not known")
-            way = self._runtime.identity.ways.to(where.endpoints, where.inter_address)
+            address = self._runtime.identity.peer_addresses.to(where.endpoints, where.inter_address)
             self._channel = await Channel.connect(
-                way.host,
-                way.port,
+                address.host,
+                address.port,
                 timeout_s=ANSWER_WITHIN_S,
                 client_id=f"klog-events-{self._runtime.broker_id}",
                 introduction=introduction(self._runtime.broker_id, self._secret, leader),
-                security=way.security,
+                security=address.security,
             )
             self._leader = leader
         return self._channel

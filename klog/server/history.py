@@ -4,11 +4,11 @@ Strategy
     Each minute a thread reads the counters and keeps their rates since the point before. `klog status --html` asks for
     them (ReadHistory). They begin with the broker, and are gone with it.
 
-    So do the ends of the logs that it leads, and the offsets that its groups commit (`klog.server.levels`,
+    So do the ends of the logs that it leads, and the offsets that its groups commit (`klog.server.offset_history`,
     ReadLagHistory): of topics only that a client has read, since no other has a group.
 
 Bound
-    `POINTS_MAX` points of ten numbers: some 200 KB. `levels` has its own.
+    `POINTS_MAX` points of ten numbers: some 200 KB. `offset_history` has its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from klog.clock import SYSTEM_CLOCK, Clock
 from klog.names import TopicPartition
 from klog.server.executors import Purpose
 from klog.server.groups.commits import GroupPartition
-from klog.server.levels import UNKNOWN, Levels, Snapshot
 from klog.server.metrics_table import Measured, max_lag, resident_bytes, under_replicated
+from klog.server.offset_history import UNKNOWN, OffsetHistory, Snapshot
 
 EVERY_S: Final = 60.0
 POINTS_MAX: Final = 24 * 60
@@ -108,7 +108,7 @@ class HistoryKeeper:
 
     def __init__(self, measured: Callable[[], Measured]) -> None:
         self._measured = measured
-        self._ends = Levels[TopicPartition](keeps_idle=True)
+        self._ends = OffsetHistory[TopicPartition](keeps_idle=True)
         self._history: History | None = None
 
     async def run(self) -> None:
@@ -117,15 +117,15 @@ class HistoryKeeper:
         while True:
             await asyncio.sleep(EVERY_S)
             self._history.add(await self._read())
-            for levels in self._levels():
-                levels.end_minute()
+            for one in self._offset_histories():
+                one.end_minute()
 
     def lag(self) -> tuple[Snapshot[TopicPartition], Snapshot[GroupPartition]]:
         """The ends of the logs that this broker leads, and what the groups have committed that it coordinates."""
-        ends, committed = self._levels()
+        ends, committed = self._offset_histories()
         return ends.snapshot(), committed.snapshot()
 
-    def _levels(self) -> tuple[Levels[TopicPartition], Levels[GroupPartition]]:
+    def _offset_histories(self) -> tuple[OffsetHistory[TopicPartition], OffsetHistory[GroupPartition]]:
         """With what is so now."""
         measured, ends = self._measured(), self._ends
         led = measured.replicas.partitions

@@ -21,7 +21,7 @@ from klog.net.admission import ConnectionLimits
 from klog.net.arrivals import SETTING as CREATION_RATE
 from klog.net.arrivals import ArrivalLimits
 from klog.net.connection import OnFrame
-from klog.net.server import Door, Server, plain_address
+from klog.net.server import ConnectionSetup, Server, plain_address
 from klog.net.shared import Limits
 from klog.security.rates import Windows
 from klog.server.seldom import Seldom
@@ -49,13 +49,13 @@ class Listening:
     endpoints: tuple[Endpoint, ...]
 
     @classmethod
-    def begin(cls, config: BrokerConfig, server: Server, door: Callable[[Listener], Door]) -> Listening:
+    def begin(cls, config: BrokerConfig, server: Server, setup: Callable[[Listener], ConnectionSetup]) -> Listening:
         """Open the ports. PortInUse where one is taken."""
         listeners = config.listeners
         told: dict[str, Endpoint] = {}
         bind = ""
         for one in listeners.all:
-            bound = server.listen(one.host, one.port, door(one))
+            bound = server.listen(one.host, one.port, setup(one))
             _warn_if_wide(one, bound)
             told[one.name] = Endpoint(
                 one.name, one.protocol, one.told_host or _reachable(one.host), one.told_port or bound

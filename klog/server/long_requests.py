@@ -1,8 +1,8 @@
 """How many requests of a kind that costs much clients have in hand at a time (rule P2).
 
 Long ones: an element of a request takes a hundred bytes once it is decoded, so a request of 100,000 elements some ten
-megabytes, until it is answered; and so does an answer, until it has been taken. A request that finds no place waits as
-the bytes that have come. Addresses have a bound of their own: one that keeps all its places taken makes itself wait.
+megabytes, until it is answered; and so does an answer, until it has been taken. A request that finds no slot waits as
+the bytes that have come. Addresses have a bound of their own: one that keeps all its slots taken makes itself wait.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ class LongRequests:
         self._of_address_max = of_address_max
         self._all = asyncio.Semaphore(in_hand_max)
         self._of_address: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
-        """With those who have a place or wait for one."""
+        """With those who have a slot or wait for one."""
 
     @asynccontextmanager
     async def in_hand(self, connection: Connection) -> AsyncIterator[None]:
-        """Wait for a place. The task is cancelled where the connection ends meanwhile."""
+        """Wait for a slot. The task is cancelled where the connection ends meanwhile."""
         async with self.of_address(connection), self.of_all(connection):
             yield
 
     @asynccontextmanager
     async def of_address(self, connection: Connection) -> AsyncIterator[None]:
-        """One of its address's places."""
+        """One of its address's slots."""
         address = connection.address
-        places, there = self._of_address.setdefault(address, (asyncio.Semaphore(self._of_address_max), set()))
+        slots, there = self._of_address.setdefault(address, (asyncio.Semaphore(self._of_address_max), set()))
         holder = object()
         there.add(holder)
         try:
-            async with _waited_for(places, connection):
+            async with _waited_for(slots, connection):
                 yield
         finally:
             there.discard(holder)
@@ -49,7 +49,7 @@ class LongRequests:
                 del self._of_address[address]
 
     def of_all(self, connection: Connection) -> AbstractAsyncContextManager[None]:
-        """One of the places of all addresses."""
+        """One of the slots of all addresses."""
         return _waited_for(self._all, connection)
 
     def is_full(self, address: str) -> bool:
@@ -58,15 +58,15 @@ class LongRequests:
 
 
 @asynccontextmanager
-async def _waited_for(places: asyncio.Semaphore, connection: Connection) -> AsyncIterator[None]:
+async def _waited_for(slots: asyncio.Semaphore, connection: Connection) -> AsyncIterator[None]:
     task = asyncio.current_task()
     assert task is not None
     connection.at_end.add(task.cancel)
     try:
-        await places.acquire()
+        await slots.acquire()
     finally:
         connection.at_end.discard(task.cancel)
     try:
         yield
     finally:
-        places.release()
+        slots.release()

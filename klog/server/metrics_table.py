@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from klog.net.server import Server
     from klog.replication.led_partition import LedPartition
     from klog.server.controller.controller import Controller
-    from klog.server.doors import Doors
     from klog.server.events import Events
     from klog.server.groups.coordinator import Coordinator
     from klog.server.image import ClusterImage, PartitionImage
     from klog.server.lifecycle import Lifecycle
+    from klog.server.listener_security import ListenerSecurity
     from klog.server.purgatory import Purgatory
     from klog.server.replicas.replicas import Replicas
     from klog.server.runtime import Runtime
@@ -67,7 +67,7 @@ class Measured:
     flusher: Flusher
     purgatory: Purgatory
     server: Server
-    doors: Doors
+    listener_security: ListenerSecurity
 
 
 Read = Callable[["Measured"], Iterable[Sample]]
@@ -552,13 +552,13 @@ def _table() -> tuple[Metric[Measured], ...]:
             "klog_certificate_days_left",
             ("listener",),
             "Days until the first of a listener's own certificates expires; negative once it has.",
-            lambda measured: [((name,), days) for name, days in measured.doors.days_left().items()],
+            lambda measured: [((name,), days) for name, days in measured.listener_security.days_left().items()],
         ),
         _counter(
             "klog_connections_turned_away_total",
             (),
             "Connections closed for another protocol than the listener's, a failed handshake or login, or too many.",
-            one(lambda measured: measured.server.shared.strangers.count),
+            one(lambda measured: measured.server.shared.rejected_peers.count),
         ),
         # --- the broker
         _gauge(

@@ -13,14 +13,14 @@ from klog.server.access import Access
 from klog.server.acl_keeper import AclKeeper
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
+from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
 from klog.server.credentials import UserCredentials
-from klog.server.departed import Departed
 from klog.server.dispatch import OpenRequests
+from klog.server.former_brokers import FormerBrokers
 from klog.server.groups.coordinator import Coordinator
 from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.lifecycle import Lifecycle
 from klog.server.look_ups import LookUps
 from klog.server.metrics_table import Measured
@@ -64,8 +64,8 @@ class Parts:
     registry: BrokerRegistry
     producer_ids: ProducerIds
     auto_creation: AutoCreation
-    knocks: Knocks
-    departed: Departed
+    probes: BrokerProbes
+    former_brokers: FormerBrokers
     purgatory: Purgatory
     batch_order: BatchOrder
     open_requests: OpenRequests

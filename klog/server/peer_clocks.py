@@ -74,15 +74,15 @@ class PeerClocks:
     async def _ahead_of_us_ms(self, there: BrokerImage) -> int | None:
         """How far another broker's clock is ahead of ours; None where it does not answer."""
         identity = self._runtime.identity
-        way = identity.ways.to(there.endpoints, there.inter_address)
+        address = identity.peer_addresses.to(there.endpoints, there.inter_address)
         try:
             channel = await Channel.connect(
-                way.host,
-                way.port,
+                address.host,
+                address.port,
                 timeout_s=ANSWER_WITHIN_S,
                 client_id=identity.client_id,
                 introduction=introduction(identity.broker_id, self._secret, there.broker_id),
-                security=way.security,
+                security=address.security,
             )
             try:
                 before_ms = SYSTEM_CLOCK.now_ms()

@@ -22,7 +22,7 @@ from klog.security.errors import SaslAuthenticationFailed, UnsupportedSaslMechan
 from klog.server.runtime import Identity
 
 CONNECT_WITHIN_S = 1.0
-KNOCK_WITHIN_S = 0.2
+ANSWER_WITHIN_S = 0.2
 AGAIN_S = 0.01
 _API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 0, -1)
 """Version 0, without a client id."""
@@ -38,21 +38,21 @@ async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s:
 
     CannotConnect, which is a refusal only where its own address refuses; ClusterAuthorizationFailed.
     """
-    way = identity.ways.to_broker(there)
+    address = identity.peer_addresses.to_broker(there)
     try:
         return await Channel.connect(
-            way.host,
-            way.port,
+            address.host,
+            address.port,
             connect_timeout_s=CONNECT_WITHIN_S,
             timeout_s=timeout_s,
             client_id=identity.client_id,
             introduction=introduction(identity.broker_id, secret, there.broker_id),
-            security=way.security,
+            security=address.security,
         )
     except (SaslAuthenticationFailed, UnsupportedSaslMechanism) as error:
         raise CannotConnect(error.message) from None  # it is alive, and does not let this broker in
     except CannotConnect as error:
-        if there.probe_address == (way.host, way.port):
+        if there.probe_address == (address.host, address.port):
             raise
         await probe(there, identity, timeout_s=timeout_s)
         raise CannotConnect(error.message) from None  # it is alive, but not reachable at its address for brokers
@@ -65,20 +65,20 @@ async def probe(there: Broker, identity: Identity, *, timeout_s: float) -> None:
         connect_timeout_s=CONNECT_WITHIN_S,
         timeout_s=timeout_s,
         client_id=identity.client_id,
-        security=identity.ways.to_socket(there),
+        security=identity.peer_addresses.to_socket(there),
         server_name=there.inter_address[0],
     )
     await channel.close()
 
 
-async def knock(host: str, port: int, security: ClientSecurity = OPEN, *, name: str | None = None) -> bool | None:
+async def answers(host: str, port: int, security: ClientSecurity = OPEN, *, name: str | None = None) -> bool | None:
     """Whether a process answers there: the host of one that ended refuses at once. None (unknown) for one that hangs.
 
     ``security``: of the listener there; a login is not needed. ``name``: the host in its certificate, if not ``host``.
     A process that is ending accepts connections for a moment and answers none: the probe repeats until it is refused.
     """
     try:
-        async with asyncio.timeout(KNOCK_WITHIN_S):
+        async with asyncio.timeout(ANSWER_WITHIN_S):
             while not await _answers(host, port, security, name):  # noqa: ASYNC110  (no event would be set)
                 await asyncio.sleep(AGAIN_S)
             return True

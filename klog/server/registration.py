@@ -39,7 +39,7 @@ SPARE_S = 3.0
 LOOK_AGAIN_S = 1.0
 
 
-class Entry:
+class OwnRegistration:
     """See the module. Event loop only, but for `register`."""
 
     def __init__(self, runtime: Runtime, secret: Secret, on_displaced: Callable[[KlogError, KlogError], None]) -> None:
@@ -94,7 +94,7 @@ class Entry:
                 timeout_s=ANSWER_WITHIN_S,
                 client_id=identity.client_id,
                 introduction=introduction(identity.broker_id, self._secret, identity.broker_id),
-                security=identity.ways.to_socket(held.broker),
+                security=identity.peer_addresses.to_socket(held.broker),
                 server_name=held.broker.inter_address[0],
             )
         except ClusterAuthorizationFailed:

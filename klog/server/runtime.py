@@ -19,7 +19,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import InvalidTimestamp, KlogError, NotLeader
 from klog.metrics import Measures
 from klog.server.executors import Executors
-from klog.server.ways import Ways
+from klog.server.peer_addresses import PeerAddresses
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Identity:
         self.broker_id = broker_id
         self.client_id = f"{CLIENT_ID_PREFIX}{broker_id}"
         """The client id under which the broker sends requests to other brokers."""
-        self.ways = Ways()
+        self.peer_addresses = PeerAddresses()
         """How it connects to other brokers."""
         self.started_at_ms = time.time_ns() // 1_000_000
         self.registration: Registration | None = None

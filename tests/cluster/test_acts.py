@@ -145,7 +145,7 @@ def test_acts_that_zookeeper_has_no_more_are_in_the_events(broker: RunningBroker
     assert refused.code == 1 and "klog events" in refused.stderr
 
 
-@pytest.mark.long("test_zookeeper_room.py bounds what is kept")
+@pytest.mark.long("test_zookeeper_admission.py bounds what is kept")
 def test_large_acts_that_come_a_few_at_a_time_do_not_fill_zookeeper(broker: RunningBroker) -> None:
     actor = Actor("trickle", "10.9.9.9")
     with session_of(broker.zookeeper) as session:

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from klog.errors import PeerError
 from klog.net.connection import Connection, Reply
-from klog.net.server import Door, Server
+from klog.net.server import ConnectionSetup, Server
 from klog.security.principal import Principal
 from klog.server.authentication import BEFORE
 from klog.server.broker import Broker
@@ -82,13 +82,13 @@ class Findings(logging.Handler):
 class Peer:
     """One connection of the broker's, over a pair of sockets of which the other is read and forgotten."""
 
-    def __init__(self, server: Server, door: Door, who: str) -> None:
+    def __init__(self, server: Server, setup: ConnectionSetup, who: str) -> None:
         self.who = who
         ours, self._theirs = socket.socketpair()
         self._theirs.setblocking(False)
-        self.connection: Connection = server._connection(ours, "127.77.0.1:1", door)
+        self.connection: Connection = server._connection(ours, "127.77.0.1:1", setup)
         server.connections.add(self.connection)
-        server.admission.enter(door.listener, "127.77.0.1")
+        server.admission.enter(setup.listener, "127.77.0.1")
         if who not in ("nobody", "anonymous"):
             self.connection.principal = Principal.user(who)
         self.busy_since_s: float | None = None
@@ -211,8 +211,8 @@ class Feeder:
 
     def _new(self, number: int) -> Peer:
         who = self._plan.who[number % len(self._plan.who)]
-        door = self._gated if who == "nobody" and self._gated is not None else self._open
-        return Peer(self._broker.server, door, who)
+        setup = self._gated if who == "nobody" and self._gated is not None else self._open
+        return Peer(self._broker.server, setup, who)
 
     def _say(self, done: int, seconds: float, cpu_s: float, idle: int, *, is_done: bool = False) -> None:
         beside = self._folder / "progress.new"

@@ -18,7 +18,7 @@ from klog.net import server as server_module
 from klog.net.admission import Admission, ConnectionLimits, Full, Victims
 from klog.net.arrivals import AddressLimits, ArrivalLimits, Arrivals
 from klog.net.connection import Connection, Reply
-from klog.net.server import Door, Server, plain_address
+from klog.net.server import ConnectionSetup, Server, plain_address
 from klog.net.shared import Limits
 from klog.security.rates import Windows
 from tests.rows import each
@@ -149,8 +149,8 @@ async def listening(
     try:
         yield (
             server,
-            server.listen("127.0.0.1", 0, Door(CLIENTS)),
-            server.listen("127.0.0.1", 0, Door(BROKERS)),
+            server.listen("127.0.0.1", 0, ConnectionSetup(CLIENTS)),
+            server.listen("127.0.0.1", 0, ConnectionSetup(BROKERS)),
         )
     finally:
         server.close()

@@ -401,7 +401,7 @@ def test_a_connection_that_its_peer_has_ended_ends_though_nothing_is_read_from_i
 
 def test_whoever_takes_too_little_is_dropped_where_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klog.net.server.SWEEP_EVERY_S", 0.02)
-    monkeypatch.setattr("klog.net.unsent.HURRY", Pace(0.2, 1 << 20))
+    monkeypatch.setattr("klog.net.unsent.PACE_FULL", Pace(0.2, 1 << 20))
 
     def answer(connection: Connection, view: memoryview, reply: Reply) -> None:
         reply.send(frame(bytes(16 << 20) if bytes(view) == b"much" else b"ok"))

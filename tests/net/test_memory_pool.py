@@ -260,7 +260,7 @@ def test_while_others_wait_for_room_a_frame_has_to_hurry_and_who_waits_waits_for
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_module, "SWEEP_EVERY_S", 0.02)
-    monkeypatch.setattr(connection_module, "HURRY", Pace(0.2, 1 << 20))
+    monkeypatch.setattr(connection_module, "PACE_FULL", Pace(0.2, 1 << 20))
     monkeypatch.setattr(connection_module, "MEMORY_WAIT_S", 0.4)
     caplog.set_level(logging.INFO, logger="klog.net.connection")
     half = struct.pack(">i", REQUEST) + bytes(REQUEST // 2)

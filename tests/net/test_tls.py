@@ -19,7 +19,7 @@ import pytest
 from klog.net import server as server_module
 from klog.net import tls as tls_module
 from klog.net.connection import Connection, Reply
-from klog.net.server import Door, Server
+from klog.net.server import ConnectionSetup, Server
 from klog.net.shared import Limits
 from klog.net.tls_context import Store, TlsSettings, server_context
 from tests.rows import each
@@ -53,7 +53,7 @@ def listening(
 ) -> Iterator[tuple[Server, int]]:
     server = Server(on_frame, limits=Limits(FRAME_MAX), idle_max_s=60.0)
     try:
-        yield server, server.listen("127.0.0.1", 0, Door("SSL", lambda: context))
+        yield server, server.listen("127.0.0.1", 0, ConnectionSetup("SSL", lambda: context))
     finally:
         server.close()
 
@@ -192,7 +192,7 @@ def test_every_byte_of_a_clients_first_message_may_be_wrong(
             writer.write(struct.pack(">i", 2) + b"ok")
             assert await reader.readexactly(6) == struct.pack(">i", 2) + b"ok"
             writer.close()
-            assert server.shared.strangers.count > 10
+            assert server.shared.rejected_peers.count > 10
 
     with caplog.at_level(logging.WARNING):
         play(work())
@@ -234,7 +234,7 @@ def test_a_client_reads_why_its_certificate_is_refused_behind_its_first_requests
                 return "nothing"
 
             speaking = asyncio.ensure_future(asyncio.to_thread(speak))
-            while not server.shared.strangers.count:  # noqa: ASYNC110
+            while not server.shared.rejected_peers.count:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             is_refused.set()
             reason = await speaking
@@ -256,7 +256,7 @@ def test_a_refused_peer_that_goes_on_sending_is_let_go(
             for most in (0, 50 * tls_module.LINGER_BYTES_MAX):  # it is silent; it does not end
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(hello(authority)[:-1] + b"!" + bytes(1000))
-                before = server.shared.strangers.count
+                before = server.shared.rejected_peers.count
                 with contextlib.suppress(ConnectionError):
                     for _ in range(0, most, 65536):
                         writer.write(bytes(65536))
@@ -266,7 +266,7 @@ def test_a_refused_peer_that_goes_on_sending_is_let_go(
                         pass
                 while server.connections:  # noqa: ASYNC110
                     await asyncio.sleep(0.005)
-                assert server.shared.strangers.count == before + 1
+                assert server.shared.rejected_peers.count == before + 1
                 writer.close()
 
     play(work())
@@ -279,6 +279,6 @@ def test_plain_bytes_hold_no_memory_of_openssl(context: ssl.SSLContext) -> None:
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read(100) == b""
-            assert server.shared.strangers.count == 1
+            assert server.shared.rejected_peers.count == 1
 
     play(work())

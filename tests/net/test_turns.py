@@ -18,7 +18,7 @@ import pytest
 from klog.net.connection import Connection, Reply
 from klog.net.server import Server
 from klog.net.shared import Limits
-from klog.net.turns import DEAR_S, TURN_S, Share, Turns
+from klog.net.turns import EXPENSIVE_S, TURN_S, Share, Turns
 
 LONG_S = 2 * TURN_S
 WITHIN_S = 60.0
@@ -107,7 +107,7 @@ def test_a_broker_waits_for_no_client_that_asks_for_much() -> None:
         else:
             order.append(what)
             begun.set()
-            time.sleep(2 * DEAR_S)
+            time.sleep(2 * EXPENSIVE_S)
         reply.send(frame(b"done"))
 
     def client(port: int) -> None:
@@ -141,7 +141,7 @@ def test_all_that_was_sent_is_handled_in_its_order_and_its_answers_are_taken() -
         number = int(bytes(view[:6]))
         handled.append(number)
         if number % 10 == 0:
-            time.sleep(2 * DEAR_S)
+            time.sleep(2 * EXPENSIVE_S)
         reply.send(frame(bytes(view[:6])))
 
     def client(port: int) -> None:
@@ -167,7 +167,7 @@ def test_tasks_that_have_much_to_do_take_turns() -> None:
         async def much(number: int) -> None:
             share = Share(turns)
             for _ in range(3):
-                await share.breathe()
+                await share.yield_if_due()
                 begun.append((ticks, number))
                 hold()
 

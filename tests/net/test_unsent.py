@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from klog.net.memory_pool import HURRY, PACE, TINY_BYTES
+from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
 from klog.net.unsent import Unsent
 
 MIB = 1 << 20
@@ -29,14 +29,14 @@ def test_who_holds_much_has_to_hurry_where_too_much_waits() -> None:
     unsent = Unsent(10 * MIB)
     slow, quick, trifle, done = Peer(8 * MIB), Peer(4 * MIB), Peer(TINY_BYTES), Peer(4 * MIB, waits_to_send=False)
     everybody = [slow, quick, trifle, done]
-    for second in range(int(HURRY.seconds)):
+    for second in range(int(PACE_FULL.seconds)):
         slow.taken_bytes += 1000
-        quick.taken_bytes += HURRY.bytes
+        quick.taken_bytes += PACE_FULL.bytes
         assert not list(unsent.too_slow(everybody, float(second)))
-    ((gone, why),) = unsent.too_slow(everybody, HURRY.seconds)
+    ((gone, why),) = unsent.too_slow(everybody, PACE_FULL.seconds)
     assert gone is slow
     assert f"{slow.waiting_bytes + quick.waiting_bytes + trifle.waiting_bytes} bytes " in why
-    assert not list(unsent.too_slow([quick, trifle, done], HURRY.seconds + 1))
+    assert not list(unsent.too_slow([quick, trifle, done], PACE_FULL.seconds + 1))
 
 
 def test_a_peer_that_has_taken_all_begins_anew() -> None:

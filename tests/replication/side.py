@@ -27,10 +27,10 @@ from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.secret import Secret
 from klog.server import handlers
+from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import ROUTES, BoundRoutes, Dispatcher, OpenRequests
 from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.led_partitions import LedPartitions
@@ -130,8 +130,8 @@ class Side:
         )
         self.server = self._new_server()
         self.flusher = Flusher(self._post, self._flushed, self._file_system)
-        self.knocks = Knocks(broker_id, 60.0)
-        self.fetchers = Fetchers(self.runtime, self.image, secret, self.flusher, self.deletions, self.knocks)
+        self.probes = BrokerProbes(broker_id, 60.0)
+        self.fetchers = Fetchers(self.runtime, self.image, secret, self.flusher, self.deletions, self.probes)
         self.port = -1
 
     def _open_logs(self) -> None:
@@ -194,7 +194,7 @@ class Side:
         self.fetchers.brokers_changed()
 
     def _open_session(self, broker_id: int, incarnation: int) -> ReplicaSession:
-        return ReplicaSession(self.runtime, self.partitions, self.log_dirs, self.knocks, broker_id, incarnation)
+        return ReplicaSession(self.runtime, self.partitions, self.log_dirs, self.probes, broker_id, incarnation)
 
     def _on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
         self.dispatcher.on_frame(connection, frame, reply)

@@ -405,8 +405,8 @@ def test_a_state_names_its_last_unclean_election_ever_after() -> None:
 
 def test_a_reason_says_how_and_when_the_leader_was_lost() -> None:
     how = {1: "stopped answering at 03:00:12"}
-    after = decided(settled(STATE, ElectionInput({2: 20, 3: 30}, departed=how)))
+    after = decided(settled(STATE, ElectionInput({2: 20, 3: 30}, how_lost=how)))
     assert all(part in after.reason for part in ("broker 1 stopped answering at 03:00:12", "2 is the first in-sync"))
     assert "broker 1 " in decided(settled(STATE, ElectionInput({2: 20, 3: 30}))).reason
-    follower = decided(settled(STATE, ElectionInput({1: 10, 2: 20}, departed={3: "shut down at 03:00:13"})))
+    follower = decided(settled(STATE, ElectionInput({1: 10, 2: 20}, how_lost={3: "shut down at 03:00:13"})))
     assert "broker 3 " in follower.reason and "03:00:13" in follower.reason

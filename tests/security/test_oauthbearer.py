@@ -31,7 +31,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.security import bearer
 from klog.security.errors import SaslAuthenticationFailed
-from klog.server.doors import check_settings
+from klog.server.listener_security import check_settings
 from klog.server.token_keys import FILE_BYTES_MAX, TokenKeys
 from tests.broker_fixture import RunningBroker
 from tests.hand_clock import HandClock

@@ -32,7 +32,7 @@ from klog.security import sasl_client
 from klog.security.client_security import ClientSecurity
 from klog.security.errors import SaslAuthenticationFailed
 from klog.security.scram import ScramClient, ScramMechanism
-from klog.server.doors import check_settings
+from klog.server.listener_security import check_settings
 from tests.broker_fixture import RunningBroker
 from tests.hand_clock import HandClock
 from tests.rows import each

@@ -23,9 +23,9 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.secret import Secret
 from klog.server.authority import Authority
+from klog.server.broker_probes import BrokerProbes
 from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.led_partitions import LedPartitions
@@ -112,7 +112,7 @@ class Owner:
             self.flusher,
             self.authority,
             self.reports,
-            Fetchers(self.runtime, self.image, Secret.random(), self.flusher, self.deletions, Knocks(ME, 60.0)),
+            Fetchers(self.runtime, self.image, Secret.random(), self.flusher, self.deletions, BrokerProbes(ME, 60.0)),
             self._on_assigned,
         )
 

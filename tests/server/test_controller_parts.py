@@ -26,17 +26,17 @@ from klog.groups.members import Join
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.authority import Authority
+from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.context import Context
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.peers import Peers
-from klog.server.departed import Departed
 from klog.server.executors import Executors
+from klog.server.former_brokers import FormerBrokers
 from klog.server.groups.coordinator import Coordinator
 from klog.server.image import BrokerImage, ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.runtime import Identity, Runtime
-from klog.server.zookeeper_room import ZooKeeperRoom
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 from tests.zookeeper_fixture import connect
 
 __all__ = ["connect"]
@@ -103,9 +103,9 @@ class World:
         self.events: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
         self.brokers: dict[int, BrokerInMemory] = {}
         authority = Authority(zookeeper, self.runtime.executors, lambda: self.runtime.identity.incarnation)
-        peers = Peers(self._reach, Knocks(ME, WITHIN_S), self._answer_locally)
-        self.departed = Departed(self.runtime.loop.time)
-        self.controller = Controller(self.runtime, self.image, authority, peers, self.departed)
+        peers = Peers(self._reach, BrokerProbes(ME, WITHIN_S), self._answer_locally)
+        self.former_brokers = FormerBrokers(self.runtime.loop.time)
+        self.controller = Controller(self.runtime, self.image, authority, peers, self.former_brokers)
         self.election = ControllerElection(self.runtime, authority, peers, self.controller)
 
     def register(self) -> None:
@@ -205,11 +205,11 @@ def test_a_new_controller_has_the_time_of_a_loss_before_its_term(zk: ZooKeeper) 
             await world.election.enter()
             world.controller.deposed()
             await asyncio.to_thread(zk.delete, paths.broker(2))
-            world.departed.note(images, {one: images[one] for one in (ME, 3)})
-            world.departed.left_ms[2] = 3_600_000
+            world.former_brokers.note(images, {one: images[one] for one in (ME, 3)})
+            world.former_brokers.left_ms[2] = 3_600_000
             await asyncio.to_thread(zk.delete, paths.CONTROLLER)
             await world.election.enter()
-            found = world.controller.context.departed
+            found = world.controller.context.how_lost
             assert found.keys() == {2} and "01:00:00" in found[2]
 
     asyncio.run(work())
@@ -295,7 +295,7 @@ def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_
             world.runtime.config = BrokerConfig.parse(
                 {"zookeeper.connect": str(zk.address), "group.initial.rebalance.delay.ms": "0"}
             )
-            groups = Coordinator(world.runtime, world.image, ZooKeeperRoom(world.runtime))
+            groups = Coordinator(world.runtime, world.image, ZooKeeperAdmission(world.runtime))
             try:
                 refused = await groups.join("g", join())
                 assert isinstance(refused, Refused) and isinstance(refused.error, NotCoordinator)

@@ -88,7 +88,7 @@ def test_brokers_reach_one_another_where_clients_have_taken_all_connections(pair
         assert producer.flush(30) == 0
         assert errors == [None]
         assert sorted(led[of_second].isrs) == [1, 2]
-        first.wait_for_log("net.strangers", "max.connections")
+        first.wait_for_log("net.rejected_peers", "max.connections")
         gone = sum(has_ended(one) for one in crowd)
         assert 1 <= gone <= PLACES, "some of the crowd have given way, and no more than were needed"
         channel.request(codec.request(ApiKey.LIST_GROUPS, 2))

@@ -18,6 +18,7 @@ from klog.errors import CannotConnect, TimedOut
 from klog.net.channel import Channel
 from klog.server import peer_probe
 from klog.server.authority import Authority
+from klog.server.broker_probes import BrokerProbes
 from klog.server.controller import broker_channel, controller_election
 from klog.server.controller.broker_channel import BrokerChannel
 from klog.server.controller.context import Context
@@ -25,10 +26,9 @@ from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers, Reach
-from klog.server.departed import Departed
 from klog.server.executors import Executors
+from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.runtime import Identity, Runtime
 
 FOR_EVER_S = 3600.0
@@ -97,14 +97,14 @@ def first(connection: Connection) -> Reach:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Knocks are answered in time however loaded the machine is, and every pause lasts."""
+    """Probes are answered in time however loaded the machine is, and every pause lasts."""
     monkeypatch.setattr(peer_probe, "KNOCK_WITHIN_S", FOR_EVER_S)
     monkeypatch.setattr(broker_channel, "AGAIN_S", FOR_EVER_S)
     monkeypatch.setattr(broker_channel, "PROBE_EVERY_S", FOR_EVER_S)
     monkeypatch.setattr(controller_election, "AGAIN_S", FOR_EVER_S)
 
 
-class Doubts(Knocks):
+class Doubts(BrokerProbes):
     """Notes which brokers are doubted."""
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ def channel_to(registration: Registration, reach: Reach, listener: Listener) -> 
     return BrokerChannel(runtime, peers, cast(Any, listener), context, 1, registration, updates)
 
 
-def election_of(runtime: Runtime, reach: Reach, knocks: Knocks) -> ControllerElection:
-    peers = Peers(reach, knocks, nothing)
+def election_of(runtime: Runtime, reach: Reach, probes: BrokerProbes) -> ControllerElection:
+    peers = Peers(reach, probes, nothing)
     authority = Authority(runtime.zookeeper, runtime.executors, lambda: runtime.identity.incarnation)
-    controller = Controller(runtime, ClusterImage(), authority, peers, Departed(runtime.loop.time))
+    controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
     return ControllerElection(runtime, authority, peers, controller)
 
 
@@ -209,16 +209,16 @@ def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch: pyte
 
 def test_a_controller_that_is_ending_is_dead_as_soon_as_it_refuses() -> None:
     async def work() -> None:
-        dying, connection, knocks = Dying(), Connection(), Doubts()
+        dying, connection, probes = Dying(), Connection(), Doubts()
         registration = await dying.listen()
         connection.end()
         try:
             async with asyncio.timeout(WITHIN_S):
                 with pytest.raises(CannotConnect) as raised:
-                    await election_of(runtime_of(), first(connection), knocks)._converse(registration)
+                    await election_of(runtime_of(), first(connection), probes)._converse(registration)
         finally:
             dying.close()
-        assert raised.value.is_refused and knocks.doubted == [2] and dying.visits == ENDINGS
+        assert raised.value.is_refused and probes.doubted == [2] and dying.visits == ENDINGS
 
     asyncio.run(work())
 
@@ -273,7 +273,7 @@ def test_a_broker_that_refuses_counts_as_dead_however_its_registration_was_read(
         runtime.on_event = lambda kind, _: events.append(kind)
         authority = Authority(runtime.zookeeper, runtime.executors, lambda: -1)
         peers = Peers(first(Connection()), Doubts(), nothing)
-        controller = Controller(runtime, ClusterImage(), authority, peers, Departed(runtime.loop.time))
+        controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
         context = controller.context
         context.registered = {2: replace(early, fence_version=1)}
         controller.described(early, ())

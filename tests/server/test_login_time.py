@@ -13,10 +13,10 @@ import pytest
 
 from klog.net import server as server_module
 from klog.net.connection import Connection, Reply
-from klog.net.server import Door, Server
+from klog.net.server import ConnectionSetup, Server
 from klog.net.shared import Limits
 from klog.server import authentication
-from klog.server.authentication import Gate, Mechanisms
+from klog.server.authentication import Mechanisms, SaslListener
 from klog.server.executors import Executors
 from tests.rows import each
 from tests.server.wire import framed, head
@@ -27,7 +27,7 @@ WITHIN_S = 30.0
 
 
 def answer(connection: Connection, view: memoryview, reply: Reply) -> None:
-    """Of the broker behind the gate."""
+    """Of the broker behind the listener."""
     reply.send(framed(b"answered"))
 
 
@@ -35,7 +35,7 @@ def answer(connection: Connection, view: memoryview, reply: Reply) -> None:
 async def gated() -> AsyncIterator[int]:
     """The port of a listener with SASL."""
     executors = Executors()
-    gate = Gate(
+    listener = SaslListener(
         Mechanisms(("SCRAM-SHA-256",), lambda mechanism, user: None, lambda mechanism: None, {}, b"salt" * 8),
         executors,
         answer,
@@ -46,7 +46,7 @@ async def gated() -> AsyncIterator[int]:
     )
     server = Server(answer, limits=Limits(1 << 20), idle_max_s=600)
     try:
-        yield server.listen("127.0.0.1", 0, Door("SASL", welcome=gate.welcome))
+        yield server.listen("127.0.0.1", 0, ConnectionSetup("SASL", welcome=listener.welcome))
     finally:
         server.close()
         executors.close()

@@ -18,7 +18,7 @@ from klog.server import dispatch
 from klog.server.dispatch import FORWARDED_ELEMENTS_MAX, LOOP_ELEMENTS_MAX, Dispatcher, OpenRequests, Route
 from klog.server.executors import Executors
 from klog.server.long_requests import IN_HAND_MAX, OF_ADDRESS_MAX, LongRequests
-from klog.server.places import OF_ADDRESS
+from klog.server.request_slots import OF_ADDRESS
 from klog.server.throttling import MeteredReply
 from tests.rows import each
 
@@ -277,7 +277,7 @@ def test_long_work_ends_with_its_connection() -> None:
         async def endless(request: Any) -> dict[str, Any]:
             share = request.share()
             while True:
-                await share.breathe()
+                await share.yield_if_due()
                 await asyncio.sleep(0)
 
         stage = Stage(endless)

@@ -8,7 +8,7 @@ from klog.names import RESERVED_TOPICS
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.server.dispatch import ROUTES
-from klog.server.unserved import INSTEAD
+from klog.server.unsupported_requests import INSTEAD
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.server.asking import ask, error, produce_request, with_channel

@@ -213,15 +213,15 @@ class BrokerChannel:
             except KlogError as error:
                 self._log_failure(error.message)
             finally:
-                self._peers.knocks.doubt(self.broker_id)
+                self._peers.probes.doubt(self.broker_id)
                 self._listener.disconnected(self.registration)
                 await connection.close()
             if asyncio.get_running_loop().time() - began_s < SHORT_S:
                 await asyncio.sleep(AGAIN_S)
             # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
             there = self.registration.broker
-            security = self._runtime.identity.ways.to_socket(there)
-            await self._peers.knock(*there.probe_address, security, name=there.inter_address[0])
+            security = self._runtime.identity.peer_addresses.to_socket(there)
+            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
 
     def _log_failure(self, what: str) -> None:
         """Once, not ten times a second for as long as it lasts."""

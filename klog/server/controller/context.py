@@ -50,7 +50,7 @@ class Context:
     """Broker id -> the incarnation that is shutting down."""
     left: set[int] = field(default_factory=set)
     """Brokers that had shut down before this term."""
-    departed: dict[int, str] = field(default_factory=dict)
+    how_lost: dict[int, str] = field(default_factory=dict)
     """Broker id -> how it was last lost, and when; for the reasons of decisions."""
     topics: TopicTable = field(default_factory=TopicTable)
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class Context:
             if lost and name in lost:
                 offline.add(one)
         waited = name in self.waits and self.now_s() - self.waits[name] >= self.restart_wait_s
-        return ElectionInput(live, facts, offline, leaving, heard, waited, self.departed)
+        return ElectionInput(live, facts, offline, leaving, heard, waited, self.how_lost)
 
     @property
     def restart_wait_s(self) -> float:

@@ -48,7 +48,7 @@ from klog.server.controller.registry_watch import RegistryWatch
 from klog.server.controller.requested_elections import RequestedElections
 from klog.server.controller.topic_manager import TopicManager
 from klog.server.controller.topic_table import TopicTable
-from klog.server.departed import Departed
+from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
@@ -62,14 +62,14 @@ class Controller:
     """Event loop only; ZooKeeper is called in threads."""
 
     def __init__(
-        self, runtime: Runtime, image: ClusterImage, authority: Authority, peers: Peers, departed: Departed
+        self, runtime: Runtime, image: ClusterImage, authority: Authority, peers: Peers, former_brokers: FormerBrokers
     ) -> None:
         self._runtime = runtime
         self._zookeeper = runtime.zookeeper
         self._authority = authority
         self._peers = peers
         self._image = image
-        self._left = departed
+        self._former_brokers = former_brokers
         state = self._state = ControllerState(runtime, self.deposed)
         channels = self._channels = BrokerChannels(runtime, peers, self)
         partitions = self._partitions = PartitionWriter(runtime, state, channels)
@@ -116,7 +116,7 @@ class Controller:
             there = counted(len(registered), "broker"), counted(len(context.topics), "topic")
             log.info("controller, epoch %d: %s, %s", term.epoch, *there)
             context.registered = {one.broker.broker_id: one for one in registered}
-            self._report_departed(context)
+            self._report_lost(context)
             self._report_arrived(context)
             own = context.registered.get(broker_id)
             if own is not None:
@@ -267,7 +267,7 @@ class Controller:
             was, new = before.get(broker_id), now.get(broker_id)
             if was is not None and new is not None and was.incarnation == new.incarnation:
                 continue
-            how = self._departed(broker_id, was) if was is not None else ""
+            how = self._how_lost(broker_id, was) if was is not None else ""
             is_told = was is not None and context.refused.get(broker_id) == was.incarnation
             for known in (context.refused, context.heard, context.leaving, context.facts, context.lost):
                 known.pop(broker_id, None)
@@ -292,31 +292,31 @@ class Controller:
             if broker_id not in self._image.brokers:
                 self._runtime.tell("broker-up", id=broker_id, host=one.broker.host, port=one.broker.port)
 
-    def _report_departed(self, context: Context) -> None:
+    def _report_lost(self, context: Context) -> None:
         """Tell of brokers that this one knew from the last controller, and whose registrations have ended before this
         term. Often it is that controller: one that hangs is replaced only when its session ends. Of those that were
         lost earlier, the last controller has told; the time is what this broker knows by its updates."""
-        for broker_id, left_ms in self._left.left_ms.items():
+        for broker_id, left_ms in self._former_brokers.left_ms.items():
             if broker_id not in context.registered:
-                context.departed[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
+                context.how_lost[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
         gone = [one for broker_id, one in sorted(self._image.brokers.items()) if broker_id not in context.registered]
         for broker_id, host, port in ((one.broker_id, one.host, one.port) for one in gone):
             has_left = broker_id in context.left
             how = "shut down by" if has_left else "stopped answering: its ZooKeeper session ended by"
-            how = context.departed[broker_id] = f"{how} {_clock_time()}"
+            how = context.how_lost[broker_id] = f"{how} {_clock_time()}"
             log.warning("broker %d is gone: its registration ended before this term", broker_id)
             self._runtime.tell("broker-down", id=broker_id, host=host, port=port, reason=f"it {how}")
 
-    def _departed(self, broker_id: int, was: Registration) -> str:
+    def _how_lost(self, broker_id: int, was: Registration) -> str:
         """How a broker was lost, for the reasons of what follows."""
         context = self.context
         if context.leaving.get(broker_id) == was.incarnation:
             how = f"shut down at {_clock_time()}"
-        elif context.refused.get(broker_id) == was.incarnation and broker_id in context.departed:
-            how = context.departed[broker_id]
+        elif context.refused.get(broker_id) == was.incarnation and broker_id in context.how_lost:
+            how = context.how_lost[broker_id]
         else:
             how = f"stopped answering: its ZooKeeper session ended at {_clock_time()}{self._silence(broker_id)}"
-        context.departed[broker_id] = how
+        context.how_lost[broker_id] = how
         return how
 
     def _silence(self, broker_id: int) -> str:
@@ -343,7 +343,7 @@ class Controller:
             if is_leaving
             else f"stopped answering at {_clock_time()}: connections are refused"
         )
-        context.departed[broker_id] = how
+        context.how_lost[broker_id] = how
         where = {"host": registration.broker.host, "port": registration.broker.port}
         self._runtime.tell("broker-down", id=broker_id, **where, reason=f"it {how}")
         self._has_lost_broker = True

@@ -187,14 +187,16 @@ class ControllerElection:
         try:
             await channel.wait_closed()
         finally:
-            self._peers.knocks.doubt(found.broker.broker_id)
+            self._peers.probes.doubt(found.broker.broker_id)
             if self._channel is channel:  # else this is the connection to the next controller
                 self._channel = None
                 self._reachable.clear()
             await channel.close()
         # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
         identity, there = self._runtime.identity, found.broker
-        await self._peers.knock(*there.probe_address, identity.ways.to_socket(there), name=there.inter_address[0])
+        await self._peers.answers(
+            *there.probe_address, identity.peer_addresses.to_socket(there), name=there.inter_address[0]
+        )
         await self._peers.probe(found.broker, identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:

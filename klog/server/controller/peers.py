@@ -10,7 +10,7 @@ from klog.coordination.brokers import Broker
 from klog.net.channel import Channel
 from klog.security.client_security import ClientSecurity
 from klog.server import peer_probe
-from klog.server.knocks import Knocks
+from klog.server.broker_probes import BrokerProbes
 from klog.server.runtime import Identity
 
 
@@ -23,8 +23,8 @@ class Reach(Protocol):
     def __call__(self, there: Broker, /, *, timeout_s: float) -> Awaitable[Channel]: ...
 
 
-class Knock(Protocol):
-    """Whether a process answers at that address; None where that is unknown (`peer_probe.knock`)."""
+class Answers(Protocol):
+    """Whether a process answers at that address; None where that is unknown (`peer_probe.answers`)."""
 
     def __call__(
         self, host: str, port: int, security: ClientSecurity, /, *, name: str | None
@@ -42,7 +42,7 @@ class Peers:
     """``answer_locally``: this broker's answer to a request of its own."""
 
     reach: Reach
-    knocks: Knocks
+    probes: BrokerProbes
     answer_locally: Callable[[Any], Awaitable[Any]]
-    knock: Knock = peer_probe.knock
+    answers: Answers = peer_probe.answers
     probe: Probe = peer_probe.probe

@@ -33,10 +33,10 @@ from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.changes import REFUSALS_MAX
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.zk_calls import ZkCalls
-from klog.server.levels import Levels
+from klog.server.offset_history import OffsetHistory
 from klog.server.runtime import Runtime
 from klog.server.seldom import Seldom
-from klog.server.zookeeper_room import Kind, ZooKeeperRoom
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 FENCES_BYTES = 4096
 """Of the slot, of the group, and of a topic that the previous multi had too."""
@@ -86,8 +86,8 @@ class Commits:
         calls: ZkCalls,
         writer: GroupWriter,
         offsets: OffsetWriter,
-        levels: Levels[GroupPartition],
-        room: ZooKeeperRoom,
+        history: OffsetHistory[GroupPartition],
+        room: ZooKeeperAdmission,
     ) -> None:
         self._zookeeper = runtime.zookeeper
         self._measures = runtime.measures
@@ -95,7 +95,7 @@ class Commits:
         self._calls = calls
         self._writer = writer
         self._offsets = offsets
-        self._levels = levels
+        self._history = history
         self._room = room
         self._runtime = runtime
         self._refusals = Seldom(REFUSALS_MAX)
@@ -123,7 +123,7 @@ class Commits:
             measures.group_commits.took((self._cache.now_s - began_s) * 1000)
             measures.offsets_committed += len(offsets)
             for partition, one in offsets.items():
-                self._levels.note(GroupPartition(name, *partition), one.offset)
+                self._history.note(GroupPartition(name, *partition), one.offset)
         return error
 
     async def fetch(

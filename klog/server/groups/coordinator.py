@@ -32,15 +32,15 @@ from klog.server.groups.group_admin import GroupAdmin
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
-from klog.server.levels import UNKNOWN, Levels
+from klog.server.offset_history import UNKNOWN, OffsetHistory
 from klog.server.runtime import Runtime
-from klog.server.zookeeper_room import ZooKeeperRoom
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 
 class Coordinator:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, image: ClusterImage, room: ZooKeeperRoom) -> None:
+    def __init__(self, runtime: Runtime, image: ClusterImage, room: ZooKeeperAdmission) -> None:
         config = runtime.config
         limits = Limits(
             config.integer("group.min.session.timeout.ms"),
@@ -54,7 +54,7 @@ class Coordinator:
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, room.new_group)
         self._cache = GroupCache(runtime, image, limits, self._calls, self._writer)
         self._joining_bytes = 0
-        self._committed = Levels[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
+        self._committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
         self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, room)
         self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
         self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
@@ -87,7 +87,7 @@ class Coordinator:
         return self._cache.groups
 
     @property
-    def committed(self) -> Levels[GroupPartition]:
+    def committed(self) -> OffsetHistory[GroupPartition]:
         """What groups of this broker's slots have committed lately."""
         return self._committed
 

@@ -41,7 +41,7 @@ async def handle(request: Request, *, runtime: Runtime, quota_keeper: QuotaKeepe
     entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
     for asked in request.entity.entries:
-        await share.breathe()
+        await share.yield_if_due()
         outcome: dict[str, Any] = {"error_code": 0, "error_message": None}
         try:
             if times_named[_named(asked)] > 1:

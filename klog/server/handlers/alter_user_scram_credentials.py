@@ -30,7 +30,7 @@ async def handle(request: Request, *, credentials: UserCredentials) -> dict[str,
     share = request.share()
     results = []
     for name, changes in by_user.items():
-        await share.breathe()
+        await share.yield_if_due()
         result = {"user": name, "error_code": 0, "error_message": None}
         try:
             if not await credentials.write(name, _changes(name, changes), request.actor):

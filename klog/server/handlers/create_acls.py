@@ -38,7 +38,7 @@ async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | 
     share = request.share()
     asked: list[Binding | KlogError] = []
     for one in request.entity.creations:
-        await share.breathe()
+        await share.yield_if_due()
         try:
             keeper(acl_keeper)
             asked.append(_binding(one))
@@ -46,7 +46,7 @@ async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | 
             asked.append(error.bare())
     failed: dict[Pattern, KlogError] = {}
     for pattern, wanted in acls.by_pattern([one for one in asked if not isinstance(one, KlogError)]).items():
-        await share.breathe()
+        await share.yield_if_due()
         try:
             await runtime.executors.run(
                 Purpose.ACLS, acls.change, runtime.zookeeper, pattern, frozenset(wanted).union, request.actor

@@ -31,7 +31,7 @@ async def handle(request: Request, *, controller: Controller, quota_keeper: Quot
     answers = []
     share = request.share()
     for topic in request.entity.topics:
-        await share.breathe()
+        await share.yield_if_due()
         answer = {"name": topic.name, "error_code": 0, "error_message": None}
         assignment = None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments]
         try:

@@ -50,7 +50,7 @@ async def handle(
     share = request.share()
 
     async def answer(topic: Any) -> dict[str, Any]:
-        await share.breathe()
+        await share.yield_if_due()
         try:
             controller.require()
             if times_named[topic.name] > 1:

@@ -28,7 +28,7 @@ async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | 
     share = request.share()
     results: list[dict[str, Any]] = []
     for one in request.entity.filters:
-        await share.breathe()
+        await share.yield_if_due()
         try:
             keeper(acl_keeper)
             removed, failed = await _remove(runtime, filter_of(one), request)
@@ -49,7 +49,7 @@ async def _remove(runtime: Runtime, chosen: Filter, request: Request) -> tuple[l
     removed: list[Binding] = []
     failed: dict[Pattern, KlogError] = {}
     for pattern, those in acls.by_pattern(found).items():
-        await share.breathe()
+        await share.yield_if_due()
 
         def without(there: acls.State, pattern: Pattern = pattern) -> acls.State:
             return frozenset(one for one in there if not chosen.matches(Binding(pattern, one)))

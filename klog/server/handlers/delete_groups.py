@@ -27,7 +27,7 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
 
 
 async def _one(groups: Coordinator, name: str, actor: Actor, share: Share) -> dict[str, Any]:
-    await share.breathe()
+    await share.yield_if_due()
     try:
         await groups.group_admin.delete(name, actor)
     except KlogError as error:

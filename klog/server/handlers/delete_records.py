@@ -54,7 +54,7 @@ class _Handler:
         for topic in request.entity.topics:
             wanted = [(topic.name, one.partition_index, one.offset) for one in topic.partitions]
             for name, index, offset in wanted:
-                await share.breathe()
+                await share.yield_if_due()
                 try:
                     if name in CLOSED_TOPICS and request.is_of_client:
                         raise InvalidTopic(f"{name} is internal: clients do not delete what it has")

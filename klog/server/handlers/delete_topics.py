@@ -48,7 +48,7 @@ async def handle(
     share = request.share()
     by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in image.topics.values()}
     for asked in _asked(request):
-        await share.breathe()
+        await share.yield_if_due()
         name = asked.name
         try:
             controller.require()

@@ -36,7 +36,7 @@ async def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str,
         chosen = filter_of(request.entity)
         await keeper(acl_keeper).look()
         for one in keeper(acl_keeper).authorizer.bindings():
-            await share.breathe()
+            await share.yield_if_due()
             if chosen.matches(one):
                 resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(
                     acl_fields(one)

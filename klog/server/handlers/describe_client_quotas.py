@@ -36,7 +36,7 @@ async def handle(request: Request, *, quota_keeper: QuotaKeeper) -> dict[str, An
     try:
         matches = _filter(request.entity)
         for entity, values in list(quota_keeper.quotas.items()):  # it may change while others have their turn
-            await share.breathe()
+            await share.yield_if_due()
             if all(matching(name) for matching, name in zip(matches, entity, strict=True)):
                 shown = [{"key": str(key), "value": value} for key, value in values.items()]
                 entries.append({"entity": entity_fields(entity), "values": shown})

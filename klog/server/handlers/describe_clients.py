@@ -23,7 +23,7 @@ async def handle(request: Request, *, measured: Callable[[], Measured], runtime:
     clients = [one for one in measured().server.connections if not one.is_broker and not one.closed]
     rows, share = [], request.share()
     for one in clients[:CLIENTS_MAX]:
-        await share.breathe()
+        await share.yield_if_due()
         rows.append(
             {
                 "address": one.peer,

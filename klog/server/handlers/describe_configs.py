@@ -33,7 +33,7 @@ async def handle(request: Request, *, config: BrokerConfig, identity: Identity, 
     resources = {(one.resource_type, one.resource_name): one for one in request.entity.resources}
     share, results = request.share(), []
     for resource in resources.values():
-        await share.breathe()
+        await share.yield_if_due()
         results.append(
             _one(config, identity, image, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs)
         )

@@ -34,7 +34,7 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
 
 
 async def _one(groups: Coordinator, name: str, may_do: int, share: Share) -> dict[str, Any]:
-    await share.breathe()
+    await share.yield_if_due()
     code = 0
     try:
         found = await groups.group_admin.describe(name)

@@ -109,7 +109,7 @@ class FetchHandler:
         share = Share(connection.turns, connection.address)
         for asked in request.partitions:
             read.add(asked)
-            await share.breathe()
+            await share.yield_if_due()
         connection.resume_reading()
         self._answer_or_wait(read)
 
@@ -153,7 +153,7 @@ class FetchHandler:
         share = Share(connection.turns, connection.address)
         for one in fetched:
             self._count(one)
-            await share.breathe()
+            await share.yield_if_due()
         reply.send(
             *await self.runtime.executors.run_in_turn(
                 connection.address, "", Purpose.ANSWERS, fetch.write_response, head, fetched

@@ -22,9 +22,9 @@ from typing import Any
 
 from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
+from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import Request, handles
 from klog.server.image import BrokerImage, ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.runtime import Runtime
 
 GROUP = 0
@@ -34,7 +34,7 @@ PATIENCE_S = 1.0
 
 
 @handles(ApiKey.FIND_COORDINATOR, 0, 4)
-async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, knocks: Knocks) -> dict[str, Any]:
+async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, probes: BrokerProbes) -> dict[str, Any]:
     entity = request.entity
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)
@@ -44,7 +44,7 @@ async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, kno
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
             if one is None or (address := one.address_of(listener)) is None
             else _named(one, *address)
-            for key, one in zip(keys, await _find(runtime, image, knocks, keys), strict=True)
+            for key, one in zip(keys, await _find(runtime, image, probes, keys), strict=True)
         ]
     elif kind == TRANSACTION:
         found = [_refused(TransactionsNotServed())] * len(keys)
@@ -56,7 +56,7 @@ async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, kno
 
 
 async def _find(
-    runtime: Runtime, image: ClusterImage, knocks: Knocks, groups: Sequence[str]
+    runtime: Runtime, image: ClusterImage, probes: BrokerProbes, groups: Sequence[str]
 ) -> list[BrokerImage | None]:
     """The coordinator of each group, as soon as one listens; None where no broker does in time."""
     until_s = runtime.loop.time() + PATIENCE_S
@@ -64,7 +64,7 @@ async def _find(
         news = image.news
         found = [image.coordinator(group) for group in groups]
         holders = {one.broker_id: one for one in found if one is not None}
-        if all(found) and not await knocks.refusing(holders, holders):
+        if all(found) and not await probes.refusing(holders, holders):
             return found
         try:
             async with asyncio.timeout_at(until_s):

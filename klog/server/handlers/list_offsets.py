@@ -39,7 +39,7 @@ async def handle(
     share = request.share()
 
     async def answer(topic: str, asked: Any) -> dict[str, Any]:
-        await share.breathe()
+        await share.yield_if_due()
         if of_replica:
             return await _of_replica(local_replicas, look_up, topic, asked)
         return await _of_leader(partitions, look_up, topic, asked, request.head.version)

@@ -15,7 +15,7 @@ Behaviour
     `DOUBTS_MAX` answers wait already, the partition is LEADER_NOT_AVAILABLE, and clients ask again soon. Waiting
     requests hold no thread; the broker handles later requests of the same connection meanwhile, and answers them in
     their order.
-    An answer about topics by name also lists brokers that left a moment ago, though not as leaders (`departed.py`
+    An answer about topics by name also lists brokers that left a moment ago, though not as leaders (`former_brokers.py`
     says why). An answer about all topics, or none, lists the live brokers.
 
 Version notes
@@ -42,10 +42,10 @@ from klog.names import INTERNAL_TOPICS, check_new_topic_name, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.server import operations
 from klog.server.auto_create import AutoCreation
-from klog.server.departed import Departed
+from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import Request, handles
+from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage, TopicImage
-from klog.server.knocks import Knocks
 from klog.server.runtime import Runtime
 
 STOCK_MAX = 9
@@ -67,12 +67,12 @@ class View(NamedTuple):
 
     listener: str
     """By which the client came: it gets the brokers' addresses of that listener."""
-    lists_departed: bool
+    lists_former: bool
 
 
 def _view(request: Request, names: list[str] | None) -> View:
-    lists_departed = bool(names) and request.head.version <= STOCK_MAX
-    return View("" if request.connection is None else request.connection.listener, lists_departed)
+    lists_former = bool(names) and request.head.version <= STOCK_MAX
+    return View("" if request.connection is None else request.connection.listener, lists_former)
 
 
 @handles(ApiKey.METADATA, 0, 12, advertised_max_version=STOCK_MAX)
@@ -85,8 +85,8 @@ class MetadataHandler:
         config: BrokerConfig,
         runtime: Runtime,
         image: ClusterImage,
-        knocks: Knocks,
-        departed: Departed,
+        probes: BrokerProbes,
+        former_brokers: FormerBrokers,
         auto_creation: AutoCreation,
     ) -> None:
         self.doubts = 0
@@ -94,8 +94,8 @@ class MetadataHandler:
         self._config = config
         self._loop = runtime.loop
         self._image = image
-        self._knocks = knocks
-        self._departed = departed
+        self._probes = probes
+        self._former_brokers = former_brokers
         self._auto_creation = auto_creation
 
     def __call__(self, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
@@ -150,7 +150,7 @@ class MetadataHandler:
     def _answer_with_leaders(self, names: list[str] | None, view: View) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         """The answer, once it names no leader that refuses connections; at once where that is known."""
         leaders = self._leaders(names)
-        refusing = self._knocks.known(self._image.brokers, leaders)
+        refusing = self._probes.known(self._image.brokers, leaders)
         if refusing is not None and (not refusing or self.doubts >= DOUBTS_MAX):
             return self._answer(names, refusing, view=view)
         return self._wait_for_leaders(names, view)
@@ -161,7 +161,7 @@ class MetadataHandler:
         try:
             while True:
                 news = self._image.news
-                refusing = await self._knocks.refusing(self._image.brokers, self._leaders(names))
+                refusing = await self._probes.refusing(self._image.brokers, self._leaders(names))
                 now_s = self._loop.time()
                 if news.is_set() and now_s < until_s:
                     continue
@@ -184,7 +184,7 @@ class MetadataHandler:
     def _answer(self, names: list[str] | None, refusing: Collection[int] = (), *, view: View) -> dict[str, Any]:
         """The answer by the controller's last update, without leaders that refuse connections."""
         image = self._image
-        brokers = self._departed.with_departed(image.brokers) if view.lists_departed else image.brokers
+        brokers = self._former_brokers.with_former(image.brokers) if view.lists_former else image.brokers
         addresses = {broker_id: one.address_of(view.listener) for broker_id, one in brokers.items()}
         unreachable = {broker_id for broker_id, address in addresses.items() if address is None}
         if unreachable:

@@ -22,9 +22,9 @@ from klog.replication.divergence import Diverged, truncation_address
 from klog.replication.follower import Follower, FollowerState
 from klog.replication.follower_throttle import Throttle
 from klog.secret import Secret
+from klog.server.broker_probes import BrokerProbes
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
-from klog.server.knocks import Knocks
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.leader_endpoints import LeaderEndpoints
 from klog.server.replicas.leader_link import FetchSettings, LeaderLink
@@ -47,7 +47,7 @@ class Fetchers:
         secret: Secret,
         flusher: Flusher,
         deletions: Deletions,
-        knocks: Knocks,
+        probes: BrokerProbes,
     ) -> None:
         self.followed: dict[TopicPartition, Follower] = {}
         self.loop = runtime.loop
@@ -55,7 +55,7 @@ class Fetchers:
         self._runtime = runtime
         self._flusher = flusher
         self._deletions = deletions
-        self._knocks = knocks
+        self._probes = probes
         self._settings = FetchSettings.of(runtime.config)
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._jobs: dict[Follower, asyncio.Task[None]] = {}
@@ -208,7 +208,7 @@ class Fetchers:
 
     def ended(self, leader: int) -> None:
         """The connection to a leader has ended."""
-        self._knocks.doubt(leader)
+        self._probes.doubt(leader)
 
     def bytes_max(self, follower: Follower, bytes_max: int) -> int:
         """The number of bytes to ask for."""

@@ -42,12 +42,12 @@ class LeaderEndpoints:
         broker = self._image.brokers.get(leader)
         if broker is None or self._closed or own == self._suspended:
             return None
-        way = self._identity.ways.to(broker.endpoints, broker.inter_address)
-        return LeaderEndpoint(way.host, way.port, way.security.is_open, broker.incarnation, own)
+        address = self._identity.peer_addresses.to(broker.endpoints, broker.inter_address)
+        return LeaderEndpoint(address.host, address.port, address.security.is_open, broker.incarnation, own)
 
     def security_to(self, endpoint: LeaderEndpoint) -> ClientSecurity:
         """As the certificates and passwords are now."""
-        return OPEN if endpoint.is_open else self._identity.ways.security
+        return OPEN if endpoint.is_open else self._identity.peer_addresses.security
 
     def introduction(self, leader: int) -> Introduction:
         """Proves to the leader, on one connection, that this broker belongs to its cluster (rule R10)."""

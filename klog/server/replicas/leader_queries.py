@@ -39,7 +39,7 @@ async def answered(
     share = Share(None) if connection is None else Share(connection.turns, connection.address)
     for topic, asked in topics:
         for one in asked:
-            await share.breathe()
+            await share.yield_if_due()
             place = (topic, one.partition_index)
             if place not in ends:
                 try:
@@ -80,7 +80,7 @@ async def answered(
                     await look_up.run(disk, functools.partial(answer_all, places))
                 else:
                     for one_place in places:
-                        await share.breathe()
+                        await share.yield_if_due()
                         answer_all([one_place], UNLIMITED)
             except KlogError as error:  # no thread was free in time
                 for at, index in places:

@@ -84,7 +84,7 @@ class LocalReplicas:
         nothing_yet = True
         share = Share(connection.turns, connection.address)
         for asked in request.partitions:
-            await share.breathe()
+            await share.yield_if_due()
             high, start, ranges, code = -1, -1, list[FileRange](), 0
             try:
                 replica = await self.find(asked.topic, asked.partition)

@@ -40,8 +40,8 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Range, Want
 from klog.replication.divergence import Disagreement, Diverged
 from klog.replication.led_partition import LedPartition
+from klog.server.broker_probes import BrokerProbes
 from klog.server.executors import Purpose
-from klog.server.knocks import Knocks
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.runtime import Runtime
 from klog.storage.log import FileRange, Log, LogEnd
@@ -140,7 +140,7 @@ class ReplicaSession:
         runtime: Runtime,
         led: LedPartitions,
         log_dirs: LogDirs,
-        knocks: Knocks,
+        probes: BrokerProbes,
         broker_id: int,
         incarnation: int,
     ) -> None:
@@ -150,7 +150,7 @@ class ReplicaSession:
         self._runtime = runtime
         self._led = led
         self._log_dirs = log_dirs
-        self._knocks = knocks
+        self._probes = probes
         self._loop = runtime.loop
         self._slots: dict[int, _Slot] = {}
         self._news: dict[_Slot, None] = {}
@@ -165,7 +165,7 @@ class ReplicaSession:
 
     def ended(self) -> None:
         """The connection is closed."""
-        self._knocks.doubt(self.broker_id)
+        self._probes.doubt(self.broker_id)
         self._unpark()
         for slot in self._slots.values():
             slot.forget()

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from klog.server import knocks as module
-from klog.server.departed import Departed
+from klog.server import broker_probes as module
+from klog.server.broker_probes import ADDRESSES_MAX, SILENCE_FRESH_S, BrokerProbes
+from klog.server.former_brokers import FormerBrokers
 from klog.server.handlers import metadata
 from klog.server.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from klog.server.knocks import DOORS_MAX, SILENCE_FRESH_S, Knocks
-from klog.server.peer_probe import knock
+from klog.server.peer_probe import answers
 
 LIES_AFTER_S = 60.0
 
 
-class Doors:
+class Listeners:
     """Listeners that count who comes, and places where nobody listens."""
 
     def __init__(self) -> None:
@@ -54,32 +54,32 @@ class Doors:
 
 def test_who_refuses_and_who_does_not() -> None:
     async def work() -> None:
-        doors, knocks = Doors(), Knocks(1, LIES_AFTER_S)
-        await doors.open(2)
-        doors.refuse(3)
-        assert knocks.known(doors.brokers, [2, 3]) is None
-        assert await knocks.refusing(doors.brokers, [1, 2, 3, 4]) == {3, 4}  # 1 is this broker; 4 is not alive
-        assert knocks.known(doors.brokers, [1]) == set() and knocks.known(doors.brokers, [4]) == {4}
-        doors.close()
+        listeners, probes = Listeners(), BrokerProbes(1, LIES_AFTER_S)
+        await listeners.open(2)
+        listeners.refuse(3)
+        assert probes.known(listeners.brokers, [2, 3]) is None
+        assert await probes.refusing(listeners.brokers, [1, 2, 3, 4]) == {3, 4}  # 1 is this broker; 4 is not alive
+        assert probes.known(listeners.brokers, [1]) == set() and probes.known(listeners.brokers, [4]) == {4}
+        listeners.close()
 
     asyncio.run(work())
 
 
 def test_a_crowd_costs_a_broker_one_connection() -> None:
     async def work() -> None:
-        doors, knocks = Doors(), Knocks(1, LIES_AFTER_S)
-        await doors.open(2)
-        found = await asyncio.gather(*(knocks.refusing(doors.brokers, [2]) for _ in range(500)))
+        listeners, probes = Listeners(), BrokerProbes(1, LIES_AFTER_S)
+        await listeners.open(2)
+        found = await asyncio.gather(*(probes.refusing(listeners.brokers, [2]) for _ in range(500)))
         assert found == [set()] * 500
-        await doors.visited.wait()
-        assert doors.visits == 1
-        doors.close()
+        await listeners.visited.wait()
+        assert listeners.visits == 1
+        listeners.close()
 
     asyncio.run(work())
 
 
 def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while a knock is under way, that began before."""
+    """Also while a probe is under way, that began before."""
     answers = [True, True, False]
     under_way = asyncio.Event()
 
@@ -89,17 +89,17 @@ def test_when_a_connection_ends_what_was_known_is_old(monkeypatch: pytest.Monkey
         return answers.pop(0)
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", pretend)
+        monkeypatch.setattr(module, "answers", pretend)
         brokers = {2: BrokerImage(2, "c", 1, None, 5, "dies", 1)}
-        knocks = Knocks(1, LIES_AFTER_S)
-        assert await knocks.refusing(brokers, [2]) == set()
-        knocks.doubt(2)
-        assert knocks.known(brokers, [2]) is None
+        probes = BrokerProbes(1, LIES_AFTER_S)
+        assert await probes.refusing(brokers, [2]) == set()
+        probes.doubt(2)
+        assert probes.known(brokers, [2]) is None
         under_way.clear()
-        asking = asyncio.ensure_future(knocks.refusing(brokers, [2]))
+        asking = asyncio.ensure_future(probes.refusing(brokers, [2]))
         await under_way.wait()
-        knocks.doubt(2)
-        knocks.doubt(7)
+        probes.doubt(2)
+        probes.doubt(7)
         assert await asking == {2} and answers == []
 
     asyncio.run(work())
@@ -112,9 +112,9 @@ def test_one_that_is_ending_lets_in_and_answers_nobody() -> None:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        knocking = asyncio.ensure_future(knock(*listener.getsockname()))
+        asking = asyncio.ensure_future(answers(*listener.getsockname()))
         asyncio.get_running_loop().call_later(0.03, listener.close)
-        assert await knocking is False
+        assert await asking is False
 
     asyncio.run(work())
 
@@ -126,11 +126,11 @@ def test_silence_refuses_nothing_and_is_waited_for_seldom(monkeypatch: pytest.Mo
         asked.append(host)
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", pretend)
+        monkeypatch.setattr(module, "answers", pretend)
         brokers = {2: BrokerImage(2, "c", 1, None, 5, "silent", 1)}
-        knocks = Knocks(1, LIES_AFTER_S)
+        probes = BrokerProbes(1, LIES_AFTER_S)
         for _ in range(3):
-            assert await knocks.refusing(brokers, [2]) == set()
+            assert await probes.refusing(brokers, [2]) == set()
             await asyncio.sleep(2 * module.FRESH_S)
         assert len(asked) == 1 and SILENCE_FRESH_S > 1
 
@@ -144,17 +144,17 @@ def test_r6_who_refuses_for_as_long_as_a_session_lasts_and_is_registered_lives(
         return False
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", pretend)
+        monkeypatch.setattr(module, "answers", pretend)
         one = BrokerImage(2, "c", 1, None, 5, "balancer", 1)
-        knocks = Knocks(1, 0.2)
-        assert await knocks.refusing({2: one}, [2]) == {2}
+        probes = BrokerProbes(1, 0.2)
+        assert await probes.refusing({2: one}, [2]) == {2}
         await asyncio.sleep(0.25)
-        assert await knocks.refusing({2: one}, [2]) == set()
-        again = BrokerImage(2, "c", 1, None, 6, "balancer", 1)  # another incarnation is doubted anew
-        assert await knocks.refusing({2: again}, [2]) == {2}
-        for incarnation in range(7, 7 + DOORS_MAX):
-            await knocks.refusing({2: BrokerImage(2, "c", 1, None, incarnation, "balancer", 1)}, [2])
-        assert len(knocks._doors) == DOORS_MAX
+        assert await probes.refusing({2: one}, [2]) == set()
+        again = BrokerImage(2, "c", 1, None, 6, "balancer", 1)  # another incarnation is probed again
+        assert await probes.refusing({2: again}, [2]) == {2}
+        for incarnation in range(7, 7 + ADDRESSES_MAX):
+            await probes.refusing({2: BrokerImage(2, "c", 1, None, incarnation, "balancer", 1)}, [2])
+        assert len(probes._probes) == ADDRESSES_MAX
 
     asyncio.run(work())
 
@@ -166,7 +166,7 @@ def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     async def work() -> None:
-        monkeypatch.setattr(module, "knock", pretend)
+        monkeypatch.setattr(module, "answers", pretend)
         image = ClusterImage(brokers={2: BrokerImage(2, "c", 1, None, 5, "dead", 1)})
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
         image.known.set()
@@ -176,8 +176,8 @@ def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
             config=nothing,
             runtime=cast(Any, SimpleNamespace(loop=loop)),
             image=image,
-            knocks=Knocks(1, LIES_AFTER_S),
-            departed=Departed(loop.time),
+            probes=BrokerProbes(1, LIES_AFTER_S),
+            former_brokers=FormerBrokers(loop.time),
             auto_creation=nothing,
         )
         handler.doubts = metadata.DOUBTS_MAX

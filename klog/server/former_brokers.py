@@ -23,7 +23,7 @@ LINGER_S: Final = 5.0
 KEPT_MAX: Final = 1_000
 
 
-class Departed:
+class FormerBrokers:
     """See the module. ``clock`` gives seconds; ``now_ms`` the time of day."""
 
     def __init__(self, clock: Callable[[], float], now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms) -> None:
@@ -45,7 +45,7 @@ class Departed:
         while len(self.left_ms) > KEPT_MAX:
             del self.left_ms[next(iter(self.left_ms))]
 
-    def with_departed(self, alive: Mapping[int, BrokerImage]) -> dict[int, BrokerImage]:
+    def with_former(self, alive: Mapping[int, BrokerImage]) -> dict[int, BrokerImage]:
         """The live brokers, and those that left a moment ago and have not returned."""
         now_s = self._clock()
         lingering = {broker_id: one for broker_id, (one, left_s) in self._left.items() if now_s - left_s < LINGER_S}

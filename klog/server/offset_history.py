@@ -5,7 +5,7 @@ Strategy
     `klog status --html` asks all of them (ReadLagHistory), and the difference is the lag. Each minute has the numbers
     that have changed in it; one that stands costs nothing.
 
-Bounds, of one `Levels`
+Bounds, of one `OffsetHistory`
     `CURVES_MAX` numbers: further ones are left out, and the answer says so. `POINTS_MAX` changes of 12 bytes: beyond
     that minutes are merged in pairs, first where a pair is short for its age: the past becomes coarser, and the oldest
     minute goes where that is not enough. All in all some 3 MB, of names that are as long as may be 7.
@@ -65,7 +65,7 @@ class _Curve(Generic[K]):
         self.noted_ms = self.points = 0
 
 
-class Levels(Generic[K]):
+class OffsetHistory(Generic[K]):
     """Event loop only. ``keeps_idle``: a number is remembered though nothing was noted of it within the window."""
 
     def __init__(

@@ -18,7 +18,7 @@ class WrongProtocol(PeerError):
     """The peer speaks another protocol than the listener."""
 
 
-class Strangers:
+class RejectedPeers:
     """One line a reason in `SAID_EVERY_S`, with the number of those that it stands for."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -27,7 +27,7 @@ class Strangers:
         self._said: dict[str, tuple[float, int]] = {}
         """Reason -> when it was logged last, and how many came since then."""
 
-    def say(self, peer: str, reason: str, found: str = "") -> None:
+    def log(self, peer: str, reason: str, found: str = "") -> None:
         """The connection of ``peer`` ends for this reason. ``found``: what the peer chose; it makes no other reason."""
         self.count += 1
         now_s = self._clock.monotonic_s()

@@ -10,7 +10,7 @@ import random
 from confluent_kafka import Consumer, TopicPartition
 
 from klog.protocol.apis import ApiKey
-from klog.server.levels import UNKNOWN, WINDOW_MS, Levels, Snapshot
+from klog.server.offset_history import UNKNOWN, WINDOW_MS, OffsetHistory, Snapshot
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import ask, create, produce, values
@@ -46,36 +46,36 @@ def at(snapshot: Snapshot[str], key: str, time_ms: int) -> int | None:
 
 def test_only_what_changes_takes_room_and_the_minute_that_is_not_over_is_there() -> None:
     clock = Time()
-    levels = Levels[str](keeps_idle=True, clock=clock)
+    history = OffsetHistory[str](keeps_idle=True, clock=clock)
     for minute in range(1, 11):
         clock.ms = minute * MINUTE_MS
-        levels.note("idle", 5)
-        levels.note("busy", minute)
-        levels.end_minute()
+        history.note("idle", 5)
+        history.note("busy", minute)
+        history.end_minute()
     clock.ms += MINUTE_MS // 2
-    levels.note("busy", 100)
-    found = levels.snapshot()
+    history.note("busy", 100)
+    found = history.snapshot()
     assert sum(len(one.curves) for one in found.minutes) == 12 and not found.is_full
     assert [at(found, "busy", minute * MINUTE_MS) for minute in (0, 1, 7, 10)] == [UNKNOWN, 1, 7, 10]
     assert at(found, "busy", clock.ms) == 100 and at(found, "idle", clock.ms) == 5
-    assert levels.snapshot().minutes[-1] == found.minutes[-1], "looking changes nothing"
+    assert history.snapshot().minutes[-1] == found.minutes[-1], "looking changes nothing"
 
 
 @each("keeps_idle", [True, False])
 def test_a_day_is_remembered_and_what_is_gone_is_forgotten(keeps_idle: bool) -> None:
     clock = Time()
-    levels = Levels[str](keeps_idle=keeps_idle, clock=clock)
-    levels.note("lost", 1)
-    levels.note("idle", 2)
-    levels.end_minute()
-    levels.note("lost", UNKNOWN)
-    levels.note("never", UNKNOWN)
+    history = OffsetHistory[str](keeps_idle=keeps_idle, clock=clock)
+    history.note("lost", 1)
+    history.note("idle", 2)
+    history.end_minute()
+    history.note("lost", UNKNOWN)
+    history.note("never", UNKNOWN)
     for minute in range(1, WINDOW_MS // MINUTE_MS + 3):
         clock.ms = minute * MINUTE_MS
-        levels.note("same", 3)
-        levels.note("busy", minute)
-        levels.end_minute()
-    found = levels.snapshot()
+        history.note("same", 3)
+        history.note("busy", minute)
+        history.end_minute()
+    found = history.snapshot()
     assert {one.key for one in found.curves} == {"same", "busy"} | ({"idle"} if keeps_idle else set())
     assert at(found, "same", clock.ms) == 3
     assert found.minutes[0].time_ms >= clock.ms - WINDOW_MS
@@ -83,30 +83,30 @@ def test_a_day_is_remembered_and_what_is_gone_is_forgotten(keeps_idle: bool) -> 
 
 
 def test_further_numbers_are_left_out_and_said() -> None:
-    levels = Levels[str](keeps_idle=True, clock=Time(), curves_max=10)
+    history = OffsetHistory[str](keeps_idle=True, clock=Time(), curves_max=10)
     for number in range(11):
-        levels.note(f"k{number}", number)
-    assert levels.snapshot().is_full and len(levels.snapshot().curves) == 10
-    levels.end_minute()
-    assert levels.snapshot().is_full, "the minute before had one"
-    levels.end_minute()
-    assert not levels.snapshot().is_full
+        history.note(f"k{number}", number)
+    assert history.snapshot().is_full and len(history.snapshot().curves) == 10
+    history.end_minute()
+    assert history.snapshot().is_full, "the minute before had one"
+    history.end_minute()
+    assert not history.snapshot().is_full
 
 
 @each("seed", range(5))
 def test_however_much_changes_it_is_bounded_and_no_value_is_made_up(seed: int) -> None:
     chance = random.Random(seed)
     clock = Time()
-    levels = Levels[str](keeps_idle=True, clock=clock, points_max=300)
+    history = OffsetHistory[str](keeps_idle=True, clock=clock, points_max=300)
     history: dict[str, list[int]] = {f"k{number}": [] for number in range(12)}
     for minute in range(1, 400):
         clock.ms = minute * MINUTE_MS
         for key, known in history.items():
             known.append(known[-1] + chance.randrange(3) if known else 1)
-            levels.note(key, known[-1])
-        levels.end_minute()
-        assert sum(len(one.curves) for one in levels.snapshot().minutes) <= 300
-    found = levels.snapshot()
+            history.note(key, known[-1])
+        history.end_minute()
+        assert sum(len(one.curves) for one in history.snapshot().minutes) <= 300
+    found = history.snapshot()
     times = [one.time_ms for one in found.minutes]
     assert times == sorted(times) and times[0] < 200 * MINUTE_MS, "the past becomes coarser before it is forgotten"
     assert times[-1] - times[-2] <= 3 * MINUTE_MS, "and the last minutes are as they were"

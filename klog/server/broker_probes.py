@@ -19,25 +19,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from klog.server.image import BrokerImage
-from klog.server.peer_probe import knock
+from klog.server.peer_addresses import PeerAddresses
+from klog.server.peer_probe import answers
 from klog.server.runtime import Identity
-from klog.server.ways import Ways
 
 FRESH_S: Final = 0.01
 """How long a result is shared. A client asks some milliseconds after its broker has died, at the earliest."""
 SILENCE_FRESH_S: Final = 2.0
 """The same for a probe without an answer in time, which proves nothing and takes long."""
-DOORS_MAX: Final = 10_000
+ADDRESSES_MAX: Final = 10_000
 """Addresses remembered; the oldest is forgotten first."""
 
 NEVER_S: Final = float("-inf")
 
-_Door = tuple[str, int, int]
+_Address = tuple[str, int, int]
 """Host, port, incarnation."""
 
 
 @dataclass(slots=True)
-class _Knocked:
+class _Probe:
     """The last probe of an address. ``opened``: None while the result is not known."""
 
     task: asyncio.Task[None] | None = None
@@ -48,15 +48,15 @@ class _Knocked:
     refused_since_s: float | None = None
 
 
-class Knocks:
+class BrokerProbes:
     """See the module. ``lies_after_s``: the time-out of brokers' sessions."""
 
     def __init__(self, own_id: int, lies_after_s: float, identity: Identity | None = None) -> None:
         self._identity = identity
         self._own_id = own_id
         self._lies_after_s = lies_after_s
-        self._doors: dict[_Door, _Knocked] = {}
-        self._last: dict[int, _Knocked] = {}
+        self._probes: dict[_Address, _Probe] = {}
+        self._last: dict[int, _Probe] = {}
         """Broker id -> the last probe of one of its addresses."""
 
     def known(
@@ -75,13 +75,13 @@ class Knocks:
             if one is None:
                 found.add(broker_id)
                 continue
-            knocked = self._doors.get(_door(one))
-            if knocked is None or knocked.task is not None:
+            probe = self._probes.get(_address(one))
+            if probe is None or probe.task is not None:
                 return None
-            fresh_s = SILENCE_FRESH_S if knocked.opened is None else FRESH_S
-            if now_s - knocked.ended_s > fresh_s and (asked_s is None or knocked.ended_s < asked_s):
+            fresh_s = SILENCE_FRESH_S if probe.opened is None else FRESH_S
+            if now_s - probe.ended_s > fresh_s and (asked_s is None or probe.ended_s < asked_s):
                 return None
-            if knocked.refused_since_s is not None and now_s - knocked.refused_since_s < self._lies_after_s:
+            if probe.refused_since_s is not None and now_s - probe.refused_since_s < self._lies_after_s:
                 found.add(broker_id)
         return found
 
@@ -90,44 +90,44 @@ class Knocks:
         asked_s = asyncio.get_running_loop().time()
         while (found := self.known(brokers, broker_ids, asked_s)) is None:
             unknown = [one for one in broker_ids if self.known(brokers, [one], asked_s) is None]
-            await asyncio.wait([self._knock(brokers[one]) for one in unknown])
+            await asyncio.wait([self._probe(brokers[one]) for one in unknown])
         return found
 
     def doubt(self, broker_id: int) -> None:
         """A connection with this broker has ended: earlier results are void."""
-        knocked = self._last.get(broker_id)
-        if knocked is not None:
-            knocked.ended_s = NEVER_S
-            knocked.is_doubted = knocked.task is not None
+        probe = self._last.get(broker_id)
+        if probe is not None:
+            probe.ended_s = NEVER_S
+            probe.is_doubted = probe.task is not None
 
-    def _knock(self, one: BrokerImage) -> asyncio.Task[None]:
-        door = _door(one)
-        knocked = self._doors.get(door)
-        if knocked is None:
-            while len(self._doors) >= DOORS_MAX:  # of incarnations long gone
-                del self._doors[next(iter(self._doors))]
-            knocked = self._doors[door] = _Knocked()
-        self._last[one.broker_id] = knocked
-        if knocked.task is None:
-            knocked.task = asyncio.ensure_future(self._go(one, knocked))
-        return knocked.task
+    def _probe(self, one: BrokerImage) -> asyncio.Task[None]:
+        address = _address(one)
+        probe = self._probes.get(address)
+        if probe is None:
+            while len(self._probes) >= ADDRESSES_MAX:  # of incarnations long gone
+                del self._probes[next(iter(self._probes))]
+            probe = self._probes[address] = _Probe()
+        self._last[one.broker_id] = probe
+        if probe.task is None:
+            probe.task = asyncio.ensure_future(self._run(one, probe))
+        return probe.task
 
-    async def _go(self, one: BrokerImage, knocked: _Knocked) -> None:
+    async def _run(self, one: BrokerImage, probe: _Probe) -> None:
         try:
-            ways = Ways() if self._identity is None else self._identity.ways
-            way = ways.to(one.endpoints, one.inter_address)
-            knocked.opened = await knock(way.host, way.port, way.security)
+            addresses = PeerAddresses() if self._identity is None else self._identity.peer_addresses
+            address = addresses.to(one.endpoints, one.inter_address)
+            probe.opened = await answers(address.host, address.port, address.security)
         finally:
             now_s = asyncio.get_running_loop().time()
-            knocked.task = None
-            knocked.ended_s = NEVER_S if knocked.is_doubted else now_s
-            knocked.is_doubted = False
-            if knocked.opened is not False:
-                knocked.refused_since_s = None
-            elif knocked.refused_since_s is None:
-                knocked.refused_since_s = now_s
+            probe.task = None
+            probe.ended_s = NEVER_S if probe.is_doubted else now_s
+            probe.is_doubted = False
+            if probe.opened is not False:
+                probe.refused_since_s = None
+            elif probe.refused_since_s is None:
+                probe.refused_since_s = now_s
 
 
-def _door(one: BrokerImage) -> _Door:
+def _address(one: BrokerImage) -> _Address:
     """The address that brokers use."""
     return *one.inter_address, one.incarnation

@@ -12,10 +12,10 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import WrongCluster
 from klog.storage.log_dir import LogDirs
 
-__all__ = ["check_cluster", "found_cluster", "servers_of"]
+__all__ = ["check_cluster", "create_cluster", "servers_of"]
 
 
-def found_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
+def create_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
     """Create a cluster where ZooKeeper knows none, and return its id.
 
     WrongCluster where a log dir belongs to a cluster: ZooKeeper has lost it.

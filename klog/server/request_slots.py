@@ -4,8 +4,8 @@ A request costs memory from when it is decoded until its answer has been taken: 
 address and in all. Others wait as the bytes that have come, one of each connection, from which nothing more is read
 meanwhile. Addresses take turns, so a crowd from one delays itself; what waits ends with its connection.
 
-Requests that wait by their nature (JoinGroup, SyncGroup, a held heartbeat, Fetch) need no place, nor do brokers'. There
-are places of three kinds, by what an answer waits for: a disk that hangs, or a ZooKeeper that is away, must not keep
+Requests that wait by their nature (JoinGroup, SyncGroup, a held heartbeat, Fetch) need no slot, nor do brokers'. There
+are slots of three kinds, by what an answer waits for: a disk that hangs, or a ZooKeeper that is away, must not keep
 Metadata from the clients whose look-ups or commits wait there.
 """
 
@@ -23,7 +23,7 @@ from klog.net.round_robin import RoundRobin
 from klog.net.turns import SLICE_S, Turns
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 
-PLACES: Final = 512
+SLOTS: Final = 512
 OF_ADDRESS: Final = 64
 """Some take seconds, as a topic's deletion, and hold up nothing else meanwhile."""
 
@@ -53,10 +53,10 @@ class _Waiting(NamedTuple):
     begin: Callable[[], None]
 
 
-class Places:
+class RequestSlots:
     """Event loop only. Who has entered must leave."""
 
-    def __init__(self, total: int = PLACES, of_address: int = OF_ADDRESS) -> None:
+    def __init__(self, total: int = SLOTS, of_address: int = OF_ADDRESS) -> None:
         self._free = total
         self._of_address_max = of_address
         self._taken = Counter[str]()
@@ -64,14 +64,14 @@ class Places:
         self._is_coming = False
 
     def enter(self, address: str) -> bool:
-        """Take a place; False where there is none, or others of the address wait for one."""
+        """Take a slot; False where there is none, or others of the address wait for one."""
         if not self._may_enter(address) or address in self._waiting:
             return False
         self._take(address)
         return True
 
     def wait(self, connection: Connection, begin: Callable[[], None]) -> None:
-        """Have ``begin`` called once there is a place, which it has then; never after the connection's end."""
+        """Have ``begin`` called once there is a slot, which it has then; never after the connection's end."""
         self._waiting.put(connection.address, _Waiting(connection, begin))
 
     def leave(self, address: str, turns: Turns) -> None:
@@ -95,7 +95,7 @@ class Places:
             asyncio.get_running_loop().call_soon(self._begin, turns)
 
     def _begin(self, turns: Turns) -> None:
-        """Begin requests that wait, while there are places and the slice lasts."""
+        """Begin requests that wait, while there are slots and the slice lasts."""
         self._is_coming = False
         until_s = time.perf_counter() + SLICE_S
         while (one := self._waiting.take(self._may_enter)) is not None:

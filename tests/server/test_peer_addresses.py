@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from klog.coordination.brokers import Broker, Endpoint
 from klog.security.client_security import OPEN, ClientSecurity
-from klog.server.ways import Way, Ways
+from klog.server.peer_addresses import PeerAddress, PeerAddresses
 from tests.rows import each
 
 TLS = ClientSecurity("SSL")
 PLAIN_AT, SECURED_AT = ("plain", 1), ("secured", 2)
-OPENED = Ways()
-BOTH = Ways("SECURED", TLS, ("PLAINTEXT",))
-CLOSED = Ways("SECURED", TLS, ())
+OPENED = PeerAddresses()
+BOTH = PeerAddresses("SECURED", TLS, ("PLAINTEXT",))
+CLOSED = PeerAddresses("SECURED", TLS, ())
 TO_OPENED = {"PLAINTEXT": PLAIN_AT}
 TO_BOTH = {"PLAINTEXT": PLAIN_AT, "SECURED": SECURED_AT}
 TO_CLOSED = {"SECURED": SECURED_AT}
 
 
 @each(
-    ("ways", "endpoints", "inter", "way"),
+    ("addresses", "endpoints", "inter", "address"),
     [
-        (OPENED, TO_OPENED, PLAIN_AT, Way(*PLAIN_AT, OPEN)),
-        (OPENED, TO_BOTH, SECURED_AT, Way(*PLAIN_AT, OPEN)),
-        (BOTH, TO_OPENED, PLAIN_AT, Way(*PLAIN_AT, OPEN)),
-        (BOTH, TO_BOTH, SECURED_AT, Way(*SECURED_AT, TLS)),
-        (BOTH, TO_CLOSED, SECURED_AT, Way(*SECURED_AT, TLS)),
-        (CLOSED, TO_BOTH, SECURED_AT, Way(*SECURED_AT, TLS)),
+        (OPENED, TO_OPENED, PLAIN_AT, PeerAddress(*PLAIN_AT, OPEN)),
+        (OPENED, TO_BOTH, SECURED_AT, PeerAddress(*PLAIN_AT, OPEN)),
+        (BOTH, TO_OPENED, PLAIN_AT, PeerAddress(*PLAIN_AT, OPEN)),
+        (BOTH, TO_BOTH, SECURED_AT, PeerAddress(*SECURED_AT, TLS)),
+        (BOTH, TO_CLOSED, SECURED_AT, PeerAddress(*SECURED_AT, TLS)),
+        (CLOSED, TO_BOTH, SECURED_AT, PeerAddress(*SECURED_AT, TLS)),
         # Never in the open where this broker has no plain listener, whatever the other one says.
-        (CLOSED, TO_OPENED, PLAIN_AT, Way(*PLAIN_AT, TLS)),
-        (CLOSED, {}, PLAIN_AT, Way(*PLAIN_AT, TLS)),
+        (CLOSED, TO_OPENED, PLAIN_AT, PeerAddress(*PLAIN_AT, TLS)),
+        (CLOSED, {}, PLAIN_AT, PeerAddress(*PLAIN_AT, TLS)),
         # A broker of before there were listeners.
-        (OPENED, {}, PLAIN_AT, Way(*PLAIN_AT, OPEN)),
-        (BOTH, {}, PLAIN_AT, Way(*PLAIN_AT, OPEN)),
+        (OPENED, {}, PLAIN_AT, PeerAddress(*PLAIN_AT, OPEN)),
+        (BOTH, {}, PLAIN_AT, PeerAddress(*PLAIN_AT, OPEN)),
         # Names that differ, and no plain listener in common: where the other says, as this broker connects.
         (
-            Ways("MINE", TLS, ("INSIDE",)),
+            PeerAddresses("MINE", TLS, ("INSIDE",)),
             {"THEIRS": SECURED_AT, "PLAINTEXT": PLAIN_AT},
             SECURED_AT,
-            Way(*SECURED_AT, TLS),
+            PeerAddress(*SECURED_AT, TLS),
         ),
     ],
 )
 def test_the_way_to_a_broker(
-    ways: Ways, endpoints: dict[str, tuple[str, int]], inter: tuple[str, int], way: Way
+    addresses: PeerAddresses, endpoints: dict[str, tuple[str, int]], inter: tuple[str, int], address: PeerAddress
 ) -> None:
-    assert ways.to(endpoints, inter) == way
+    assert addresses.to(endpoints, inter) == address
 
 
 def test_the_way_to_a_socket_is_by_the_protocol_of_its_listener() -> None:
@@ -56,4 +56,4 @@ def test_the_way_to_a_socket_is_by_the_protocol_of_its_listener() -> None:
     old = Broker(1, *PLAIN_AT)
     assert [BOTH.to_socket(one) for one in (opened, closed, both, old)] == [OPEN, TLS, TLS, OPEN]
     assert CLOSED.to_socket(old) is TLS
-    assert BOTH.to_broker(both) == Way(*SECURED_AT, TLS)
+    assert BOTH.to_broker(both) == PeerAddress(*SECURED_AT, TLS)

@@ -43,7 +43,7 @@ LIMITS: Final = {Kind.METADATA: FULL_SHARE, Kind.SCHEMAS: FULL_SHARE, Kind.GROUP
 """Of ZooKeeper's heap."""
 
 
-class ZooKeeperRoom:
+class ZooKeeperAdmission:
     """`admit`: any thread; the rest: event loop only."""
 
     def __init__(self, runtime: Runtime) -> None:

@@ -16,7 +16,7 @@ from klog.coordination.brokers import Broker
 from klog.security.client_security import OPEN, PLAINTEXT, ClientSecurity
 
 
-class Way(NamedTuple):
+class PeerAddress(NamedTuple):
     """One address of a broker, and how to connect to it."""
 
     host: str
@@ -25,24 +25,24 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class PeerAddresses:
     """``listener`` is this broker's own between brokers, with its ``security``; ``plain`` are its own plain ones."""
 
     listener: str = PLAINTEXT
     security: ClientSecurity = OPEN
     plain: tuple[str, ...] = (PLAINTEXT,)
 
-    def to(self, endpoints: Mapping[str, tuple[str, int]], inter_address: tuple[str, int]) -> Way:
+    def to(self, endpoints: Mapping[str, tuple[str, int]], inter_address: tuple[str, int]) -> PeerAddress:
         """To a broker with these listeners, which says that brokers reach it at ``inter_address``. One that names no
         listeners is older than they are, and is plain."""
         if self.listener in endpoints:
-            return Way(*endpoints[self.listener], self.security)
+            return PeerAddress(*endpoints[self.listener], self.security)
         shared = next((endpoints[one] for one in self.plain if one in endpoints), None)
         if shared is not None:
-            return Way(*shared, OPEN)
-        return Way(*inter_address, self.security if endpoints or not self.plain else OPEN)
+            return PeerAddress(*shared, OPEN)
+        return PeerAddress(*inter_address, self.security if endpoints or not self.plain else OPEN)
 
-    def to_broker(self, there: Broker) -> Way:
+    def to_broker(self, there: Broker) -> PeerAddress:
         return self.to({one.listener: (one.host, one.port) for one in there.endpoints}, there.inter_address)
 
     def to_socket(self, there: Broker) -> ClientSecurity:

@@ -1,4 +1,4 @@
-"""The doors of a broker: what each of its listeners asks of who comes in, by the settings of that listener."""
+"""What each listener of a broker asks of the connections that it takes, by the settings of that listener."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klog.config.listeners import Listener
 from klog.errors import InvalidConfig, KlogError, PeerError, UsageError
 from klog.net.client_tls import client_context
 from klog.net.connection import Connection, OnFrame
-from klog.net.server import Door
+from klog.net.server import ConnectionSetup
 from klog.net.tls_context import TlsKeeper, TlsSettings, server_context
 from klog.secret import Secret
 from klog.security.bearer import OAUTHBEARER
@@ -22,11 +22,11 @@ from klog.security.client_security import OPEN, PLAINTEXT, ClientSecurity
 from klog.security.jaas import Jaas
 from klog.security.principal import MappingRules, Principal
 from klog.security.sasl import PLAIN
-from klog.server.authentication import Gate, Mechanisms
+from klog.server.authentication import Mechanisms, SaslListener
 from klog.server.credentials import UserCredentials
 from klog.server.executors import Purpose
+from klog.server.peer_addresses import PeerAddresses
 from klog.server.runtime import Runtime
-from klog.server.ways import Ways
 
 if TYPE_CHECKING:
     from klog.server.token_keys import TokenKeys
@@ -40,7 +40,7 @@ LOOK_EVERY_S: Final = 2.0
 """How often changed certificates and key sets are looked for."""
 
 
-class Doors:
+class ListenerSecurity:
     """Event loop only."""
 
     def __init__(self, runtime: Runtime, credentials: UserCredentials) -> None:
@@ -63,8 +63,8 @@ class Doors:
                 )
             if one.has_sasl:
                 await self._load_token_keys(one)
-        self._runtime.identity.ways = await self._runtime.executors.run(
-            Purpose.OTHER, ways_between, self._runtime.config
+        self._runtime.identity.peer_addresses = await self._runtime.executors.run(
+            Purpose.OTHER, peer_addresses_of, self._runtime.config
         )
         if any(one.has_sasl for one in listeners.all):
             await self._credentials.load()
@@ -79,18 +79,18 @@ class Doors:
         self._token_keys[listener.name] = found
         _tell_skipped(found)
 
-    def door(self, listener: Listener, inside: OnFrame, secret: Secret) -> Door:
+    def setup(self, listener: Listener, inside: OnFrame, secret: Secret) -> ConnectionSetup:
         """``secret``: the cluster's. Raises InvalidConfig."""
         keeper = self.keepers.get(listener.name)
         config = self._runtime.config.of_listener(listener.name)
-        welcome = self._gate(config, listener, inside, secret).welcome if listener.has_sasl else None
+        welcome = self._sasl(config, listener, inside, secret).welcome if listener.has_sasl else None
         on_shaken = None
         if keeper is not None and not listener.has_sasl:
             rules = MappingRules(config.text("ssl.principal.mapping.rules"))
             on_shaken = _Recognition(rules).recognize
-        return Door(listener.name, None if keeper is None else (lambda: keeper.context), on_shaken, welcome)
+        return ConnectionSetup(listener.name, None if keeper is None else (lambda: keeper.context), on_shaken, welcome)
 
-    def _gate(self, config: BrokerConfig, listener: Listener, inside: OnFrame, secret: Secret) -> Gate:
+    def _sasl(self, config: BrokerConfig, listener: Listener, inside: OnFrame, secret: Secret) -> SaslListener:
         enabled = config.words("sasl.enabled.mechanisms")
         users: dict[str, str] = {}
         for mechanism, shown in ((PLAIN, "password"), (OAUTHBEARER, "token")):
@@ -102,7 +102,7 @@ class Doors:
             jaas = self._runtime.config.of_listener(listener.name, PLAIN)["sasl.jaas.config"]
             users = Jaas.parse(jaas).users if isinstance(jaas, str) else {}
         keys = self._token_keys.get(listener.name)
-        return Gate(
+        return SaslListener(
             Mechanisms(
                 enabled,
                 self._credentials.find,
@@ -155,8 +155,8 @@ class Doors:
         if not isinstance(one, TlsKeeper):
             _tell_skipped(one)
             return
-        self._runtime.identity.ways = await self._runtime.executors.run(
-            Purpose.OTHER, ways_between, self._runtime.config
+        self._runtime.identity.peer_addresses = await self._runtime.executors.run(
+            Purpose.OTHER, peer_addresses_of, self._runtime.config
         )
 
 
@@ -165,10 +165,10 @@ def _tell_skipped(keys: TokenKeys) -> None:
         log.warning("listener %s: the key set has a key that is not used: %s", keys.name, what)
 
 
-def ways_between(config: BrokerConfig) -> Ways:
+def peer_addresses_of(config: BrokerConfig) -> PeerAddresses:
     """How this broker connects to others, by its own listeners. Reads files: in a thread. Raises InvalidConfig."""
     plain = tuple(one.name for one in config.listeners.all if one.protocol == PLAINTEXT)
-    return Ways(config.listeners.brokers.name, security_between(config), plain)
+    return PeerAddresses(config.listeners.brokers.name, security_between(config), plain)
 
 
 def security_between(config: BrokerConfig) -> ClientSecurity:

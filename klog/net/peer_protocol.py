@@ -13,7 +13,7 @@ ASKED_S: Final = 0.4
 ANSWER_BYTES_MAX: Final = 512
 
 
-class OtherEnd(StrEnum):
+class PeerProtocol(StrEnum):
     """What a server is, in words."""
 
     ZOOKEEPER = "a ZooKeeper"
@@ -21,19 +21,19 @@ class OtherEnd(StrEnum):
     TLS = "a TLS server"
 
 
-async def other_end(host: str, port: int) -> OtherEnd | None:
+async def peer_protocol(host: str, port: int) -> PeerProtocol | None:
     """What answers at an address, by its first bytes; None if they do not say."""
     # One after the other: a server that serves one connection at a time would answer neither.
     to_get = await _answer(host, port, b"GET / HTTP/1.0\r\n\r\n")
     if to_get is None:
         return None
     if to_get.startswith(b"HTTP/"):
-        return OtherEnd.HTTP
+        return PeerProtocol.HTTP
     if to_get[:2] in (b"\x15\x03", b"\x16\x03") or (not to_get and await _speaks_tls(host, port)):
-        return OtherEnd.TLS
+        return PeerProtocol.TLS
     to_word = await _answer(host, port, b"srvr") or b""
     if to_word.startswith(b"Zookeeper version") or b"in the whitelist" in to_word or b"ZooKeeper" in to_word:
-        return OtherEnd.ZOOKEEPER
+        return PeerProtocol.ZOOKEEPER
     return None
 
 

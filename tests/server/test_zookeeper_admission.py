@@ -55,4 +55,4 @@ def test_metadata_of_commits_ends_before_zookeepers_heap_does(small: ZooKeeperSe
         share = server_size(host, int(port), 5.0).share()
         assert share is not None and FULL_SHARE / 2 < share < 0.8
         assert commit(channel, "g0", "t", PARTITIONS) == 0, "offsets that have nodes are committed all the same"
-        broker.wait_for_log("ERROR", "zookeeper_room")
+        broker.wait_for_log("ERROR", "zookeeper_admission")
