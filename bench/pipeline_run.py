@@ -23,8 +23,8 @@ from bench.pipeline_load import fill
 from bench.run import say
 from bench.run_record import RunRecord, numbered
 from bench.worker_memory import forget_peaks, highest_peak_mb, python_workers
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import LATEST
 from klog.names import TopicPartition
 
 PARTITIONS = 4

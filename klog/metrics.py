@@ -256,3 +256,12 @@ def table(metrics: Sequence[Metric[Source]]) -> str:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.doc} |")
     return "\n".join(rows) + "\n"
+
+
+class Count:
+    """How far long work is: set by the thread that does it, read by others. ``about``: what is done now."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.total: int | None = None
+        self.about = ""

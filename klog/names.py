@@ -1,4 +1,4 @@
-"""Names of things: topics, and one partition of a topic."""
+"""Names of things: topics, and one partition of a topic; numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ class TopicPartition(NamedTuple):
 def host_port(host: str, port: int) -> str:
     """``HOST:PORT``, an IPv6 address in brackets: as flags and settings take it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 topic``, ``3 topics``; ``plural`` where that is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def name_in_program(topic: str) -> str:

@@ -32,8 +32,8 @@ from bench.figure3.server import serve_page
 from klog.cli.target import klog_home
 from klog.config import units
 from klog.errors import KlogError, UsageError
+from klog.names import counted
 from klog.render import Format, Report, render
-from klog.render.counts import counted
 from klog.render.page import write
 from klog.signals import StopRequest
 

@@ -14,7 +14,7 @@ from bench.figure3.facts import Box, Facts, Flow
 from bench.figure3.part import Part, is_paused
 from bench.figure3.picture import Place
 from klog.clock import SYSTEM_CLOCK
-from klog.render.counts import counted
+from klog.names import counted
 
 SAMPLE_S: Final = 1.0
 RATES_OVER: Final = 6

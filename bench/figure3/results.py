@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench.figure3.commands import Size
 from bench.figure3.proof import TierRow
 from klog.clock import SYSTEM_CLOCK
-from klog.render.counts import counted
+from klog.names import counted
 from klog.render.value_texts import moment_text
 from klog.storage.filesystem import translated
 

@@ -27,8 +27,7 @@ from klog.errors import CannotConnect, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
-from klog.replication.placement import place
-from klog.replication.sites import Site
+from klog.replication.placement import Site, place
 from klog.security.client_security import ClientSecurity
 from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, live_node, outage
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
-from klog.render.counts import Count, counted
+from klog.metrics import Count
+from klog.names import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -12,7 +12,7 @@ from klog.client.metadata import BrokerNode
 from klog.config.broker import BROKER_SETTINGS, default_text, setting_of
 from klog.coordination.brokers import Endpoint
 from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
-from klog.render.timestamps import moment
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

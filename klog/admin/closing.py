@@ -28,7 +28,7 @@ from typing import Final
 from klog.admin.security_files import BROKER_SETTINGS
 from klog.config import BrokerConfig, parse_properties, read_properties
 from klog.config.broker import SECRETS
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused
 from klog.security.client_security import PLAINTEXT
 from klog.security.principal import ANONYMOUS

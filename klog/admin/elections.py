@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable, UnknownTopicOrPartition
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -25,10 +25,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from klog.client import leader_requests
-from klog.client.special_offsets import EARLIEST, LATEST
+from klog.client.positions import EARLIEST, LATEST
 from klog.errors import KlogError, ZooKeeperError
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -9,9 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.errors import KlogError, UnknownTopicOrPartition
-from klog.names import TopicPartition
-from klog.render.counts import counted
-from klog.render.timestamps import moment
+from klog.names import TopicPartition, counted
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -49,7 +48,7 @@ async def peek(
     """
     from klog.admin.group_lag import read_positions
     from klog.client import leader_requests, one_message
-    from klog.client.special_offsets import EARLIEST
+    from klog.client.positions import EARLIEST
     from klog.record.records import Record
 
     for topic in topics:

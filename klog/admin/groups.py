@@ -16,7 +16,7 @@ from klog.coordination.groups import Group, check_known, names, read, read_each
 from klog.errors import KlogError, ZooKeeperError
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.render.timestamps import moment
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

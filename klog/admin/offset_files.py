@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.coordination import paths
 from klog.coordination.committed import CommittedOffset
 from klog.errors import KlogError

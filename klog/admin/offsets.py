@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from klog.client.positions import Position
 from klog.errors import KlogError, Refused
 from klog.names import TopicPartition
-from klog.render.timestamps import moment
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from klog.client.special_offsets import EARLIEST, LATEST
+from klog.client.positions import EARLIEST, LATEST
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
 

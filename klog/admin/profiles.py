@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.toml_lines import wrong
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
 
 if TYPE_CHECKING:

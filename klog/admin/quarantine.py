@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
-from klog.render.timestamps import moment
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from klog.admin import reassignment_file
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
-from klog.names import INTERNAL_TOPICS, TopicPartition
-from klog.render.counts import counted
+from klog.names import INTERNAL_TOPICS, TopicPartition, counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -95,9 +94,9 @@ async def plan(
     as being where they are to be. klog's internal topics get fewer replicas where
     too few brokers are left. Raises BrokerNotAvailable, UnknownTopicOrPartition, InvalidReplicationFactor.
     """
+    from klog.replication.placement import Site
     from klog.replication.reassignment import Goal, choose
     from klog.replication.reassignment import plan as plan_moves
-    from klog.replication.sites import Site
 
     metadata = await cluster.metadata(fresh=True)
     current = await _placement(cluster, metadata)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import InvalidRequest, KlogError, NoSuchThing
 from klog.names import TopicPartition, check_topic_name
 

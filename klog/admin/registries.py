@@ -17,8 +17,7 @@ from klog.coordination import brokers, consumers, group_states, paths
 from klog.coordination.znode_acls import letters
 from klog.errors import NoNode, UsageError, ZooKeeperError
 from klog.names import host_port
-from klog.render.timestamps import moment
-from klog.render.values import rfc3339
+from klog.render.values import moment, rfc3339
 
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import Stat, ZooKeeper

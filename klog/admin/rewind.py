@@ -26,9 +26,8 @@ from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.offset_changes import OffsetChange
 from klog.errors import KlogError, Refused, UnknownTopicOrPartition, UsageError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, counted
 from klog.protocol.apis import ApiKey
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

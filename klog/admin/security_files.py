@@ -28,7 +28,7 @@ from typing import Final
 
 from klog.admin.certificates import issue, new_authority
 from klog.admin.local_state import AUTHORITY, CLIENT_SETTINGS, ZOOKEEPER_CERTIFICATE
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.coordination.znode_acls import identity_of
 from klog.errors import InvalidConfig, NoSuchThing, Refused, UsageError
 

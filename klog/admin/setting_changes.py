@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.config.topic import effective_min_isr
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 from klog.render.value_texts import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: st
 async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) -> int | None:
     """Messages from the logs' starts up to these offsets, None for the ends. None where a leader does not answer."""
     from klog.client import leader_requests
-    from klog.client.special_offsets import EARLIEST, LATEST
+    from klog.client.positions import EARLIEST, LATEST
 
     if not cluster.is_klog:
         return None

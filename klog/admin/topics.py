@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from klog.admin.partitions import UNKNOWN, Extent, extents, told
-from klog.client.special_offsets import NEWEST
+from klog.client.positions import NEWEST
 from klog.config import TOPIC_SETTINGS
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
@@ -25,9 +25,9 @@ from klog.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
-from klog.names import TopicPartition, check_topic_name
-from klog.render.counts import Count, counted
-from klog.render.timestamps import moment
+from klog.metrics import Count
+from klog.names import TopicPartition, check_topic_name, counted
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

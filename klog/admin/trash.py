@@ -15,9 +15,9 @@ from uuid import UUID
 from klog.coordination import committed, entries, topics
 from klog.coordination.topics import Deletion, Topic
 from klog.errors import KlogError, NoSuchThing, NotController, UnknownTopicId
+from klog.metrics import Count
 from klog.names import check_topic_name, near_hint
-from klog.render.counts import Count
-from klog.render.timestamps import moment
+from klog.render.values import moment
 
 if TYPE_CHECKING:
     from klog.admin.topics import TopicDeletion

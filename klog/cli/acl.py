@@ -9,8 +9,8 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.errors import InvalidRequest, UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.security.permissions import Binding, Operation, Resource

@@ -18,8 +18,8 @@ from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import counting
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Format, Report
-from klog.render.counts import counted
 from klog.signals import StopRequest
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from klog.cli.progress import counting
 from klog.cli.target import klog_home
 from klog.config import BrokerConfig, read_properties
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 from klog.render.log_lines import log_to_stderr
 
 if TYPE_CHECKING:

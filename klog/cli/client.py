@@ -9,8 +9,8 @@ import typer
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topic_names
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 client = Noun("client", "Clients that are connected.")
 

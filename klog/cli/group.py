@@ -24,8 +24,8 @@ from klog.cli.name_cache import remember_groups, topic_names
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow

@@ -14,8 +14,8 @@ from klog.cli.arguments import position
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Format, Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.tools.log_range import LogRange

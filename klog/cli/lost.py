@@ -11,8 +11,8 @@ from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Format, Report
-from klog.render.counts import counted
 
 lost = Noun("lost", "Messages that truncation and recovery have set aside: list, show, replay.")
 

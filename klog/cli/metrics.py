@@ -9,8 +9,8 @@ import typer
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.admin.metrics import MetricRow

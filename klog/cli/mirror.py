@@ -19,9 +19,9 @@ from klog.cli.other_cluster import METAVAR, PROFILE, other_servers, registered_s
 from klog.cli.watching import check_watchable
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
 from klog.errors import UsageError
+from klog.names import counted
 from klog.record.codec import Codec
 from klog.render import Format, Report, render
-from klog.render.counts import counted
 from klog.security.client_security import OPEN
 from klog.signals import StopRequest
 

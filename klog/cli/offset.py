@@ -12,10 +12,10 @@ from klog.cli.arguments import Group, Partitions, Topic, all_partitions, positio
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
-from klog.config.text_files import decoded
+from klog.config.properties import decoded
 from klog.errors import Refused, UsageError
+from klog.names import counted
 from klog.render import Format, Report
-from klog.render.counts import counted
 from klog.render.visible import for_stream
 
 offset = Noun("offset", "Show offsets at a position; export and import those of groups.")

@@ -18,7 +18,7 @@ from klog.cli.name_values import settings
 from klog.cli.progress import Done, progress
 from klog.config import units
 from klog.errors import UsageError
-from klog.render.counts import counted
+from klog.names import counted
 
 perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency.")
 

@@ -21,7 +21,7 @@ from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import pairs, settings
 from klog.cli.progress import Done, progress
 from klog.errors import KlogError, UsageError
-from klog.render.counts import counted
+from klog.names import counted
 
 if TYPE_CHECKING:
     from klog.tools.fates import LineRange

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple, Protocol
 
-from klog.render.counts import Count
+from klog.metrics import Count
 from klog.render.value_texts import count_text, duration_text, size_text
 
 QUIET_S = 1.0

@@ -11,8 +11,8 @@ from klog.cli.invocation import Invocation
 from klog.cli.name_cache import quota_names
 from klog.cli.name_values import settings
 from klog.errors import InvalidRequest, UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.security.quotas import Entity

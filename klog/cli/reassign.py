@@ -18,8 +18,9 @@ from klog.cli.name_cache import topic_names
 from klog.cli.progress import counting
 from klog.cli.watching import check_watchable
 from klog.errors import UsageError
+from klog.metrics import Count
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import Count, counted
 
 if TYPE_CHECKING:
     from klog.admin.reassignment import ReassignRow

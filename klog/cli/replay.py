@@ -14,8 +14,8 @@ from klog.cli.name_cache import topic_names
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import Done, progress
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 
 def speed(word: str) -> float:

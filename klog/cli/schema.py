@@ -14,10 +14,10 @@ import typer
 
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 from klog.render.visible import visible_json
 
 if TYPE_CHECKING:

@@ -140,7 +140,7 @@ async def zookeeper(
 
     from klog.admin import znode_acls
     from klog.cli.progress import Done, progress
-    from klog.render.counts import counted
+    from klog.names import counted
 
     session = await invocation.zookeeper()
     owner = await asyncio.to_thread(znode_acls.owner_of, session)

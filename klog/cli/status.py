@@ -14,8 +14,8 @@ from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import subjects
 from klog.cli.target import NoCluster, klog_home
 from klog.errors import KlogError, UsageError
+from klog.names import counted
 from klog.render import Format, Report
-from klog.render.counts import counted
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:

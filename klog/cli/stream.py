@@ -18,8 +18,8 @@ from klog.cli.name_values import pairs
 from klog.cli.spark_flags import SHIPPED, Conf, DeployMode, Master, Shipped, show_or_run
 from klog.cli.target import klog_home
 from klog.errors import TimedOut, UsageError
+from klog.names import counted
 from klog.render import Format, Report, render
-from klog.render.counts import counted
 from klog.signals import StopRequest
 
 if TYPE_CHECKING:

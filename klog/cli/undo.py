@@ -10,8 +10,8 @@ import typer
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_acts
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 LISTED_MAX = 10
 

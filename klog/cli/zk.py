@@ -12,8 +12,8 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_znodes
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 zk = Noun("zk", "The content of ZooKeeper: znodes, and what the registries say.")
 

@@ -11,8 +11,8 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, profile_of_addresses
 from klog.cli.target import klog_home
 from klog.config import units
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 zookeeper = Noun("zookeeper", "Run the embedded ZooKeeper server; rebuild what one has lost.")
 

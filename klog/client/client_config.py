@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from klog.client import consumer_settings, producer_settings, zookeeper_access
 from klog.client.security_files import read_security
 from klog.config.properties import read_properties
-from klog.coordination import access_settings
 from klog.coordination.zookeeper_access import ZooKeeperAccess
 from klog.errors import UsageError
 from klog.host.secret_command import secret_from
@@ -107,7 +106,7 @@ _KNOWN: Final = frozenset(
         *BOOTSTRAP,
         *ZOOKEEPER,
         *SETTINGS,
-        *access_settings.SETTINGS,
+        *zookeeper_access.SETTINGS,
         *zookeeper_access.WITHOUT_USE,
         *PRODUCER,
         *CONSUMER,

@@ -18,8 +18,8 @@ from typing import Any, overload
 
 from klog.client.consumer_settings import LARGEST, SMALLEST, check_librdkafka, read_settings
 from klog.client.log_ends import ask_ends
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.rebalancer import Rebalancer
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.client.streams import Lease, MessageStream
 from klog.client.subscription import Subscription
 from klog.coordination.connect_string import ConnectString

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from klog.client import partition_requests
 from klog.client.blocking import error_of
 from klog.client.partition_requests import CONSUMER, by_topic
-from klog.client.special_offsets import EARLIEST, LATEST
+from klog.client.positions import EARLIEST, LATEST
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.net.channel import Channel

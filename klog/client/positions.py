@@ -21,6 +21,13 @@ from klog.clock import SYSTEM_CLOCK
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
 
+EARLIEST = -2
+"""The log start offset."""
+LATEST = -1
+"""The log end offset: of the last message + 1."""
+NEWEST = -3
+"""The message with the largest timestamp (KIP-734)."""
+
 
 class Anchor(Enum):
     """The point from which a position counts."""

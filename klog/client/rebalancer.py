@@ -23,8 +23,8 @@ from typing import Any
 from klog.client.consumer_settings import ConsumerSettings
 from klog.client.log_ends import ask_ends
 from klog.client.membership import Evicted, Membership, View
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.servers import Servers, librdkafka_servers
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.client.streams import Lease, MessageStream
 from klog.client.subscription import Subscription
 from klog.coordination.session import SessionState

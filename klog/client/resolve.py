@@ -14,8 +14,7 @@ from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.one_message import first_timestamp
 from klog.client.partition_requests import REPLICA
-from klog.client.positions import Anchor, Position
-from klog.client.special_offsets import EARLIEST, LATEST
+from klog.client.positions import EARLIEST, LATEST, Anchor, Position
 from klog.errors import KlogError
 from klog.names import TopicPartition
 

@@ -1,14 +1,17 @@
-"""A client's certificates and keys from files: PEM as it is, PKCS12 by the package ``cryptography``."""
+"""A client's certificates and keys from files: PEM as it is, PKCS12 by the package ``cryptography``; and how
+librdkafka gets them."""
 
 from __future__ import annotations
 
+import logging
 from codecs import BOM_UTF8
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from klog.client.librdkafka_security import librdkafka_security
-from klog.errors import InvalidConfig, NoSuchThing, UsageError
+from klog.errors import InvalidConfig, KlogError, NoSuchThing, UsageError
+from klog.net.login import read_token
 from klog.security.bearer import OAUTHBEARER
 from klog.security.client_security import (
     LOCATIONS,
@@ -19,6 +22,8 @@ from klog.security.client_security import (
     ClientSecurity,
     client_security,
 )
+
+log = logging.getLogger(__name__)
 
 FILE_BYTES_MAX: Final = 4 << 20
 """Of a file of certificates. All authorities that a system believes are 230 KB."""
@@ -105,3 +110,24 @@ def _from_pkcs12(content: bytes, password: str, path: Path, wanted: int, where: 
         raise UsageError(f"{where}: {path} has no key")
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return [chain, key]
+
+
+def librdkafka_security(security: ClientSecurity) -> dict[str, Any]:
+    """Settings for confluent-kafka; none for an open cluster."""
+    if security.mechanism != OAUTHBEARER:
+        return dict(security.properties())
+    return {
+        PROTOCOL: security.protocol,
+        "sasl.mechanisms": OAUTHBEARER,
+        "oauth_cb": partial(_token, security),
+        **security.tls_properties(),
+    }
+
+
+def _token(security: ClientSecurity, _: str) -> tuple[str, float]:
+    """What ``oauth_cb`` returns: the token, and when it ends. librdkafka asks again before that, and after an error."""
+    try:
+        return read_token(security)
+    except KlogError as error:
+        log.error("not logged in: %s", error.message)  # librdkafka does not pass it on
+        raise

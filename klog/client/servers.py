@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from klog.client.librdkafka_security import librdkafka_security
+from klog.client.security_files import librdkafka_security
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperServers
 from klog.security.client_security import OPEN, ClientSecurity
 

@@ -1,4 +1,12 @@
-"""How a client or a broker comes into ZooKeeper, from its settings (`klog.coordination.access_settings`)."""
+"""How a client or a broker comes into ZooKeeper, by its settings: Kafka's, and klog's own.
+
+zookeeper.username, zookeeper.password   who the session is, in ZooKeeper's scheme digest
+zookeeper.set.acl                        true: nodes that are created are closed
+zookeeper.acl.owner                      identity of the cluster's owner, NAME:DIGEST; the session's own by default
+zookeeper.acl.streams                    identity of the paper's consumers, who write the nodes of groups
+zookeeper.ssl.client.enable              true: TLS, with zookeeper.ssl.truststore.*, zookeeper.ssl.keystore.*,
+                                         zookeeper.ssl.endpoint.identification.algorithm, as Kafka has them
+"""
 
 from __future__ import annotations
 
@@ -7,17 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.security_files import read_security
 from klog.config.setting import text_of
-from klog.coordination.access_settings import (
-    KEY_STORE_PASSWORD,
-    OWNER,
-    PASSWORD,
-    SET_ACL,
-    SETTINGS,
-    STREAMS,
-    TLS,
-    TLS_DETAILS,
-    USERNAME,
-)
 from klog.coordination.znode_acls import NAME_CHARS_MAX, check_identity, is_name
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperServers
 from klog.errors import InvalidConfig, NoSuchThing, UsageError
@@ -29,6 +26,23 @@ if TYPE_CHECKING:
 
     from klog.config import BrokerConfig
 
+USERNAME: Final = "zookeeper.username"
+PASSWORD: Final = "zookeeper.password"
+SET_ACL: Final = "zookeeper.set.acl"
+OWNER: Final = "zookeeper.acl.owner"
+STREAMS: Final = "zookeeper.acl.streams"
+TLS: Final = "zookeeper.ssl.client.enable"
+KEY_STORE_PASSWORD: Final = "zookeeper.ssl.keystore.password"
+TLS_DETAILS: Final = (
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.truststore.type",
+    "zookeeper.ssl.keystore.location",
+    KEY_STORE_PASSWORD,
+    "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.endpoint.identification.algorithm",
+)
+SETTINGS: Final = frozenset((USERNAME, PASSWORD, SET_ACL, OWNER, STREAMS, TLS, *TLS_DETAILS))
 WITHOUT_USE: Final = frozenset(("zookeeper.clientCnxnSocket",))
 """Java's class of a connection; Kafka needs one for TLS."""
 

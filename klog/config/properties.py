@@ -12,11 +12,12 @@ Rules (those of Java's Properties, without its escapes for other alphabets, for 
 
 from __future__ import annotations
 
+import io
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from pathlib import Path
 
-from klog.config.text_files import read_text
 from klog.errors import InvalidConfig, NoSuchThing
 
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*)?(.*)", re.DOTALL)
@@ -45,6 +46,17 @@ def read_properties(path: str | Path) -> dict[str, str]:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise NoSuchThing(f"cannot read the settings in {path}: {reason}") from None
     return parse_properties(text, source=str(path))
+
+
+def read_text(path: str | Path, errors: str = "strict") -> str:
+    """The text of a file, also one with a byte order mark. OSError, UnicodeDecodeError."""
+    return decoded(Path(path).read_bytes(), errors)
+
+
+def decoded(content: bytes, errors: str = "strict") -> str:
+    """UTF-8 with or without the mark, or UTF-16 with it; every end of a line is a newline. UnicodeDecodeError."""
+    encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
+    return io.StringIO(content.decode(encoding, errors), newline=None).getvalue()
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import UsageError
 from klog.host.memory import machine_memory_bytes
 

@@ -30,7 +30,7 @@ from klog.export.manifest import ExportedFile, Manifest, Merged
 from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path
 from klog.export.stores.local import LocalStore
 from klog.export.stores.store import Store
-from klog.render.counts import Count
+from klog.metrics import Count
 
 if TYPE_CHECKING:
     import pyarrow as pa

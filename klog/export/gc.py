@@ -17,7 +17,7 @@ from klog.export.compact import REPLACED
 from klog.export.manifest import Manifest, moment
 from klog.export.root import STAGING_TTL_S, ExportRoot
 from klog.export.stores.store import Store
-from klog.render.counts import Count
+from klog.metrics import Count
 
 STEPS = ("found", "removing", "removed", "done")
 """The steps of `collect`; ``removing`` and ``removed`` per row. A process killed at any of them harms no batch."""

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from klog.client.positions import Anchor, Position, parse_range
+from klog.client.positions import EARLIEST, LATEST, Anchor, Position, parse_range
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import UsageError
 from klog.names import TopicPartition
 

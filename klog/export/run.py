@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from klog import __version__
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster, TopicFacts
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch import make_batch
 from klog.export.batch_writer import UNDECODABLE, BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
@@ -28,8 +28,7 @@ from klog.export.stores.store import Store
 from klog.export.tables.growth import added_columns, grown
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.export.undecodable import UndecodableLimit, first_reason
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 
 STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
 """The steps of `run`, in order. A process killed at any of them leaves the whole batch or nothing of it."""

@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
 from klog.export.topics import check_same, describe, exported_to, partitions_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CorruptLog, Refused
 from klog.export import history
 from klog.export.batch_writer import UNDECODABLE, checksum_text, is_undecodable
@@ -21,8 +21,8 @@ from klog.export.rows import ExportCheck
 from klog.export.stores.store import Store
 from klog.export.tables.rows import TableRows
 from klog.export.topics import check_same, describe
-from klog.names import TopicPartition
-from klog.render.counts import Count, counted
+from klog.metrics import Count
+from klog.names import TopicPartition, counted
 
 
 @dataclass

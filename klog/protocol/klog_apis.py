@@ -612,3 +612,25 @@ class DescribeClientsResponse(Response, key=ApiKey.DESCRIBE_CLIENTS):
     error_code: ErrorCode
     clients: tuple[ConnectedClient, ...]
     left_out: i64
+
+
+# --- CheckPermission: whether a principal may do something, and which rule decides; the numbers are Kafka's -----------
+
+
+class CheckPermissionRequest(Request, key=ApiKey.CHECK_PERMISSION):
+    """``principal`` is ``User:alice``; ``host`` the address that it comes from. ``*``: ACLs on hosts do not count."""
+
+    principal: str
+    host: str
+    operation: i32
+    resource_type: i32
+    resource_name: str
+
+
+class CheckPermissionResponse(Response, key=ApiKey.CHECK_PERMISSION):
+    """``rule``: what decides: an ACL, ``super.users``, ``allow.everyone.if.no.acl.found``, or that no ACL allows it."""
+
+    error_code: ErrorCode
+    error_message: str | None
+    is_allowed: bool
+    rule: str

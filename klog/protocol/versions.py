@@ -11,11 +11,11 @@ from typing import Any, Final
 import kio.index
 
 from klog.errors import UnsupportedVersion
-from klog.protocol import interbroker, introduction, klog_apis, permissions, reassignment, schemas
+from klog.protocol import interbroker, introduction, klog_apis, reassignment, schemas
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.schema import REQUESTS, RESPONSES
 
-DECLARED: Final = (interbroker, introduction, klog_apis, permissions, reassignment, schemas)
+DECLARED: Final = (interbroker, introduction, klog_apis, reassignment, schemas)
 """Imported for what they declare."""
 
 WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})

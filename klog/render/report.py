@@ -1,13 +1,32 @@
-"""What a command has to show: rows of one dataclass, and what stands around them."""
+"""What a command has to show: rows of one dataclass and what comes with them, in one of six formats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 ENVELOPE_VERSION = 1
 """``_version`` of the JSON envelope; grows when a key changes its meaning, not when one is added."""
+
+
+class Format(StrEnum):
+    """The value of ``-o/--output``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+    TSV = "tsv"
+    SCHEMA = "schema"
+    """The columns that the command has, without its rows: nothing is connected to."""
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether errors, too, are written as data (JSON or YAML) and not as sentences."""
+        return self in (Format.JSON, Format.JSONL, Format.YAML)
 
 
 @dataclass(frozen=True, slots=True)

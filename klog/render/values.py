@@ -18,6 +18,7 @@ from typing import Any
 
 UNKNOWN = "-"
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _TSV_UNESCAPES = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r", "-": "-"}
 
@@ -28,6 +29,14 @@ def rfc3339(moment: datetime) -> str:
         raise ValueError(f"a time without a zone: {moment!r}; rows hold aware UTC times")
     utc = moment.astimezone(UTC)
     return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def moment(timestamp_ms: int) -> datetime | str:
+    """A message's time in UTC; beyond the years that Python has, which a producer may give, its ms as text."""
+    try:
+        return _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
 
 
 def to_json(value: Any) -> Any:

@@ -13,8 +13,7 @@ from typing import Any, TextIO, cast
 
 from klog.render.columns import Column, ColumnType, column_types, columns, has_failed, shown_columns
 from klog.render.fitting import fit
-from klog.render.formats import Format
-from klog.render.report import ENVELOPE_VERSION, Report
+from klog.render.report import ENVELOPE_VERSION, Format, Report
 from klog.render.values import to_cell, to_json, to_tsv
 from klog.render.visible import VisibleText
 

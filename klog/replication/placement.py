@@ -13,9 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from klog.errors import InvalidReplicationFactor
-from klog.replication.sites import Site, counted
+
+
+class Site(NamedTuple):
+    """Where a broker runs: its rack, and the host that it is registered with; "" is an unknown one.
+
+    Brokers of one host are those with the same registered name: processes of `klog broker start --processes`, or
+    brokers started side by side.
+    """
+
+    rack: str = ""
+    host: str = ""
+
+
+def sites_that_count(sites: Mapping[int, Site]) -> dict[int, Site]:
+    """The sites by which replicas are spread: racks count only when every broker has one, hosts likewise."""
+    racks = all(site.rack for site in sites.values())
+    hosts = all(site.host for site in sites.values())
+    return {one: Site(site.rack if racks else "", site.host if hosts else "") for one, site in sites.items()}
 
 
 def place(
@@ -33,7 +51,7 @@ def place(
     InvalidReplicationFactor below 1 or above the brokers there are.
     """
     check_factor(factor, len(brokers))
-    sites = counted(brokers)
+    sites = sites_that_count(brokers)
     ring = list(_ring(sites))
     racks_there = len({site.rack for site in sites.values()})
     return {
@@ -47,7 +65,7 @@ def place_more(
 ) -> dict[int, tuple[int, ...]]:
     """``partitions`` more for a topic, going on where its own placement stopped, with the factor of partition 0."""
     factor = len(assignment[0])
-    ring = list(_ring(counted(brokers)))
+    ring = list(_ring(sites_that_count(brokers)))
     first = assignment[0][0]
     start = ring.index(first) if first in brokers else 0
     return place(brokers, partitions, factor, start=start, first_partition=len(assignment))

@@ -12,7 +12,7 @@ Two goals
 * KEEP     few moves, then racks, hosts, then balance: only what must move does (a broker goes, the factor changes).
 
 Limits: replicas are counted, not their bytes. Brokers that are not to be used but are not to be emptied either (dead
-ones, which may come back) neither give nor take. Which sites count: klog.replication.sites.
+ones, which may come back) neither give nor take. Which sites count: klog.replication.placement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from enum import Enum
 
 from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.replication.sites import Site, counted
+from klog.replication.placement import Site, sites_that_count
 
 Placement = Mapping[TopicPartition, tuple[int, ...]]
 """Partition -> broker ids, the preferred leader first."""
@@ -63,7 +63,7 @@ def plan(
     other brokers that hold replicas keep them. `factor`: None keeps each partition's. InvalidReplicationFactor where
     the brokers are too few, but for topics of `may_shrink`: those get as many replicas as there can be.
     """
-    usable = counted({one: site for one, site in sorted(brokers.items()) if one not in emptied})
+    usable = sites_that_count({one: site for one, site in sorted(brokers.items()) if one not in emptied})
     slots = {}
     for name, before in current.items():
         kept = tuple(one for one in before if one not in usable and one not in emptied)

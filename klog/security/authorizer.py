@@ -31,6 +31,7 @@ from klog.security.permissions import (
     Permission,
     Resource,
     ResourceType,
+    operation_bits,
 )
 from klog.security.principal import Principal
 
@@ -195,7 +196,7 @@ class Authorizer:
 
     def operations(self, principal: str, host: str, resource: Resource) -> int:
         """The operations that the principal may perform, as bits (KIP-430)."""
-        return sum(1 << one for one in OPERATIONS[resource.kind] if self.may(principal, host, one, resource))
+        return operation_bits(one for one in OPERATIONS[resource.kind] if self.may(principal, host, one, resource))
 
 
 def _deciding(operation: Operation) -> tuple[frozenset[Operation], frozenset[Operation]]:

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote, unquote, urlsplit
 
 from klog.errors import InvalidConfig, UsageError
 from klog.security.bearer import OAUTHBEARER
-from klog.security.file_url import file_url, path_of_url
 from klog.security.jaas import Jaas
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -222,3 +222,22 @@ def _first(given: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 
 def _wrong(source: str, name: str, value: str, known: tuple[str, ...]) -> UsageError:
     return UsageError(f"{source}: {name} must be one of {', '.join(known)}, got {value!r}")
+
+
+# --- URLs that name a file (RFC 8089), as Kafka's settings of OAUTHBEARER have them -----------------------------------
+
+
+def path_of_url(url: str) -> str | None:
+    """The absolute path in ``file:///PATH``; None for anything else."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    path = unquote(parts.path)
+    is_file = parts.scheme == "file" and parts.netloc in ("", "localhost") and not (parts.query or parts.fragment)
+    return path if is_file and path.startswith("/") and "\0" not in path else None
+
+
+def file_url(path: str) -> str:
+    """``path``: absolute."""
+    return f"file://{quote(path)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
@@ -102,6 +103,18 @@ OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
 }
 """The operations of each type of resource."""
+
+OPERATIONS_NOT_ASKED: Final = -(2**31)
+"""In an answer whose request does not ask for the permitted operations (KIP-430)."""
+
+
+def operation_bits(operations: Iterable[Operation]) -> int:
+    """Permitted operations as an answer has them (KIP-430)."""
+    return sum(1 << one for one in operations)
+
+
+ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations in OPERATIONS.items()}
+
 
 KINDS: Final = tuple(OPERATIONS)
 """The types that a resource can have."""

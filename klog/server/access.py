@@ -35,8 +35,7 @@ from klog.security.access_table import (
     topic_of_subject,
 )
 from klog.security.authorizer import Authorizer
-from klog.security.permissions import CLUSTER, Operation, Resource, ResourceType
-from klog.server import operations
+from klog.security.permissions import CLUSTER, OPERATIONS_NOT_ASKED, Operation, Resource, ResourceType
 from klog.server.denials import Denials
 from klog.server.dispatch import Request
 from klog.server.image import ClusterImage
@@ -241,7 +240,7 @@ class Access:
             )
             for row in answer[rows]:
                 await share.yield_if_due()
-                if row.get(field, operations.NOT_ASKED) != operations.NOT_ASKED:
+                if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
                     name = str(row["name" if of_topics else "group_id"])
                     row[field] = self.authorizer.operations(who.principal, who.host, Resource(kind, name))
         return answer

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klog.metrics import Measures
 from klog.security.permissions import Operation, Resource, ResourceType
-from klog.server.repeats import Repeats
+from klog.server.event_limits import Repeats
 
 log = logging.getLogger(__name__)
 

@@ -23,16 +23,18 @@ versions in this way (KIP-511).
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
-from klog.errors import ClusterAuthorizationFailed, PeerError, RequestTimedOut, UnsupportedVersion
+from klog.errors import ClusterAuthorizationFailed, KlogError, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
 from klog.net.turns import ConnectionEnded, Share
@@ -43,7 +45,6 @@ from klog.protocol.codec import RequestHead
 from klog.security.principal import ANONYMOUS
 from klog.server import unsupported_requests
 from klog.server.executors import Executors, Purpose
-from klog.server.injection import Injector
 from klog.server.long_requests import LongRequests
 from klog.server.request_slots import RequestSlots, WaitsFor
 from klog.server.throttling import MeteredReply, Throttling
@@ -128,6 +129,15 @@ def _forwarded(text: str) -> Actor:
 
 Answer = dict[str, Any]
 """The values of a response. A handler that forwards another broker's answer returns the unchanged entity."""
+
+
+def error_fields(error: KlogError | None) -> dict[str, Any]:
+    """Error code and message of one part of an answer."""
+    if error is None:
+        return {"error_code": 0, "error_message": None}
+    return {"error_code": error.wire, "error_message": error.message}
+
+
 Handler = Callable[..., Any]
 """A handler of decoded requests: ``(Request, *, parts) -> Answer``, or an awaitable of one."""
 FrameHandler = Callable[..., Any]
@@ -200,6 +210,40 @@ def handles_frame(
         return handle
 
     return register
+
+
+class Injector:
+    """Gives a function the parts that it names: its keyword-only parameters, found by name and type, once.
+
+    ``parts``: a dataclass, whose fields are the parts.
+    """
+
+    def __init__(self, parts: object) -> None:
+        self._parts = parts
+        self._types = get_type_hints(type(parts))
+
+    def inject(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` with its keyword-only parameters filled.
+
+        A class gets them as arguments of its constructor; the result is its instance. TypeError for a parameter that
+        is not among the parts, or has another type there.
+        """
+        constructor: Any = function.__init__ if inspect.isclass(function) else function
+        wanted = get_type_hints(constructor)
+        chosen: dict[str, Any] = {}
+        for name, parameter in inspect.signature(constructor).parameters.items():
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                continue
+            asking = f"{function.__module__}.{function.__qualname__} asks for the part {name}"
+            if name not in self._types:
+                raise TypeError(f"{asking}; there are {', '.join(self._types)}")
+            if wanted.get(name) != self._types[name]:
+                raise TypeError(f"{asking} as {wanted.get(name)}; it is {self._types[name]}")
+            chosen[name] = getattr(self._parts, name)
+        if inspect.isclass(function):
+            instance: Any = function(**chosen)
+            return instance  # type: ignore[no-any-return]
+        return functools.partial(function, **chosen) if chosen else function
 
 
 class BoundRoutes(Mapping[int, Route]):

@@ -24,7 +24,7 @@ from klog.net.connection import OnFrame
 from klog.net.server import ConnectionSetup, Server, plain_address
 from klog.net.shared import Limits
 from klog.security.rates import Windows
-from klog.server.seldom import Seldom
+from klog.server.event_limits import EventLimit
 
 log = logging.getLogger(__name__)
 
@@ -154,10 +154,10 @@ class FullListeners:
     def __init__(self, tell: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
         self._clock = clock
-        self._seldom = Seldom(FULL_EVENTS_A_MINUTE)
+        self._limit = EventLimit(FULL_EVENTS_A_MINUTE)
 
     def note(self, listener: str, reason: str, connections: int, most_of: str) -> None:
-        if self._seldom.may(self._clock()):
+        if self._limit.allows(self._clock()):
             self._tell("connections-full", listener=listener, reason=reason, connections=connections, most_of=most_of)
 
 

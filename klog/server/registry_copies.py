@@ -1,4 +1,4 @@
-"""Keeps a copy of the registries beside the logs, in each log dir (see `klog.storage.registry_copy`).
+"""Keeps a copy of the registries beside the logs, in each log dir (see `klog.coordination.registry_copy`).
 
 Strategy: an update of the controller changes the image. A moment later a thread writes the image, and then pauses for
 twenty times as long as the write took, so that 30,000 partitions that come and go cost no more than a twentieth of a
@@ -13,13 +13,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from klog.coordination.registry_copy import FILE, PartitionCopy, RegistryCopy, TopicCopy
 from klog.errors import StorageError
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.producer_ids import ProducerIds
 from klog.server.runtime import Runtime
-from klog.storage.registry_copy import FILE, PartitionCopy, RegistryCopy, TopicCopy
 
 if TYPE_CHECKING:
     from klog.storage.log_dir import LogDir, LogDirs

@@ -40,14 +40,40 @@ from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.versions import is_flexible, response_schema
 from klog.security.principal import ANONYMOUS, Principal
-from klog.security.quotas import QuotaKey, QuotaTable, Scope, ThrottlingQuotaExceeded
+from klog.security.quotas import Limit, QuotaKey, QuotaTable, Scope, ThrottlingQuotaExceeded
 from klog.security.rates import Meters, Rate, TokenBucket, Windows
-from klog.server.throttle_events import ThrottleEvents
+from klog.server.event_limits import Repeats
 
 PRODUCES: Final = frozenset({ApiKey.PRODUCE, ApiKey.PRODUCE_AT})
 MUTATIONS: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
 THROTTLE_MS_MAX: Final = 2**31 - 1
 _I32 = struct.Struct(">i")
+
+
+class ThrottleEvents:
+    """One event for many throttled requests of the same, and few of all together. Event loop only."""
+
+    def __init__(self, tell: Callable[[str, Mapping[str, Any]], None], clock: Callable[[], float]) -> None:
+        """``tell`` records an event; ``clock`` gives seconds."""
+        self._tell = tell
+        self._clock = clock
+        self._repeats: Repeats[tuple[QuotaKey, Scope]] = Repeats()
+
+    def note(self, key: QuotaKey, limit: Limit, user: str, client: str, host: str, wait_s: float) -> None:
+        """A client of a user has to wait for so long."""
+        before = self._repeats.count((key, limit.scope), self._clock())
+        if before is None:
+            return
+        facts: dict[str, Any] = {
+            "quota": str(key),
+            "entity": limit.entity.path,
+            "limit": limit.rate,
+            "user": user,
+            "client": client,
+            "host": host,
+            "throttle_ms": round(wait_s * 1000),
+        }
+        self._tell("throttled", facts | before)
 
 
 class Throttling:

@@ -9,8 +9,8 @@ from typing import Final
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.config import BrokerConfig
 from klog.errors import InvalidConfig
+from klog.security.client_security import path_of_url
 from klog.security.errors import SaslAuthenticationFailed
-from klog.security.file_url import path_of_url
 from klog.security.json_web_keys import KeySet
 from klog.security.json_web_token import InvalidToken, TokenRules, bearer_of
 

@@ -21,9 +21,9 @@ from typing import Final
 
 from klog.coordination.server_size import FULL_SHARE, ServerSize, server_size
 from klog.errors import PolicyViolation
+from klog.server.event_limits import EventLimit
 from klog.server.executors import Purpose
 from klog.server.runtime import Runtime
-from klog.server.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ZooKeeperAdmission:
         self._size = ServerSize()
         self._let_in_bytes = 0
         """Since the last look: what it has not seen."""
-        self._told = {kind: Seldom(1) for kind in Kind}
+        self._told = {kind: EventLimit(1) for kind in Kind}
 
     def start(self) -> None:
         self._runtime.spawn(self._watch())
@@ -75,7 +75,7 @@ class ZooKeeperAdmission:
         self.admit(Kind.GROUPS, len(name.encode()) + GROUP_BYTES)
 
     def _tell(self, kind: Kind, share: float, heap_mib: int) -> None:
-        if self._told[kind].may(self._runtime.loop.time()):
+        if self._told[kind].allows(self._runtime.loop.time()):
             log.error("ZooKeeper keeps %.0f %% of its heap of %d MiB: refusing %s", 100 * share, heap_mib, kind.value)
             self._runtime.tell(
                 "zookeeper-full", refused=kind.value, share=round(share, 2), limit=LIMITS[kind], heap_mib=heap_mib

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.names import TopicPartition
 from klog.protocol.schema_errors import SubjectNotFound

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
 from klog.client.security_files import read_security
 from klog.client.servers import Servers
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import UsageError
 from klog.names import TopicPartition
 from klog.spark import option_table

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster, TopicFacts
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import (
     CannotConnect,
     KlogError,

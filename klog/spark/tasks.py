@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from klog.client.positions import EARLIEST
 from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
-from klog.client.special_offsets import EARLIEST
 from klog.errors import CannotConnect, CorruptLog, HostError, OffsetOutOfRange, Refused, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.spark.options import SourceOptions

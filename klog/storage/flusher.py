@@ -24,7 +24,7 @@ from klog.metrics import Timing
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import NEVER, Log
 from klog.storage.log_end import LogEnd
-from klog.storage.log_results import FlushMark
+from klog.storage.log_state import FlushMark
 
 _log = logging.getLogger(__name__)
 

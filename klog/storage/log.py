@@ -43,8 +43,7 @@ from klog.storage.log_dir_context import LogDirContext, StandaloneLogDir
 from klog.storage.log_end import LogEnd
 from klog.storage.log_flush import LogFlush
 from klog.storage.log_reader import LogReader
-from klog.storage.log_results import AppendResult
-from klog.storage.log_state import LogState
+from klog.storage.log_state import AppendResult, LogState
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.recovery import Recovered, Recovery

@@ -10,8 +10,7 @@ import threading
 
 from klog.errors import NoDescriptors, OffsetOutOfRange, StorageError
 from klog.storage.log_end import LogEnd
-from klog.storage.log_results import FlushMark
-from klog.storage.log_state import LogState
+from klog.storage.log_state import FlushMark, LogState
 from klog.storage.segment import Segment
 
 _log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ thread may read them without a lock. ``lock`` guards what a flush in another thr
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 from klog.errors import CorruptLog, DiskFull, StorageError
 from klog.names import TopicPartition
@@ -22,6 +23,26 @@ from klog.storage.log_end import LogEnd
 from klog.storage.producers import Producers
 from klog.storage.recovery import Recovered
 from klog.storage.segment import Segment
+
+
+class AppendResult(NamedTuple):
+    """Where a record set went. For a duplicate, where it went the first time: it is acknowledged when that is."""
+
+    base_offset: int
+    last_offset: int
+    end: LogEnd
+    count: int  # type: ignore[assignment]  # hides tuple.count, which klog never calls
+    duplicate: bool
+    log_append_time_ms: int
+
+
+class FlushMark(NamedTuple):
+    """What a flush is to make last."""
+
+    generation: int
+    end: LogEnd
+    messages: int
+    dirty: list[tuple[Segment, int]]
 
 
 class LogState:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import UsageError
 from klog.names import check_topic_name
 from klog.spark.running.target import SparkTarget

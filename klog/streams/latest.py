@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.streams.batch import Batch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import LATEST
 from klog.errors import OffsetOutOfRange
 from klog.names import TopicPartition
 from klog.streams.folder import Progress, StreamFolder

@@ -40,8 +40,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from klog.client.cluster import Cluster
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import LATEST
 from klog.errors import Refused, SendFailed, UnknownTopicOrPartition, UsageError
 from klog.export.stores.store import Store
 from klog.names import TopicPartition

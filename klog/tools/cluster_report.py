@@ -23,8 +23,8 @@ from klog.admin.health.verdict import BrokerState, broker_states, count_partitio
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
+from klog.names import counted
 from klog.render import plots
-from klog.render.counts import counted
 from klog.render.page import NO_PLOTS, Section, Tile, plotted, render_page
 from klog.render.plots import Bars
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text

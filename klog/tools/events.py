@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.client.positions import Position, Range
 from klog.coordination.acts import Actor
 from klog.errors import NoSuchThing, UnknownTopicOrPartition, UsageError
-from klog.names import EVENTS_TOPIC, host_port
-from klog.render.counts import counted
+from klog.names import EVENTS_TOPIC, counted, host_port
 from klog.security.quotas import QuotaKey, told_value
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions

@@ -20,8 +20,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from klog.admin.undo import CANNOT_BE_UNDONE
-from klog.names import first_few
-from klog.render.counts import counted
+from klog.names import counted, first_few
 from klog.render.value_texts import duration_text
 from klog.tools.events import Event, EventRow, brokers_of, row
 

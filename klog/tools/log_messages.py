@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.errors import CorruptBatch, KlogError
+from klog.names import counted
 from klog.record.batch import CONTROL
 from klog.record.records import Record, each_record
-from klog.render.counts import counted
 from klog.render.jsonl import Content, to_line
 from klog.storage.filesystem import OsLogFile, open_to_read
 from klog.storage.partition_folder import parse_folder_name

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import NoSuchThing, SessionLost, UsageError, ZooKeeperError
 from klog.export.files.json_values import json_values
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound

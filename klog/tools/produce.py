@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
-from klog.render.counts import counted
+from klog.names import counted
 from klog.render.jsonl import rfc3339
 from klog.tools.produce_options import ProduceOptions
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, Literal
 
 from klog.errors import KlogError
-from klog.render.counts import counted
+from klog.names import counted
 
 if TYPE_CHECKING:
     from klog.admin.quarantine import LostRow

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from klog.coordination.registry_copy import FILE, RegistryCopy
 from klog.errors import LogDirLocked, NoSuchThing, Refused, UsageError
+from klog.metrics import Count
 from klog.names import TopicPartition
-from klog.render.counts import Count
 from klog.storage import meta_properties, partition_folder
 from klog.storage.epochs import NO_EPOCH
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log_dir import LOCK
 from klog.storage.meta_properties import MetaProperties
-from klog.storage.registry_copy import FILE, RegistryCopy
 from klog.tools.log_survey import Batch, find_folders, survey
 
 

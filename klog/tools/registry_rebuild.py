@@ -24,12 +24,12 @@ from uuid import UUID
 from klog.coordination import cluster, producer_ids, restoring
 from klog.coordination import controller_election as controllers
 from klog.coordination.partition_states import NO_LEADER, PartitionState
+from klog.coordination.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
 from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused
-from klog.names import TopicPartition
-from klog.render.counts import Count, counted
-from klog.storage.registry_copy import PartitionCopy, RegistryCopy, TopicCopy
+from klog.metrics import Count
+from klog.names import TopicPartition, counted
 from klog.tools.registry_facts import DirFacts, Reach, ReplicaFacts
 
 EPOCHS_UNSEEN: Final = 100

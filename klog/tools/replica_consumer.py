@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as Assigned
 from klog.client import partition_requests
 from klog.client.blocking import BlockingChannel, error_of
 from klog.client.partition_requests import REPLICA
-from klog.client.special_offsets import EARLIEST, LATEST
+from klog.client.positions import EARLIEST, LATEST
 from klog.errors import CorruptBatch, KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.record.batch import check_crc, walk

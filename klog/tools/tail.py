@@ -12,11 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from klog.client.positions import END, Anchor, Position
-from klog.client.special_offsets import EARLIEST
+from klog.client.positions import EARLIEST, END, Anchor, Position
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
-from klog.names import INTERNAL_TOPICS, TopicPartition
-from klog.render.counts import counted
+from klog.names import INTERNAL_TOPICS, TopicPartition, counted
 from klog.tools.tail_options import Span, TailOptions, TailSummary
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from klog.admin.group_lag import LagRow
 from klog.admin.topics import delete_topics, preview_deletion
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
-from klog.client.special_offsets import EARLIEST
+from klog.client.positions import EARLIEST
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, UnknownTopicOrPartition
 from klog.names import TopicPartition

@@ -13,7 +13,7 @@ from klog.client.cluster import Cluster
 from klog.client.positions import parse_position, parse_range
 from klog.client.resolve import resolve
 from klog.errors import InvalidTopic, OffsetOutOfRange, UnknownTopicOrPartition
-from klog.render.timestamps import moment
+from klog.render.values import moment
 from klog.tools.where import where
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import make_topic, read, run, send

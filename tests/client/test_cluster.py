@@ -14,8 +14,7 @@ from klog.admin import brokers, offsets, partitions, topics
 from klog.client import leader_requests
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.cluster import Cluster
-from klog.client.positions import parse_position
-from klog.client.special_offsets import LATEST
+from klog.client.positions import LATEST, parse_position
 from klog.errors import (
     BrokerNotAvailable,
     CannotConnect,

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.processes import ports_in_a_row
 from klog.client.client_config import read_client_config
-from klog.client.librdkafka_security import librdkafka_security
+from klog.client.security_files import librdkafka_security
 from tests.cli.runner import klog
 from tests.cluster.load import judge, load, read
 from tests.cluster.replica_bytes import differing, extent, folder_of, segments

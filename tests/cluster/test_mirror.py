@@ -21,8 +21,8 @@ from confluent_kafka import TopicPartition as At
 
 from klog.admin.settings import describe_settings
 from klog.client.blocking import BlockingChannel
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import LATEST
 from klog.coordination import committed
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (

@@ -10,8 +10,8 @@ import pytest
 
 from klog.coordination import embedded, producer_ids, topics
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.registry_copy import FILE, RegistryCopy
 from klog.coordination.zookeeper import ZooKeeper
-from klog.storage.registry_copy import FILE, RegistryCopy
 from klog.tools import registry_facts
 from tests.cli.runner import klog
 from tests.cluster.load import judge, load

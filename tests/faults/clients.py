@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.client.blocking import BlockingChannel
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import LATEST
 from klog.coordination.server_size import server_size
 from klog.errors import CoordinatorNotAvailable, NotCoordinator, PolicyViolation
 from klog.names import TopicPartition

@@ -39,7 +39,7 @@ from kazoo.exceptions import KazooException, NoNodeError
 from klog.admin import security_files, users
 from klog.admin.local_state import CLIENT_SETTINGS
 from klog.client.client_config import read_client_config
-from klog.client.librdkafka_security import librdkafka_security
+from klog.client.security_files import librdkafka_security
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES

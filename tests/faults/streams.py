@@ -24,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import LATEST
 from klog.coordination import embedded
 from klog.names import TopicPartition
 from klog.record.provenance_header import mark_of

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.errors import InvalidReplicationFactor
-from klog.replication.placement import place, place_more
-from klog.replication.sites import Site
+from klog.replication.placement import Site, place, place_more
 from tests.rows import each
 
 _ids = st.sets(st.integers(0, 1000), min_size=1, max_size=9)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from klog.errors import InvalidReplicationFactor, UnknownTopicOrPartition
 from klog.names import TopicPartition
+from klog.replication.placement import Site
 from klog.replication.reassignment import Goal, Move, Placement, choose, plan
-from klog.replication.sites import Site
 from tests.chance import seed_of
 from tests.rows import each
 

@@ -12,8 +12,8 @@ from klog.host import memory
 from klog.host.descriptors import divide
 from klog.server import listening
 from klog.server.config_resources import broker_entries
+from klog.server.event_limits import WINDOW_S
 from klog.server.listening import arrival_limits, connection_limits, unfinished_bytes_max
-from klog.server.seldom import WINDOW_S
 from tests.rows import each
 
 TWO = {

@@ -11,8 +11,7 @@ import pytest
 
 from klog.protocol.apis import ApiKey
 from klog.server import handlers
-from klog.server.dispatch import ROUTES, BoundRoutes
-from klog.server.injection import Injector
+from klog.server.dispatch import ROUTES, BoundRoutes, Injector
 from klog.server.parts import Parts
 
 

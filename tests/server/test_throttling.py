@@ -21,7 +21,7 @@ from klog.security.principal import Principal
 from klog.security.quotas import Entity, QuotaKey, QuotaTable, ThrottlingQuotaExceeded
 from klog.server import handlers
 from klog.server.dispatch import ROUTES, Route
-from klog.server.repeats import SAME_EVERY_S
+from klog.server.event_limits import SAME_EVERY_S
 from klog.server.throttling import MeteredReply, Throttling, throttle_at, with_throttle
 from tests.rows import each
 

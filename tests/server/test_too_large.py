@@ -7,8 +7,8 @@ from collections.abc import Callable
 from klog.errors import MessageTooLarge
 from klog.net.channel import Channel
 from klog.record.records import encode_batch
+from klog.server.event_limits import WINDOW_S, EventLimit
 from klog.server.handlers.produce import TOO_LARGE_NOTED_MAX
-from klog.server.seldom import WINDOW_S, Seldom
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, error, produce_request, values, with_channel
 
@@ -34,8 +34,8 @@ def test_it_is_in_the_answer_and_in_the_log_but_not_at_any_rate(make_broker: Cal
 
 
 def test_seldom() -> None:
-    seldom = Seldom(2)
-    assert [seldom.may(now) for now in (0.0, 1.0, 2.0, WINDOW_S, WINDOW_S + 0.5, WINDOW_S + 1.0)] == [
+    limit = EventLimit(2)
+    assert [limit.allows(now) for now in (0.0, 1.0, 2.0, WINDOW_S, WINDOW_S + 0.5, WINDOW_S + 1.0)] == [
         True,
         True,
         False,

@@ -9,8 +9,8 @@ from tests.spark.conftest import TopicOnBroker
 
 def messages_of(topic: TopicOnBroker) -> list[Any]:
     """All messages with their headers, partition by partition, as `klog.record.records.Record`s."""
+    from klog.client.positions import EARLIEST, LATEST
     from klog.client.raw_fetch import Range, RawCluster
-    from klog.client.special_offsets import EARLIEST, LATEST
     from klog.names import TopicPartition
     from klog.record.batch import walk
     from klog.record.records import each_record

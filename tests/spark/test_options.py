@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CannotConnect, UsageError
 from klog.names import TopicPartition
 from klog.spark.option_table import check_names, without_effect

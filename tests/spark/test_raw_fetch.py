@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.errors import CannotConnect, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.record.batch import walk

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
-from klog.client.special_offsets import LATEST
 from klog.errors import CannotConnect, Refused
 from klog.names import TopicPartition
 from klog.streams import part_writer

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
-from klog.client.special_offsets import EARLIEST, LATEST
 from klog.names import TopicPartition
 from klog.record.batch import walk
 from klog.record.codec import Codec

@@ -29,7 +29,7 @@ from klog.errors import NoSuchThing, Refused, TopicAlreadyExists, UnknownTopicOr
 from klog.export.manifest import ExportedPartition, ExportIdentity, Manifest
 from klog.export.root import ExportRoot
 from klog.names import TopicPartition as NamedPartition
-from klog.render.timestamps import moment
+from klog.render.values import moment
 from klog.tools.audit import report as audit
 from klog.tools.audit import run as audit_run
 from klog.tools.audit.report import AuditReport, AuditRow, ReportOptions

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.health.findings import CRITICAL, Finding
-from klog.render.counts import counted
+from klog.names import counted
 
 if TYPE_CHECKING:
     from klog.admin.health.snapshot import Snapshot

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from klog.render.counts import counted
+from klog.names import counted
 
 CRITICAL: Final = "critical"
 WARNING: Final = "warning"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from klog.admin.health.findings import WARNING, Finding
 from klog.coordination import paths
-from klog.names import first_few
-from klog.render.counts import counted
+from klog.names import counted, first_few
 from klog.render.value_texts import duration_text, moment_text
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from klog.admin.health.zookeeper_rules import of_zookeeper
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 
 if TYPE_CHECKING:
     from klog.client.metadata import Metadata, PartitionNode, TopicNode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klog.admin.health.dead import replicas_of_dead
 from klog.admin.health.findings import CRITICAL, Finding, causes
 from klog.config.topic import effective_min_isr
-from klog.render.counts import counted
+from klog.names import counted
 
 if TYPE_CHECKING:
     from klog.admin.health.snapshot import LogDirFact, Snapshot

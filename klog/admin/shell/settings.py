@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from klog.admin.toml_lines import wrong
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.config.units import parse_duration_ms
 from klog.errors import KlogError, UsageError
 

@@ -16,8 +16,8 @@ from klog.cli.flags import duration
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
 from klog.export.rows import ExportedRange
+from klog.names import counted
 from klog.render import Format, Report, render
-from klog.render.counts import counted
 from klog.signals import StopRequest
 
 DEFAULT_EVERY_S = 10.0

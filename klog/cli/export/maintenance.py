@@ -12,8 +12,8 @@ from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 
 @export.command("list", rows="klog.export.listing:ExportedBatch", connects=False)

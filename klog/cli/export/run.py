@@ -36,9 +36,8 @@ from klog.cli.spark_flags import Conf, Master
 from klog.cli.target import klog_home
 from klog.errors import KlogError, TooManyUndecodable, UsageError
 from klog.export.rows import ExportedRange, SparkOption, spark_options
-from klog.names import TopicPartition
+from klog.names import TopicPartition, counted
 from klog.render import Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.export.undecodable import UndecodableLimit

@@ -10,8 +10,8 @@ import typer
 from klog.cli.export.noun import Root, export, servers_of
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 
 @export.command("status", rows="klog.export.rows:ExportStatus")

@@ -9,8 +9,8 @@ import typer
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topics_and_partitions
 from klog.cli.topic.noun import topic
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 
 @topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True, acts=True)

@@ -23,8 +23,8 @@ from klog.cli.name_cache import deleted_topics, remember_deleted, remember_topic
 from klog.cli.progress import counting
 from klog.cli.topic.noun import topic
 from klog.errors import KlogError, UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

@@ -14,8 +14,8 @@ from klog.cli.progress import Done, progress
 from klog.cli.topic.noun import topic
 from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import UsageError
+from klog.names import counted
 from klog.render import Report
-from klog.render.counts import counted
 
 
 @topic.command("verify", rows="klog.tools.verify_replicas:ReplicaRow")

@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from klog.errors import KlogError
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 from klog.replication import election
 from klog.replication.election import Decision, NoLeader
 from klog.server.controller.controller_state import ControllerState

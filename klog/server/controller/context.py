@@ -24,7 +24,7 @@ from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
 from klog.replication import election
 from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
-from klog.replication.sites import Site
+from klog.replication.placement import Site
 from klog.server.controller.topic_table import TopicTable
 
 log = logging.getLogger(__name__)

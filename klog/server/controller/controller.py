@@ -27,10 +27,9 @@ from klog.coordination import brokers, group_slots, partition_states, topic_dele
 from klog.coordination.brokers import Registration
 from klog.coordination.controller_election import ControllerTerm
 from klog.errors import KlogError
-from klog.names import TopicPartition
+from klog.names import TopicPartition, counted
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.render.counts import counted
 from klog.server.authority import Authority
 from klog.server.controller.act_publisher import ActPublisher
 from klog.server.controller.balance import Balance

@@ -12,8 +12,7 @@ from typing import Any
 from klog.coordination import partition_states
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.errors import BadVersion, NodeExists, NoNode, NotController
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 from klog.replication import partition_state_machine
 from klog.replication.election import Decision
 from klog.replication.partition_state_machine import PartitionStage

@@ -27,8 +27,7 @@ from klog.coordination import partition_states, paths, topic_deletion, topics
 from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter

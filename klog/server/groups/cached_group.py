@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from klog.coordination.group_slots import SlotHolder
 from klog.groups.group import Group
 from klog.groups.members import NEVER_S
+from klog.server.event_limits import EventLimit
 from klog.server.groups.changes import MemberChanges
 from klog.server.groups.delayed_heartbeats import DelayedHeartbeats
-from klog.server.seldom import Seldom
 
 
 @dataclass(slots=True, eq=False)
@@ -31,5 +31,5 @@ class CachedGroup:
     counted_bytes: int = 0
     """The size of its members when it was last counted."""
     changes: MemberChanges = field(default_factory=MemberChanges)
-    refusals: Seldom = field(default_factory=lambda: Seldom(1))
+    refusals: EventLimit = field(default_factory=lambda: EventLimit(1))
     """Of commits, as events."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from klog.coordination.group_states import MemberState
 from klog.groups.members import Member
-from klog.render.counts import counted
+from klog.names import counted
 
 LISTED_MAX: Final = 10
 """Members that joined, or left, in one event."""

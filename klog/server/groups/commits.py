@@ -29,13 +29,13 @@ from klog.errors import (
 )
 from klog.groups import bounds
 from klog.names import TopicPartition, is_topic_name
+from klog.server.event_limits import EventLimit
 from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.changes import REFUSALS_MAX
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.offset_history import OffsetHistory
 from klog.server.runtime import Runtime
-from klog.server.seldom import Seldom
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 FENCES_BYTES = 4096
@@ -98,7 +98,7 @@ class Commits:
         self._history = history
         self._room = room
         self._runtime = runtime
-        self._refusals = Seldom(REFUSALS_MAX)
+        self._refusals = EventLimit(REFUSALS_MAX)
 
     async def commit(
         self, name: str, committer: Committer, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor
@@ -181,7 +181,7 @@ class Commits:
         """As an event, if the client is not a member, or no longer; seldom, as clients try again."""
         if not isinstance(error, IllegalGeneration | UnknownMemberId | FencedInstanceId):
             return
-        if cached.refusals.may(self._cache.now_s) and self._refusals.may(self._cache.now_s):
+        if cached.refusals.allows(self._cache.now_s) and self._refusals.allows(self._cache.now_s):
             self._runtime.tell(
                 "commit-refused",
                 group=cached.group.name,

@@ -19,8 +19,7 @@ from klog.coordination.group_slots import slot_of
 from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import Operation, ZooKeeper
 from klog.errors import KlogError
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.runtime import Runtime

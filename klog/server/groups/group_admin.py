@@ -25,9 +25,8 @@ from klog.errors import (
 )
 from klog.groups.group import Group
 from klog.groups.phases import Phase
-from klog.names import TopicPartition
+from klog.names import TopicPartition, counted
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
-from klog.render.counts import counted
 from klog.server.groups.commits import Commits
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.zk_calls import ZkCalls

@@ -27,7 +27,7 @@ from klog.groups import bounds
 from klog.groups.acts import Act, Answer, Limits, Made, Refused, Result
 from klog.groups.group import Group
 from klog.groups.members import NEVER_S
-from klog.render.counts import counted
+from klog.names import counted
 from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection

@@ -19,7 +19,7 @@ from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Request, error_fields, handles
 
 if TYPE_CHECKING:
     from klog.server.controller.reassigner import Target
@@ -65,13 +65,6 @@ async def alter(
         if times > 1
     }
     return outcome | await controller.reassigner.alter(wanted, throttle, actor=actor)
-
-
-def error_fields(error: KlogError | None) -> dict[str, Any]:
-    """Error code and message of one part of an answer."""
-    if error is None:
-        return {"error_code": 0, "error_message": None}
-    return {"error_code": error.wire, "error_message": error.message}
 
 
 def _name(topic: Any, partition: Any) -> TopicPartition:

@@ -12,8 +12,8 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
-from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import alter, error_fields
+from klog.server.dispatch import Request, error_fields, handles
+from klog.server.handlers.alter_partition_reassignments import alter
 
 
 @handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True)

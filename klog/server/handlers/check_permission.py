@@ -21,8 +21,7 @@ from klog.security.permissions import (
     word_of_number,
 )
 from klog.server.acl_keeper import AclKeeper
-from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import error_fields
+from klog.server.dispatch import Request, error_fields, handles
 
 OPEN: Final = Decision(True, "authorizer.class.name is not set")
 

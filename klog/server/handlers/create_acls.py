@@ -26,9 +26,8 @@ from klog.security.permissions import (
     word_of_number,
 )
 from klog.server.acl_keeper import AclKeeper
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
-from klog.server.handlers.alter_partition_reassignments import error_fields
 from klog.server.handlers.describe_acls import keeper
 from klog.server.runtime import Runtime
 

@@ -16,9 +16,8 @@ from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import Binding, Filter, Pattern
 from klog.server.acl_keeper import AclKeeper
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
-from klog.server.handlers.alter_partition_reassignments import error_fields
 from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper
 from klog.server.runtime import Runtime
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from klog.errors import MismatchedEndpointType
 from klog.protocol.apis import ApiKey
-from klog.server import operations
+from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
 from klog.server.dispatch import Request, handles
 from klog.server.image import ClusterImage
 
@@ -33,7 +33,7 @@ def handle(request: Request, *, image: ClusterImage) -> dict[str, Any]:
     may_do = request.entity.include_cluster_authorized_operations
     return {
         **answer,
-        "cluster_authorized_operations": operations.CLUSTER if may_do else operations.NOT_ASKED,
+        "cluster_authorized_operations": ALL_OPERATIONS[ResourceType.CLUSTER] if may_do else OPERATIONS_NOT_ASKED,
         "error_code": 0,
         "error_message": None,
         "controller_id": image.controller_id,

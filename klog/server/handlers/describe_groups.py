@@ -17,7 +17,7 @@ from klog.errors import KlogError
 from klog.groups.phases import Phase
 from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
-from klog.server import operations
+from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
 from klog.server.groups.group_admin import Described
@@ -26,7 +26,9 @@ from klog.server.groups.group_admin import Described
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
 async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     may_do = (
-        operations.GROUP if getattr(request.entity, "include_authorized_operations", False) else operations.NOT_ASKED
+        ALL_OPERATIONS[ResourceType.GROUP]
+        if getattr(request.entity, "include_authorized_operations", False)
+        else OPERATIONS_NOT_ASKED
     )
     share = request.share()
     names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
@@ -57,5 +59,5 @@ async def _one(groups: Coordinator, name: str, may_do: int, share: Share) -> dic
             }
             for one in found.members
         ],
-        "authorized_operations": operations.NOT_ASKED if code else may_do,
+        "authorized_operations": OPERATIONS_NOT_ASKED if code else may_do,
     }

@@ -11,9 +11,8 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Request, error_fields, handles
 from klog.server.groups.coordinator import Coordinator
-from klog.server.handlers.alter_partition_reassignments import error_fields
 
 
 @handles(ApiKey.DESCRIBE_MEMBERS, 0, 0)

@@ -18,8 +18,7 @@ from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
-from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import error_fields
+from klog.server.dispatch import Request, error_fields, handles
 
 PREFERRED = 0
 UNCLEAN = 1

@@ -13,8 +13,7 @@ from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
-from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import error_fields
+from klog.server.dispatch import Request, error_fields, handles
 
 
 @handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True)

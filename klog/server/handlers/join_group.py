@@ -14,31 +14,33 @@ Version notes
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 from klog.groups.acts import Refused
+from klog.groups.bounds import CLIENT_ID_CHARS_MAX
 from klog.groups.members import Join
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
-from klog.server.groups.requests import client_id_of, host_of, ms
 
 ASKS_TWICE_FROM = 4
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @handles(ApiKey.JOIN_GROUP, 0, 7, waits=True)
 async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)
-    client_id = client_id_of(request)
-    session_timeout_ms = ms(entity.session_timeout)
+    client_id = _client_id_of(request)
+    session_timeout_ms = _ms(entity.session_timeout)
     join = Join(
         member_id=entity.member_id,
         instance_id=instance_id,
         client_id=client_id,
-        host=host_of(request),
+        host=_host_of(request),
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=ms(entity.rebalance_timeout) if version >= 1 else session_timeout_ms,
+        rebalance_timeout_ms=_ms(entity.rebalance_timeout) if version >= 1 else session_timeout_ms,
         protocol_type=entity.protocol_type,
         protocols=tuple((one.name, bytes(one.metadata)) for one in entity.protocols),
         new_id=f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}",
@@ -67,3 +69,18 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
             for member_id, instance, metadata in joined.members
         ],
     }
+
+
+def _ms(duration: timedelta) -> int:
+    """Whole milliseconds."""
+    return duration // _MILLISECOND
+
+
+def _client_id_of(request: Request) -> str:
+    """The client id, cut to the length that is kept; "" without one."""
+    return (request.head.client_id or "")[:CLIENT_ID_CHARS_MAX]
+
+
+def _host_of(request: Request) -> str:
+    """The member's address in Kafka's form: ``/127.0.0.1``."""
+    return f"/{request.peer.rpartition(':')[0].strip('[]')}"

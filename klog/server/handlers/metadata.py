@@ -40,7 +40,7 @@ from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, check_new_topic_name, check_topic_name
 from klog.protocol.apis import ApiKey
-from klog.server import operations
+from klog.security.permissions import ALL_OPERATIONS, ResourceType
 from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import Request, handles
@@ -228,11 +228,11 @@ def _asks(request: Request, of_what: str) -> bool:
 
 def _with_operations(answer: dict[str, Any], request: Request) -> dict[str, Any]:
     if _asks(request, "cluster"):
-        answer["cluster_authorized_operations"] = operations.CLUSTER
+        answer["cluster_authorized_operations"] = ALL_OPERATIONS[ResourceType.CLUSTER]
     if _asks(request, "topic"):
         for topic in answer["topics"]:
             if not topic["error_code"]:
-                topic["topic_authorized_operations"] = operations.TOPIC
+                topic["topic_authorized_operations"] = ALL_OPERATIONS[ResourceType.TOPIC]
     return answer
 
 

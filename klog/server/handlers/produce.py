@@ -46,12 +46,12 @@ from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.security.permissions import Operation
 from klog.server.access import Access
 from klog.server.dispatch import handles_frame
+from klog.server.event_limits import EventLimit
 from klog.server.inspection import Found, at_once, look
 from klog.server.purgatory import DelayedProduce, Purgatory
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.replicas import Replicas
 from klog.server.runtime import Identity, Runtime
-from klog.server.seldom import Seldom
 from klog.storage.log import AppendResult
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class ProduceHandler:
         self._executors = runtime.executors
         self._traffic = runtime.measures.traffic
         self._clock = runtime.loop.time
-        self._too_large = Seldom(TOO_LARGE_NOTED_MAX)
+        self._too_large = EventLimit(TOO_LARGE_NOTED_MAX)
 
     def __call__(
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
@@ -239,7 +239,7 @@ class ProduceHandler:
         """
         is_operators = isinstance(error, PeerError) or not isinstance(error, RequestError)
         if isinstance(error, MessageTooLarge):
-            is_operators = self._too_large.may(self._clock())
+            is_operators = self._too_large.allows(self._clock())
         about = (connection.peer, asked.topic, asked.partition, error.message)
         level = logging.WARNING if is_operators else logging.DEBUG
         log.log(level, "produce of %s to %s-%d: %s", *about, extra={"peer": connection.peer})

@@ -11,8 +11,7 @@ from typing import Any
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
-from klog.server.dispatch import Request, handles
-from klog.server.handlers.alter_partition_reassignments import error_fields
+from klog.server.dispatch import Request, error_fields, handles
 
 
 @handles(ApiKey.PURGE_TOPIC, 0, 0, of_controller=True)

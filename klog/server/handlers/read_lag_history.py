@@ -2,7 +2,7 @@
 
 Behaviour
     The ends of the logs that this broker leads and a client has read, and the offsets that groups have committed which
-    it coordinates. `klog.server.levels` has the bounds. Who wants the lag asks every broker: the leader of a partition
+    it coordinates. `klog.server.offset_history` has the bounds. Who wants the lag asks every broker: the leader of a partition
     and the coordinator of a group are rarely the same. A thread makes the answer.
 """
 
@@ -17,8 +17,8 @@ from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.commits import GroupPartition
 from klog.server.history import HistoryKeeper
-from klog.server.levels import Minute, Snapshot
 from klog.server.look_ups import LookUps
+from klog.server.offset_history import Minute, Snapshot
 from klog.server.runtime import Identity
 from klog.storage.lookup_budget import LookupBudget
 

@@ -37,9 +37,8 @@ from klog.errors import (
     UnknownTopicOrPartition,
     ZooKeeperError,
 )
-from klog.names import TopicPartition
+from klog.names import TopicPartition, counted
 from klog.protocol.interbroker import LeaderAndIsrRequest, StopReplicaRequest
-from klog.render.counts import counted
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose

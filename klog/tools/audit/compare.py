@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from klog.render.counts import counted
+from klog.names import counted
 from klog.tools.audit.ledger import Produced
 from klog.tools.audit.tally import NOBODY, Found, Origin
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klog.client import leader_requests
-from klog.client.special_offsets import LATEST
+from klog.client.positions import LATEST
 from klog.errors import KlogError, OffsetOutOfRange
 from klog.names import TopicPartition
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from klog.client.audit import TOPIC
 from klog.client.positions import Anchor, Range
 from klog.errors import NoSuchThing, UsageError
-from klog.render.counts import Count
-from klog.render.timestamps import moment
+from klog.metrics import Count
+from klog.render.values import moment
 from klog.tools.audit.compare import Judgement, State, sent
 from klog.tools.audit.ledger import Ledger, read_ledger
 from klog.tools.audit.tally import Window

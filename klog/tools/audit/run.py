@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.audit import TOPIC, VERSION
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition
-from klog.names import TopicPartition
-from klog.render.counts import Count, counted
-from klog.render.timestamps import moment
+from klog.metrics import Count
+from klog.names import TopicPartition, counted
+from klog.render.values import moment
 from klog.tools.audit.compare import State
 from klog.tools.audit.ledger import COUNTED, Ledger, read_ledger
 from klog.tools.audit.report import LIVE, AuditRow

@@ -20,8 +20,8 @@ from functools import partial
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
 from klog.client.metadata import TopicNode
+from klog.client.positions import LATEST
 from klog.client.resolve import Bounds, bounds
-from klog.client.special_offsets import LATEST
 from klog.config.units import Rate
 from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition

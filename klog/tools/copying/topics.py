@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
-from klog.render.counts import counted
+from klog.names import counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster

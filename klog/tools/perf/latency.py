@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import KlogError, TimedOut, UnknownTopicOrPartition, UsageError
-from klog.render.counts import counted
+from klog.names import counted
 from klog.tools.perf.clock import Clock, csv_time, in_threads
 from klog.tools.perf.latencies import Latencies
 

@@ -17,7 +17,7 @@ from klog.client.producer_settings import BUFFER_KILOBYTES, MESSAGE_BYTES_MAX
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import UsageError
-from klog.render.counts import counted
+from klog.names import counted
 from klog.tools.perf.clock import GRACE_S, MIB, Clock, csv_time, in_threads
 from klog.tools.perf.latencies import Latencies
 

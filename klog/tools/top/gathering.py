@@ -41,7 +41,7 @@ from klog.admin.settings import describe_settings
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, Refused, SessionLost
-from klog.render.counts import counted
+from klog.names import counted
 from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.top.facts import (
     BrokerLine,

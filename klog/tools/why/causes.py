@@ -12,8 +12,7 @@ from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
-from klog.names import TopicPartition, host_port
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted, host_port
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.act_causes import stopped_by
 from klog.tools.why.steps import (

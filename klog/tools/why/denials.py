@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from klog.admin import acls
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import KlogError
-from klog.names import TAIL_GROUP
-from klog.render.counts import counted
+from klog.names import TAIL_GROUP, counted
 from klog.security.permissions import Operation, parse_resource, word_of_text
 from klog.tools.events import Event, EventFilter, read_events
 from klog.tools.why.steps import Step, moment, numbered, step, time_of

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.admin.health.group_looks import look_of
 from klog.coordination import paths
 from klog.coordination.group_states import COORDINATOR
-from klog.names import TopicPartition, first_few
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted, first_few
 from klog.tools.events import Event, EventFilter
 from klog.tools.why.act_causes import shortened_by
 from klog.tools.why.causes import broker_steps, partition_steps, why_gone

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.acts import SETTINGS
-from klog.names import TopicPartition
-from klog.render.counts import counted
+from klog.names import TopicPartition, counted
 from klog.tools.events import EventFilter
 from klog.tools.why.act_causes import deleted_by, shortened_by
 from klog.tools.why.causes import is_well, partition_steps

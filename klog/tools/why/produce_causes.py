@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klog.render.counts import counted
+from klog.names import counted
 from klog.tools.why.causes import broker_steps
 from klog.tools.why.steps import Known, Step, numbered, step
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klog.admin.quotas import read_quotas
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.quotas import QUOTA_ACT
-from klog.render.counts import counted
+from klog.names import counted
 from klog.security.quotas import DEFAULT, Entity, Limit, QuotaKey, QuotaTable, Values, told_value
 from klog.tools.events import Event, EventFilter, read_events, row
 from klog.tools.why.steps import Step, moment, numbered, step, time_of

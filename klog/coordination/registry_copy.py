@@ -1,8 +1,8 @@
 """What the registries in ZooKeeper say of the cluster, kept beside the logs: ``registry-checkpoint`` in each log dir.
 
 ZooKeeper has the truth; this is a copy, some seconds old at most. Only `klog zookeeper rebuild` reads it, after
-ZooKeeper's data were lost. Without it a disk shows which partitions it has and of which topic (`partition_folder`),
-but not which other brokers have them, nor the topic's settings.
+ZooKeeper's data were lost. Without it a disk shows which partitions it has and of which topic, but not which
+other brokers have them, nor the topic's settings.
 
 Format: one JSON object::
 
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from klog.errors import CorruptLog
-from klog.storage.partition_folder import parse_uuid, uuid_text
+from klog.coordination.entries import parse_uuid, uuid_text
+from klog.errors import CorruptLog, ZooKeeperError
 
 FILE: Final = "registry-checkpoint"
 VERSION: Final = 1
@@ -103,14 +103,12 @@ class RegistryCopy:
                 producer_ids_below=int(fields["producer_ids_below"]),
                 topics={topic.name: topic for topic in topics},
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZooKeeperError) as error:
             raise CorruptLog(f"{path} is not a copy of the registries: {error!r}") from None
 
 
 def _topic(fields: Any) -> TopicCopy:
-    topic_id = parse_uuid(fields["topic_id"])
-    if topic_id is None:
-        raise ValueError(f"topic id {fields['topic_id']!r}")
+    topic_id = parse_uuid("topic_id", fields["topic_id"])
     partitions = {
         int(number): PartitionCopy(
             tuple(map(int, one["replicas"])), tuple(map(int, one["isr"])), int(one["leader"]), int(one["leader_epoch"])

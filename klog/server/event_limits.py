@@ -1,19 +1,34 @@
-"""What any client can cause as often as it likes: one event for many of the same, and few of all together."""
+"""Limits on how often something is told or logged that any client can cause."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from klog.server.seldom import Seldom
-
+WINDOW_S: Final = 60.0
 EVENTS_A_MINUTE: Final = 60
 """Of one kind, of a broker."""
 SAME_EVERY_S: Final = 60.0
 REMEMBERED_MAX: Final = 10_000
 
 K = TypeVar("K", bound=Hashable)
+
+
+class EventLimit:
+    """At most so many in `WINDOW_S`."""
+
+    def __init__(self, times_max: int) -> None:
+        self._times: deque[float] = deque(maxlen=times_max)
+        self._max = times_max
+
+    def allows(self, now_s: float) -> bool:
+        """Whether it may happen now; then it counts."""
+        if len(self._times) == self._max and now_s - self._times[0] < WINDOW_S:
+            return False
+        self._times.append(now_s)
+        return True
 
 
 @dataclass(slots=True)
@@ -25,10 +40,10 @@ class _Same:
 
 
 class Repeats(Generic[K]):
-    """Decides which get an event. Event loop only."""
+    """One event for many of the same, and few of all together. Event loop only."""
 
     def __init__(self) -> None:
-        self._seldom = Seldom(EVENTS_A_MINUTE)
+        self._limit = EventLimit(EVENTS_A_MINUTE)
         self._same: dict[K, _Same] = {}
         self._unsaid = 0
         """Those whose event was one too many."""
@@ -40,7 +55,7 @@ class Repeats(Generic[K]):
         if same is not None and now_s - same.told_s < SAME_EVERY_S:
             same.untold += 1
             return None
-        if not self._seldom.may(now_s):
+        if not self._limit.allows(now_s):
             self._unsaid += 1
             return None
         if same is None and len(self._same) >= REMEMBERED_MAX:
