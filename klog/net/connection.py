@@ -104,12 +104,6 @@ class Socket(Protocol):
     def close(self) -> None: ...
 
 
-class Session(Protocol):
-    """Told when its connection has ended."""
-
-    def ended(self) -> None: ...
-
-
 Part = bytes | bytearray | FileRange
 OnFrame = Callable[["Connection", memoryview, "Reply"], None]
 
@@ -175,7 +169,7 @@ class Connection:
         """Who the peer has shown that it is; what it may do is asked of that name."""
         self.is_broker = False
         """Whether the peer has shown the cluster's secret (rule R10)."""
-        self.session: Session | None = None
+        self.session: object = None
         """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
         self.at_end: set[Callable[[], object]] = set()
         """Called when the connection ends, to free what only it needed."""
@@ -658,8 +652,6 @@ class Connection:
         self._replies.clear()
         self._buffer = self._partial = self._backlog = None
         self._memory_pool.release(self)
-        if self.session is not None:
-            self.session.ended()
         at_end, self.at_end = self.at_end, set()
         for act in at_end:
             act()

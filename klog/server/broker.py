@@ -54,10 +54,9 @@ from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
-from klog.server.controller.forward import ToController
 from klog.server.controller.peers import Peers
 from klog.server.credentials import UserCredentials
-from klog.server.dispatch import BoundRoutes, Dispatcher, OpenRequests
+from klog.server.dispatch import BoundRoutes, Dispatcher, Forwarding, OpenRequests
 from klog.server.events import Events, EventsTopic
 from klog.server.executors import Executors, Purpose, share_the_interpreter
 from klog.server.former_brokers import FormerBrokers
@@ -138,8 +137,8 @@ class Broker:
         )
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self._history = HistoryKeeper(self._measured)
-        self.room = ZooKeeperAdmission(self.runtime)
-        self.registry = BrokerRegistry(self.zookeeper, partial(self.room.admit, Kind.SCHEMAS))
+        self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
+        self.registry = BrokerRegistry(self.zookeeper, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
         self.guard = Guard.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
@@ -226,7 +225,7 @@ class Broker:
             )
             self.local_replicas = LocalReplicas(self.runtime, self.image, self.log_dirs, self.replicas)
             self._reassignment_throttle = ReassignmentThrottle(self.identity.broker_id, fetchers.throttle)
-            self.groups = Coordinator(self.runtime, self.image, self.room)
+            self.groups = Coordinator(self.runtime, self.image, self.zookeeper_admission)
             self.group_lags = GroupLags(self.zookeeper, self.replicas.partitions)
             undo.callback(self.groups.close)
             self.auto_creation = AutoCreation(self.runtime, self.controller, self.election)
@@ -278,7 +277,7 @@ class Broker:
         self._log_maintenance.start()
         self._disk_watch = DiskWatch(self.runtime, self.log_dirs, self.flusher, self.replicas)
         self._disk_watch.start()
-        self.room.start()
+        self.zookeeper_admission.start()
         self.runtime.spawn(PeerClocks(self.runtime, self.image, self.secret).run())
         full = FullDisks(self.runtime, self.image, self.log_dirs, self.controller, self.election)
         self.runtime.spawn(full.run())
@@ -321,8 +320,8 @@ class Broker:
             executors=self.executors,
             meters=self.runtime.measures.requests,
             open_requests=self.open_requests,
-            forwarding=ToController(self.controller, self.election, self.identity.client_id),
-            permits=self.guard.access,
+            forwarding=Forwarding(lambda: self.controller.active, self.election.ask, self.identity.client_id),
+            permits=None if self.guard.access is None else self.guard.access.answer,
         )
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors, self.runtime.tell)
         self.server.shared.on_handed_on = self.flusher.begin

@@ -30,7 +30,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
@@ -47,6 +47,7 @@ from klog.server import unsupported_requests
 from klog.server.executors import Executors, Purpose
 from klog.server.long_requests import LongRequests
 from klog.server.request_slots import RequestSlots, WaitsFor
+from klog.server.runtime import CLIENT_ID_PREFIX
 from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
@@ -285,21 +286,33 @@ class BoundRoutes(Mapping[int, Route]):
         return codec.response(key, version, **values) if isinstance(values, dict) else values
 
 
-class Forwarding(Protocol):
-    """Forwards the requests that only the controller can carry out."""
+class Forwarding:
+    """Forwards controller-only requests to the controller. A forwarded request is not forwarded again: a broker that is
+    not the controller refuses it."""
+
+    def __init__(
+        self, is_controller: Callable[[], bool], ask: Callable[..., Awaitable[Any]], own_client_id: str
+    ) -> None:
+        """``ask``: the controller; raises KlogError where it cannot be reached."""
+        self._is_controller = is_controller
+        self._ask = ask
+        self._own_client_id = own_client_id
 
     def is_needed(self, client_id: str | None) -> bool:
         """Whether this broker must forward a request of that client."""
+        return not self._is_controller() and not (client_id or "").startswith(CLIENT_ID_PREFIX)
 
     async def ask(self, entity: Any, actor: Actor) -> Any | None:
         """The controller's answer to what ``actor`` asks; None where it cannot be reached."""
+        try:
+            return await self._ask(entity, client_id=forwarding_client(self._own_client_id, actor))
+        except KlogError:
+            return None
 
 
-class Permits(Protocol):
-    """Serves of a client's request what its principal may have (`klog.server.access`)."""
-
-    def answer(self, request: Request, serve: Callable[[Request], Any]) -> Any:
-        """The values of the answer, or what they can be awaited from; ``serve`` answers what is permitted."""
+Permits = Callable[[Request, Callable[[Request], Any]], Any]
+"""Gives the values of an answer, or what they can be awaited from; of what is asked it has what the request's principal
+may have answered by the function (`klog.server.access`)."""
 
 
 class OpenRequests:
@@ -535,9 +548,7 @@ class Dispatcher:
     def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
         """The values of the answer, or what they can be awaited from."""
         if self._permits is not None:
-            return self._permits.answer(
-                request, lambda permitted: self._serve(route, permitted, may_forward=may_forward)
-            )
+            return self._permits(request, lambda permitted: self._serve(route, permitted, may_forward=may_forward))
         return self._serve(route, request, may_forward=may_forward)
 
     def _serve(self, route: Route, request: Request, *, may_forward: bool) -> Any:

@@ -229,7 +229,7 @@ class BrokerChannel:
             self._last_failure = what
             log.info("broker %d: %s", self.broker_id, what)
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> Channel | _OwnBroker:
         """To this very incarnation; CannotConnect, a refusal where its own address refuses."""
         if self.broker_id == self._runtime.broker_id:
             return _OwnBroker(self._peers)
@@ -250,7 +250,7 @@ class BrokerChannel:
                 f"expected {self.registration.incarnation} of {self.broker_id}"
             )
 
-    async def _serve(self, connection: _Connection) -> None:
+    async def _serve(self, connection: Channel | _OwnBroker) -> None:
         if not self._has_described:
             described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
             self._check(described)
@@ -284,7 +284,7 @@ class BrokerChannel:
                 asking.cancel()
             self._acknowledged.clear()
 
-    async def _ask(self, connection: _Connection) -> None:
+    async def _ask(self, connection: Channel | _OwnBroker) -> None:
         """A question without an answer has no consequence."""
         try:
             await connection.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=self._timeout_s)
@@ -295,7 +295,7 @@ class BrokerChannel:
     def _has_answered(self) -> None:
         self.answered_ms = self._runtime.zookeeper.clock.now_ms()
 
-    async def _send_pending(self, connection: _Connection) -> None:
+    async def _send_pending(self, connection: Channel | _OwnBroker) -> None:
         turn = await self._turn(connection) if self._pending.everything else None
         pending, self._pending = self._pending, _Pending()
         number = self._updates.number
@@ -309,7 +309,7 @@ class BrokerChannel:
             if turn is not None:
                 self._updates.give_back(turn)
 
-    async def _turn(self, connection: _Connection) -> asyncio.Future[None]:
+    async def _turn(self, connection: Channel | _OwnBroker) -> asyncio.Future[None]:
         """Wait until everything can be sent. What is urgent is sent meanwhile: after a controller's death a partition
         gets its leader before a thousand brokers have all metadata."""
         turn = self._updates.turn()
@@ -342,7 +342,7 @@ class BrokerChannel:
         self._pending.everything = True
         self._pending.stops = {**pending.stops, **self._pending.stops}
 
-    async def _send(self, connection: _Connection, pending: _Pending) -> None:
+    async def _send(self, connection: Channel | _OwnBroker, pending: _Pending) -> None:
         context, everything = self._context, pending.everything
         told = 0 if everything else self._told or self._joined
         if everything:
@@ -406,14 +406,6 @@ def _new(lead: Any, broker_id: int) -> set[TopicPartition]:
         for one in topic.partitions
         if one.is_new and one.leader == broker_id
     }
-
-
-class _Connection(Protocol):
-    """To another broker, or to this one."""
-
-    async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any: ...
-    async def wait_closed(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 class _OwnBroker:

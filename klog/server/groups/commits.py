@@ -87,7 +87,7 @@ class Commits:
         writer: GroupWriter,
         offsets: OffsetWriter,
         history: OffsetHistory[GroupPartition],
-        room: ZooKeeperAdmission,
+        admission: ZooKeeperAdmission,
     ) -> None:
         self._zookeeper = runtime.zookeeper
         self._measures = runtime.measures
@@ -96,7 +96,7 @@ class Commits:
         self._writer = writer
         self._offsets = offsets
         self._history = history
-        self._room = room
+        self._admission = admission
         self._runtime = runtime
         self._refusals = EventLimit(REFUSALS_MAX)
 
@@ -201,7 +201,7 @@ class Commits:
                 hint="commit fewer partitions at a time",
             )
         if size:
-            self._room.admit(Kind.METADATA, size)
+            self._admission.admit(Kind.METADATA, size)
 
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]

@@ -40,7 +40,7 @@ from klog.server.zookeeper_admission import ZooKeeperAdmission
 class Coordinator:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, image: ClusterImage, room: ZooKeeperAdmission) -> None:
+    def __init__(self, runtime: Runtime, image: ClusterImage, admission: ZooKeeperAdmission) -> None:
         config = runtime.config
         limits = Limits(
             config.integer("group.min.session.timeout.ms"),
@@ -51,11 +51,11 @@ class Coordinator:
         offsets = OffsetWriter(runtime.zookeeper)
         self._calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
-        self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, room.new_group)
+        self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)
         self._cache = GroupCache(runtime, image, limits, self._calls, self._writer)
         self._joining_bytes = 0
         self._committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
-        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, room)
+        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, admission)
         self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
         self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
 

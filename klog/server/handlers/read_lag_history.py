@@ -2,8 +2,8 @@
 
 Behaviour
     The ends of the logs that this broker leads and a client has read, and the offsets that groups have committed which
-    it coordinates. `klog.server.offset_history` has the bounds. Who wants the lag asks every broker: the leader of a partition
-    and the coordinator of a group are rarely the same. A thread makes the answer.
+    it coordinates. `klog.server.offset_history` has the bounds. Who wants the lag asks every broker: the leader of a
+    partition and the coordinator of a group are rarely the same. A thread makes the answer.
 """
 
 from __future__ import annotations

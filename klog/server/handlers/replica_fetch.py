@@ -64,7 +64,8 @@ def handle(
             words = error.message if connection.is_broker else error.code
             reply.send(replica_fetch.opened(head, error.wire, words, -1))
             return
-        connection.session = open_session(request.broker_id, request.incarnation)
+        connection.session = opened = open_session(request.broker_id, request.incarnation)
+        connection.at_end.add(opened.ended)
         reply.send(replica_fetch.opened(head, 0, "", identity.incarnation))
         return
     if not isinstance(session, ReplicaSession):
