@@ -182,7 +182,7 @@ class ModelBroker:
         for name in names:
             path = paths.partition_state(*name)
             node = cluster.server.nodes[path]
-            state = entries.Entry(path, node.data)
+            state = entries.JsonNode(path, node.data)
             if state.integer("leader") != self.broker_id:
                 continue
             known = dict(zip(state.integers("isr"), state.integers("incarnations"), strict=True))

@@ -26,8 +26,8 @@ from typer.main import get_command
 from typer.models import OptionInfo
 
 from klog.cli import flags, other_words
-from klog.cli.conversion import convert_here
 from klog.cli.error_report import EXIT_USAGE, format_in, write
+from klog.cli.flag_parsing import convert_here
 from klog.cli.name_cache import BY_FLAG, COMPLETERS
 from klog.cli.traits import Traits, command_name
 from klog.render import Format, Report, render

@@ -13,7 +13,7 @@ import typer
 from klog.cli.absent import check_there
 from klog.cli.arguments import position
 from klog.cli.command import top_command
-from klog.cli.conversion import did_you_mean
+from klog.cli.flag_parsing import did_you_mean
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import event_kinds, group_names, subjects, topic_names
 from klog.errors import KlogError, NoSuchThing, UsageError

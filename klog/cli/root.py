@@ -17,7 +17,7 @@ from klog import __version__
 from klog.cli import error_report, flags, interrupt, other_words, standard_streams, wrong_usage
 from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, completed, help_record
 from klog.cli.command_table import ENTRIES, Entry, entry_named
-from klog.cli.conversion import convert_here
+from klog.cli.flag_parsing import convert_here
 from klog.cli.global_flags import GlobalFlags
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"

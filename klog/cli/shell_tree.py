@@ -19,7 +19,7 @@ from klog.cli import interrupt
 from klog.cli.command import VERB_ALIASES, KlogCommand, NounGroup, arguments, usage_of
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.connect_by import connect_by
-from klog.cli.conversion import choices
+from klog.cli.flag_parsing import choices
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.name_cache import (
     ACTS_KEPT,

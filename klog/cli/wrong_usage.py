@@ -11,7 +11,7 @@ from typer.core import TyperOption
 
 from klog.cli import error_report, other_words
 from klog.cli.command import KlogCommand, NounGroup, argument_name, arguments, usage_line
-from klog.cli.conversion import did_you_mean
+from klog.cli.flag_parsing import did_you_mean
 from klog.cli.traits import command_name
 from klog.errors import KlogError
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from klog.coordination import entries, paths
 from klog.coordination.acts import Actor, landed, new_act
-from klog.coordination.entries import Entry
+from klog.coordination.entries import JsonNode
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
 from klog.security import permissions
@@ -162,7 +162,7 @@ def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | Non
         if pattern_type is PatternType.LITERAL:
             kind, _, name = data.decode().partition(":")
         else:
-            entry = Entry(path, data)
+            entry = JsonNode(path, data)
             kind, name = entry.text("resourceType"), entry.text("name")
             pattern_type = word_of_text(PatternType, entry.text("patternType"))
         found = Pattern(word_of_text(ResourceType, kind), name, pattern_type)
@@ -174,15 +174,15 @@ def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | Non
 def _decoded(pattern: Pattern, node: ZNode | None) -> State:
     if node is None or not node.data:
         return frozenset()
-    entry = Entry(path_of(pattern), node.data)
+    entry = JsonNode(path_of(pattern), node.data)
     return _acls(entry)
 
 
-def _acls(entry: Entry) -> State:
+def _acls(entry: JsonNode) -> State:
     return frozenset(acl for one in entry.entry_list("acls") if (acl := _acl(one)) is not None)
 
 
-def _acl(entry: Entry) -> Acl | None:
+def _acl(entry: JsonNode) -> Acl | None:
     """None for an operation that klog does not know, as of a later Kafka's resources."""
     try:
         operation = word_of_text(permissions.Operation, entry.text("operation"))
@@ -225,7 +225,7 @@ def read_act_state(state: object) -> tuple[Pattern, State]:
     """What an act keeps; ZooKeeperError where it cannot be read."""
     if not isinstance(state, dict):
         raise ZooKeeperError("the act keeps no ACLs")
-    entry = Entry(paths.ACTS, entries.encode(state))
+    entry = JsonNode(paths.ACTS, entries.encode(state))
     try:
         pattern = Pattern(
             word_of_text(ResourceType, entry.text("resourceType")),

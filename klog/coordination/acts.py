@@ -242,7 +242,7 @@ def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tu
 def published(zookeeper: ZooKeeper) -> int:
     """The transaction of the last act that is in ``klog.events``; 0 for none."""
     node = zookeeper.find(paths.ACTS)
-    return 0 if node is None or not node.data else entries.Entry(paths.ACTS, node.data).integer("published")
+    return 0 if node is None or not node.data else entries.JsonNode(paths.ACTS, node.data).integer("published")
 
 
 def last_change(zookeeper: ZooKeeper) -> int:
@@ -270,7 +270,7 @@ def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
 
 
 def _decoded(act_id: str, path: str, data: bytes) -> Act:
-    entry = entries.Entry(path, data)
+    entry = entries.JsonNode(path, data)
     fields = entry.fields
     for name in ("topic", "group", "schema", "path", "acl", "quota", "user", "undoes"):
         if not isinstance(fields.get(name), str | None):

@@ -202,7 +202,7 @@ def left_in_order(zookeeper: ZooKeeper) -> set[int]:
     ids = sorted(ever_registered(zookeeper))
     where = [paths.registration(broker_id) for broker_id in ids]
     nodes = zip(ids, where, zookeeper.get_many(where), strict=True)
-    return {one for one, path, node in nodes if node is not None and entries.Entry(path, node.data).flag(LEFT)}
+    return {one for one, path, node in nodes if node is not None and entries.JsonNode(path, node.data).flag(LEFT)}
 
 
 def bootstrap_of(zookeeper: ZooKeeper, protocol: str) -> str:
@@ -274,7 +274,7 @@ def _encode(broker: Broker) -> bytes:
 
 
 def _decode(path: str, data: bytes) -> Broker:
-    entry = entries.Entry(path, data)
+    entry = entries.JsonNode(path, data)
     return Broker(
         broker_id=int(path.rpartition("/")[2]),
         host=entry.text("host"),
@@ -289,7 +289,7 @@ def _decode(path: str, data: bytes) -> Broker:
     )
 
 
-def _endpoints(entry: entries.Entry) -> tuple[Endpoint, ...]:
+def _endpoints(entry: entries.JsonNode) -> tuple[Endpoint, ...]:
     protocols = entry.fields.get("listener_security_protocol_map")
     found = []
     for text in entry.texts("endpoints"):

@@ -22,7 +22,7 @@ def settings_of(path: str, node: ZNode | None) -> dict[str, object]:
     if node is None or not node.data:
         return {}
     try:
-        found = entries.Entry(path, node.data).fields.get("config", {})
+        found = entries.JsonNode(path, node.data).fields.get("config", {})
     except ZooKeeperError:
         found = None
     if not isinstance(found, dict):

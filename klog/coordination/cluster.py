@@ -52,7 +52,7 @@ def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
 def cluster_id(zookeeper: ZooKeeper) -> str | None:
     """The cluster's id, None where no broker has ever started."""
     node = zookeeper.find(paths.CLUSTER_ID)
-    return None if node is None else entries.Entry(paths.CLUSTER_ID, node.data).text("id")
+    return None if node is None else entries.JsonNode(paths.CLUSTER_ID, node.data).text("id")
 
 
 def entered_id(zookeeper: ZooKeeper) -> str | None:

@@ -281,7 +281,7 @@ def _decode(path: str, offset: int, modified_ms: int, note: ZNode | None) -> Com
     if note is None:
         return CommittedOffset(offset, commit_ms=modified_ms)
     try:
-        entry = entries.Entry(path, note.data)
+        entry = entries.JsonNode(path, note.data)
         if entry.integer("offset") != offset:
             return CommittedOffset(offset, commit_ms=modified_ms)
         return CommittedOffset(

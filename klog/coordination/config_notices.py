@@ -81,7 +81,7 @@ def _noticed(path: str, data: bytes) -> str:
         plain = None
     if isinstance(plain, str):
         return f"topics/{plain}"
-    entry = entries.Entry(path, data)
+    entry = entries.JsonNode(path, data)
     if "entity_path" in entry.fields:
         return entry.text("entity_path")
     return f"{entry.text('entity_type')}/{entry.text('entity_name')}"

@@ -172,7 +172,7 @@ def owners(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicP
 
 
 def _decode(path: str, consumer_id: str, node: ZNode) -> ConsumerEntry:
-    entry = entries.Entry(path, node.data)
+    entry = entries.JsonNode(path, node.data)
     subscription = entry.fields.get("subscription")
     threads: Iterable[tuple[object, object]] = subscription.items() if isinstance(subscription, dict) else ()
     return ConsumerEntry(

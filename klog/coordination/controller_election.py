@@ -135,7 +135,7 @@ def resign(zookeeper: ZooKeeper, term: ControllerTerm) -> None:
 
 
 def _term(node: ZNode, epoch: ZNode) -> ControllerTerm:
-    entry = entries.Entry(paths.CONTROLLER, node.data)
+    entry = entries.JsonNode(paths.CONTROLLER, node.data)
     return ControllerTerm(
         broker_id=entry.integer("brokerid"),
         epoch=entries.number(paths.CONTROLLER_EPOCH, epoch.data),

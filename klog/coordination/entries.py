@@ -27,7 +27,7 @@ def encode(fields: Mapping[str, Any]) -> bytes:
     return _JSON.encode(fields).encode()
 
 
-class Entry:
+class JsonNode:
     """A decoded node; each getter raises ZooKeeperError when the key is missing or of another type."""
 
     def __init__(self, path: str, data: bytes) -> None:
@@ -76,24 +76,24 @@ class Entry:
             raise self._wrong(key, "an object of partition numbers")
         return {int(name): self._integers(value[name], key) for name in sorted(value, key=int)}
 
-    def entry_map(self, key: str) -> dict[int, Entry]:
+    def entry_map(self, key: str) -> dict[int, JsonNode]:
         """An object of number -> object; empty when the key is missing: all such are klog's own."""
         value = self.fields.get(key, {})
         if not isinstance(value, dict) or not all(
             _is_number(name) and isinstance(one, dict) for name, one in value.items()
         ):
             raise self._wrong(key, "an object of partition numbers")
-        return {int(name): Entry._of(self, value[name]) for name in sorted(value, key=int)}
+        return {int(name): JsonNode._of(self, value[name]) for name in sorted(value, key=int)}
 
-    def entry_list(self, key: str) -> list[Entry]:
+    def entry_list(self, key: str) -> list[JsonNode]:
         """A list of objects."""
         value = self.fields.get(key)
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise self._wrong(key, "a list of objects")
-        return [Entry._of(self, one) for one in value]
+        return [JsonNode._of(self, one) for one in value]
 
     @classmethod
-    def _of(cls, outer: Entry, fields: dict[str, Any]) -> Entry:
+    def _of(cls, outer: JsonNode, fields: dict[str, Any]) -> JsonNode:
         """An object within an entry: errors name the node and show all of it."""
         inner = cls.__new__(cls)
         inner.path, inner._data, inner.fields = outer.path, outer._data, fields

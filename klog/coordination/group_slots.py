@@ -76,7 +76,7 @@ def _encode(holder: SlotHolder) -> bytes:
 
 
 def _decode(slot: int, path: str, node: ZNode) -> SlotHolder:
-    entry = entries.Entry(path, node.data)
+    entry = entries.JsonNode(path, node.data)
     return SlotHolder(
         slot, entry.integer("broker"), entry.integer("incarnation"), entry.integer("term"), node.stat.version
     )

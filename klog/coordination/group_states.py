@@ -175,7 +175,7 @@ def unpacked(path: str, data: bytes) -> bytes:
 
 
 def _decode(group: str, path: str, node: ZNode) -> GroupState:
-    entry = entries.Entry(path, unpacked(path, node.data))
+    entry = entries.JsonNode(path, unpacked(path, node.data))
     group_protocol = entry.text("way", FREE)
     if group_protocol not in (FREE, COORDINATOR, ZOOKEEPER):
         raise ZooKeeperError(
@@ -195,7 +195,7 @@ def _decode(group: str, path: str, node: ZNode) -> GroupState:
     )
 
 
-def _member(entry: entries.Entry) -> MemberState:
+def _member(entry: entries.JsonNode) -> MemberState:
     return MemberState(
         entry.text("id"),
         entry.text("instance") if "instance" in entry.fields else None,
@@ -208,7 +208,7 @@ def _member(entry: entries.Entry) -> MemberState:
     )
 
 
-def _bytes(entry: entries.Entry, key: str) -> bytes:
+def _bytes(entry: entries.JsonNode, key: str) -> bytes:
     try:
         return base64.b64decode(entry.text(key, ""), validate=True)
     except binascii.Error:

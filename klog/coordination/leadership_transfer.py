@@ -63,7 +63,7 @@ def asked(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Handover]:
         if node is None:
             continue
         try:
-            entry = entries.Entry(paths.handover(int(name)), node.data)
+            entry = entries.JsonNode(paths.handover(int(name)), node.data)
             epochs = {
                 TopicPartition(one.text("topic"), one.integer("partition")): one.integer("leader_epoch")
                 for one in entry.entry_list("partitions")

@@ -188,7 +188,7 @@ def _encode(state: PartitionState) -> bytes:
 
 
 def _decode(path: str, node: ZNode) -> PartitionState:
-    entry = entries.Entry(path, node.data)
+    entry = entries.JsonNode(path, node.data)
     state = PartitionState(
         leader=entry.integer("leader"),
         leader_epoch=entry.integer("leader_epoch"),

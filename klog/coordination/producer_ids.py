@@ -21,7 +21,7 @@ def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
     path = paths.PRODUCER_IDS
     for _ in range(CLAIM_TRIES):
         node = zookeeper.find(path)
-        start = 0 if node is None else entries.Entry(path, node.data).integer("block_end") + 1
+        start = 0 if node is None else entries.JsonNode(path, node.data).integer("block_end") + 1
         block = range(start, start + BLOCK)
         if block.stop - 1 > PRODUCER_ID_MAX:
             raise ZooKeeperError(f"ZooKeeper node {path}: no producer ids are left above {start}")
@@ -43,7 +43,7 @@ def skip_below(zookeeper: ZooKeeper, below: int) -> None:
     """Never give out an id below this one; for rebuilt registries."""
     path = paths.PRODUCER_IDS
     node = zookeeper.find(path)
-    if node is not None and entries.Entry(path, node.data).integer("block_end") + 1 >= below:
+    if node is not None and entries.JsonNode(path, node.data).integer("block_end") + 1 >= below:
         return
     data = entries.encode({"version": 1, "broker": -1, "block_start": "0", "block_end": str(below - 1)})
 

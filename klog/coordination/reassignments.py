@@ -103,7 +103,7 @@ def _read(zookeeper: ZooKeeper, path: str, watch: Watch | None) -> Queue | None:
     wanted: dict[TopicPartition, tuple[int, ...]] = {}
     nonsense: list[str] = []
     try:
-        listed = entries.Entry(path, node.data).entry_list("partitions")
+        listed = entries.JsonNode(path, node.data).entry_list("partitions")
     except ZooKeeperError as error:
         listed = []
         nonsense.append(error.message)

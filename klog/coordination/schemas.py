@@ -310,7 +310,7 @@ def _too_many_races(what: str) -> SchemaError:
 def _settings(node: ZNode | None) -> Settings:
     if node is None or not node.data:
         return Settings()
-    entry = entries.Entry(paths.SCHEMAS, node.data)
+    entry = entries.JsonNode(paths.SCHEMAS, node.data)
     return Settings(entry.integer("last_id", 0), entry.text("compatibility", DEFAULT_LEVEL))
 
 
@@ -319,7 +319,7 @@ def _encode_settings(settings: Settings) -> bytes:
 
 
 def _schema(schema_id: int, node: ZNode) -> Schema:
-    entry = entries.Entry(paths.schema(schema_id), node.data)
+    entry = entries.JsonNode(paths.schema(schema_id), node.data)
     return Schema(schema_id, entry.text("type"), entry.text("schema"))
 
 
@@ -337,7 +337,7 @@ def _subject(name: str, node: ZNode | None) -> Subject:
     if node is None:
         return Subject(name)
     path = paths.subject(name)
-    entry = entries.Entry(path, node.data)
+    entry = entries.JsonNode(path, node.data)
     level = entry.fields.get("compatibility")
     if level is not None and not isinstance(level, str):
         raise ZooKeeperError(f"ZooKeeper node {path} has compatibility {level!r}, expected a text or null")

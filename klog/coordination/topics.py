@@ -189,7 +189,7 @@ def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None =
             found[name] = TopicConfig({})
             continue
         try:
-            settings = entries.Entry(path, node.data).text_map("config")
+            settings = entries.JsonNode(path, node.data).text_map("config")
             wrong: list[str] = []
         except ZooKeeperError as error:
             if damage is None:
@@ -467,7 +467,7 @@ def decode(name: str, node: ZNode, fence_version: int) -> Topic:
     path = paths.topic(name)
     if not is_topic_name(name):
         raise ZooKeeperError(f"ZooKeeper node {path!r} is under a name that no topic can have")
-    entry = entries.Entry(path, node.data)
+    entry = entries.JsonNode(path, node.data)
     text = entry.text("topic_id", "")
     reassigned = entry.entry_map(REASSIGNED)
     return Topic(
@@ -489,7 +489,7 @@ def decode(name: str, node: ZNode, fence_version: int) -> Topic:
     )
 
 
-def _assignment(path: str, entry: entries.Entry) -> dict[int, tuple[int, ...]]:
+def _assignment(path: str, entry: entries.JsonNode) -> dict[int, tuple[int, ...]]:
     """Partition -> brokers, one or several each; they need not be alive."""
     partitions = entry.integer_lists("partitions")
     if not partitions or max(partitions) > NUMBER_MAX:
@@ -506,7 +506,7 @@ def _shown(values: Iterable[int]) -> str:
     return str(list(values))[: entries.SHOWN_CHARS_MAX]
 
 
-def _some(entry: entries.Entry, key: str) -> dict[int, tuple[int, ...]]:
+def _some(entry: entries.JsonNode, key: str) -> dict[int, tuple[int, ...]]:
     """The partitions whose list is not empty: a tool may write empty lists for all."""
     found = entry.integer_lists(key) if key in entry.fields else {}
     return {number: ids for number, ids in found.items() if ids}

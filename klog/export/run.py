@@ -15,8 +15,8 @@ from klog import __version__
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster, TopicFacts
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
-from klog.export.batch import make_batch
 from klog.export.batch_writer import UNDECODABLE, BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
+from klog.export.commit import commit_batch
 from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
@@ -344,7 +344,7 @@ def _export(
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
         return _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
 
-    if not make_batch(place, plan.batch, fill, on_step):
+    if not commit_batch(place, plan.batch, fill, on_step):
         return None
     undecodable = sum(part.undecodable for part in found.partitions.values())
     if undecodable:

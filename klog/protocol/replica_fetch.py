@@ -160,7 +160,7 @@ class Forget(NamedTuple):
     slot: int
 
 
-Entry: TypeAlias = Name | Want | Flushed | Forget
+FetchEntry: TypeAlias = Name | Want | Flushed | Forget
 
 
 class Entries:
@@ -242,7 +242,7 @@ def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update 
     raise MalformedRequest(f"ReplicaFetch of the unknown sort {sort}")
 
 
-def read_entries(frame: memoryview, at: int) -> Iterator[Entry]:
+def read_entries(frame: memoryview, at: int) -> Iterator[FetchEntry]:
     """The entries from ``at`` to the frame's end, read as they are asked for. Raises MalformedRequest."""
     end, count = len(frame), 0
     try:

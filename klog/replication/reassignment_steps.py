@@ -34,14 +34,14 @@ from dataclasses import dataclass, replace
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.errors import InvalidReplicaAssignment, NoReassignmentInProgress
-from klog.replication import election
-from klog.replication.election import Decision, ElectionInput, NoLeader
+from klog.replication import leader_election
+from klog.replication.leader_election import Decision, ElectionInput, NoLeader
 
 NO_THROTTLE = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReplicaAssignment:
     """What the topic's node says of one partition. `origin`: the replicas before, () unless it is reassigned.
 
     `throttle`: bytes a second that a broker may take in for it, 0 without.
@@ -76,17 +76,17 @@ class Entry:
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 
-def entry_of(topic: Topic, partition: int) -> Entry:
+def entry_of(topic: Topic, partition: int) -> ReplicaAssignment:
     """The entry of a partition. Without an origin (another tool wrote it), it is what is not added, as in Kafka."""
     replicas = topic.partitions[partition]
     adding, removing = topic.adding.get(partition, ()), topic.removing.get(partition, ())
     if not adding and not removing:
-        return Entry(replicas)
+        return ReplicaAssignment(replicas)
     origin = topic.origins.get(partition, _without(replicas, adding))
-    return Entry(replicas, adding, removing, origin, topic.throttles.get(partition, NO_THROTTLE))
+    return ReplicaAssignment(replicas, adding, removing, origin, topic.throttles.get(partition, NO_THROTTLE))
 
 
-def with_entry(topic: Topic, partition: int, entry: Entry) -> Topic:
+def with_entry(topic: Topic, partition: int, entry: ReplicaAssignment) -> Topic:
     """The topic with this entry of the partition."""
 
     def put(known: dict[int, tuple[int, ...]], ids: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
@@ -110,24 +110,24 @@ def in_progress(topic: Topic) -> list[int]:
     return sorted(topic.adding.keys() | topic.removing.keys())
 
 
-def begin(entry: Entry, target: Sequence[int], throttle: int = NO_THROTTLE) -> Entry:
+def begin(entry: ReplicaAssignment, target: Sequence[int], throttle: int = NO_THROTTLE) -> ReplicaAssignment:
     """The entry that leads to this target, in place of an earlier one; a mere change of order is over at once."""
     origin = entry.origin if entry.in_progress else entry.replicas
     replicas = _once((*target, *origin, *entry.replicas))
     adding, removing = _without(target, origin), _without(replicas, target)
     if not adding and not removing:
-        return Entry(tuple(target))
-    return Entry(replicas, adding, removing, origin, throttle)
+        return ReplicaAssignment(tuple(target))
+    return ReplicaAssignment(replicas, adding, removing, origin, throttle)
 
 
-def cancel(entry: Entry) -> Entry:
+def cancel(entry: ReplicaAssignment) -> ReplicaAssignment:
     """The entry that leads back to the replicas before. NoReassignmentInProgress."""
     if not entry.in_progress:
         raise NoReassignmentInProgress(f"no reassignment is in progress; its replicas are {_names(entry.replicas)}")
     return begin(entry, entry.origin)
 
 
-def check_target(entry: Entry, target: Sequence[int], live: Collection[int]) -> None:
+def check_target(entry: ReplicaAssignment, target: Sequence[int], live: Collection[int]) -> None:
     """InvalidReplicaAssignment for a target that is empty, names a broker twice, or adds one that is not alive."""
     if not target:
         raise InvalidReplicaAssignment("no replicas are named; a partition must have at least one")
@@ -149,7 +149,7 @@ class Removal:
     """Remove the replicas `gone`: write the state, then the entry; then delete their logs."""
 
     decision: Decision
-    entry: Entry
+    entry: ReplicaAssignment
     gone: tuple[int, ...]
 
 
@@ -170,7 +170,7 @@ class Stalled:
 Step = Removal | Copying | Stalled
 
 
-def next_step(entry: Entry, state: PartitionState | None, known: ElectionInput) -> Step | None:
+def next_step(entry: ReplicaAssignment, state: PartitionState | None, known: ElectionInput) -> Step | None:
     """What to do now; None where the partition is not being reassigned.
 
     `known` is about the entry's replicas. An election for a dead leader comes before: until it is done this is
@@ -180,12 +180,12 @@ def next_step(entry: Entry, state: PartitionState | None, known: ElectionInput) 
         return None
     if state is None or state.leader == NO_LEADER:
         return Stalled("it has no leader")
-    members = election.uninterrupted(state, known)
+    members = leader_election.uninterrupted(state, known)
     if state.leader not in members:
         return Stalled(f"its leader {state.leader} is not alive")
     missing = _without(entry.target, members)
     if not missing or (entry.is_cancelled and len(missing) < len(entry.target)):
-        return _remove(state, known, Entry(entry.target), entry.removing)
+        return _remove(state, known, ReplicaAssignment(entry.target), entry.removing)
     if entry.abandoned:
         left = replace(
             entry,
@@ -204,10 +204,12 @@ def next_step(entry: Entry, state: PartitionState | None, known: ElectionInput) 
     return Copying(missing)
 
 
-def _remove(state: PartitionState, known: ElectionInput, left: Entry, gone: tuple[int, ...]) -> Removal | Stalled:
+def _remove(
+    state: PartitionState, known: ElectionInput, left: ReplicaAssignment, gone: tuple[int, ...]
+) -> Removal | Stalled:
     """With the present leader, if it stays; else the first of the replicas that stay."""
     order = left.target if state.leader in gone else _once((state.leader, *left.target))
-    chosen = election.reassigned(state, order, known)
+    chosen = leader_election.reassigned(state, order, known)
     if isinstance(chosen, NoLeader):
         return Stalled(f"no replica that stays can lead: {chosen.reason}")
     kept = {

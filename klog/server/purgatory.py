@@ -63,7 +63,7 @@ class DelayedProduce:
 
     def wait_for(self, partition: LedPartition, address: int, index: int) -> None:
         """Answer ``index`` of the list succeeds once ``partition`` is committed up to ``address``."""
-        if not partition.when_committed(address, _Place(self, index)):
+        if not partition.when_committed(address, _PartitionWait(self, index)):
             self._left += 1
 
     @property
@@ -112,7 +112,7 @@ class DelayedProduce:
             self._reply = None
 
 
-class _Place:
+class _PartitionWait:
     """One partition's part of a delayed produce."""
 
     __slots__ = ("_index", "_request")

@@ -15,7 +15,7 @@ from typing import Any
 
 from klog import __version__
 from klog.errors import Refused, UsageError
-from klog.export.batch import make_batch
+from klog.export.commit import commit_batch
 from klog.export.manifest import ExportIdentity, Manifest, now
 from klog.export.results import result_files
 from klog.export.root import ExportRoot, Staged
@@ -85,7 +85,7 @@ class ExportSink:
             manifest = replace(manifest, files=tuple(one for one in files if one.messages))
             return manifest if manifest.files else None
 
-        if make_batch(place, 0 if last is None else last[0].batch + 1, fill) is False:
+        if commit_batch(place, 0 if last is None else last[0].batch + 1, fill) is False:
             raise Refused(f"another process writes batches of this query to {place}", hint="stop one of them")
 
 

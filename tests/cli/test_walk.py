@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from typer.core import TyperArgument, TyperOption
 
-from klog.cli import conversion
+from klog.cli import flag_parsing
 from klog.cli.command import KlogCommand, arguments
 from klog.cli.command_table import ENTRIES
 from klog.cli.manual import REFERENCE
@@ -155,7 +155,7 @@ def words_for(name: str) -> list[str]:
 
 def _value(command: KlogCommand, parameter: TyperArgument | TyperOption) -> str:
     kind = command.types[parameter.name]
-    known = conversion.choices(kind)
+    known = flag_parsing.choices(kind)
     if known:
         return known[0]
     if get_args(kind)[0] is int:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from klog.coordination import entries, paths
-from klog.coordination.entries import Entry
+from klog.coordination.entries import JsonNode
 from klog.errors import ZooKeeperError
 from tests.rows import each
 
 
 def test_values() -> None:
-    entry = Entry(
+    entry = JsonNode(
         "/p",
         b'{"i":1,"s":"2","t":"x","li":[1,2],"lt":["a"],"m":{"10":[1],"2":[]},"c":{"k":"v"},"f":true}',
     )
@@ -29,7 +29,7 @@ def test_values() -> None:
 @each("data", [b"", b"x", b"[]", b"1", b"null", b'{"a":', b"\xff\xfe", b'{"a":1}{'])
 def test_no_object(data: bytes) -> None:
     with pytest.raises(ZooKeeperError, match=r"node /p holds .* expected a JSON object"):
-        Entry("/p", data)
+        JsonNode("/p", data)
 
 
 @each(
@@ -49,9 +49,9 @@ def test_no_object(data: bytes) -> None:
         (lambda entry: entry.text_map("k"), b'{"k":{"a":1}}'),
     ],
 )
-def test_another_type(read: Callable[[Entry], object], data: bytes) -> None:
+def test_another_type(read: Callable[[JsonNode], object], data: bytes) -> None:
     with pytest.raises(ZooKeeperError, match=r"node /p holds .*'k'"):
-        read(Entry("/p", data))
+        read(JsonNode("/p", data))
 
 
 def test_uuids_are_kafkas() -> None:

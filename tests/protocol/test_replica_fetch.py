@@ -16,9 +16,9 @@ from klog.protocol.replica_fetch import (
     Diverged,
     Elsewhere,
     Entries,
-    Entry,
     Failed,
     Fetch,
+    FetchEntry,
     Flushed,
     Forget,
     Name,
@@ -46,7 +46,7 @@ entries = st.lists(
 )
 
 
-def written(listed: list[Entry]) -> Entries:
+def written(listed: list[FetchEntry]) -> Entries:
     made = Entries()
     for one in listed:
         if isinstance(one, Name):
@@ -70,7 +70,9 @@ def test_its_head_has_no_tags() -> None:
 
 
 @given(listed=entries, wait=int32, least=int32, most=int32, number=int32)
-def test_a_fetch_is_read_as_it_was_written(listed: list[Entry], wait: int, least: int, most: int, number: int) -> None:
+def test_a_fetch_is_read_as_it_was_written(
+    listed: list[FetchEntry], wait: int, least: int, most: int, number: int
+) -> None:
     frame = unframed(replica_fetch.fetch_request(number, wait, least, most, written(listed)))
     head = codec.read_head(frame)
     assert (head.key, head.version, head.correlation_id, head.client_id) == (ApiKey.REPLICA_FETCH, 0, number, None)
@@ -81,7 +83,7 @@ def test_a_fetch_is_read_as_it_was_written(listed: list[Entry], wait: int, least
 
 
 @given(listed=entries)
-def test_an_update_is_read_as_it_was_written(listed: list[Entry]) -> None:
+def test_an_update_is_read_as_it_was_written(listed: list[FetchEntry]) -> None:
     frame = unframed(replica_fetch.update(written(listed)))
     request = replica_fetch.read_request(frame, codec.read_head(frame))
     assert isinstance(request, Update)
@@ -142,7 +144,7 @@ def test_an_answer_is_read_as_it_was_written(listed: list[replica_fetch.Answer])
 
 
 def test_cut_off_anywhere_it_is_refused_or_shorter_by_whole_entries() -> None:
-    listed: list[Entry] = [
+    listed: list[FetchEntry] = [
         Name(1, UUID(int=5), 2, 3, "topic"),
         Want(1, 3, 100, 90, 80, 1 << 20),
         Flushed(1, 100, 95),

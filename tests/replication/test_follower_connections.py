@@ -17,7 +17,7 @@ import pytest
 from klog.names import TopicPartition
 from klog.protocol import codec, replica_fetch
 from klog.protocol.apis import ApiKey
-from klog.protocol.replica_fetch import Entry
+from klog.protocol.replica_fetch import FetchEntry
 from klog.replication.follower import FollowerState
 from klog.secret import Challenge, Secret
 from klog.storage.log_reader import LogReader
@@ -263,7 +263,7 @@ def test_partitions_in_which_nothing_happens_are_not_named(tmp_path: Path, monke
         named = 0
         read_entries = replica_fetch.read_entries
 
-        def count(frame: memoryview, at: int) -> Iterator[Entry]:
+        def count(frame: memoryview, at: int) -> Iterator[FetchEntry]:
             nonlocal named
             for entry in read_entries(frame, at):
                 named += 1

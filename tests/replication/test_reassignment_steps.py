@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.coordination.topics import Topic
 from klog.errors import InvalidReplicaAssignment, NoReassignmentInProgress
-from klog.replication.election import ElectionInput
+from klog.replication.leader_election import ElectionInput
 from klog.replication.reassignment_steps import (
     Copying,
-    Entry,
     Removal,
+    ReplicaAssignment,
     Stalled,
     begin,
     cancel,
@@ -37,44 +37,44 @@ def alive(*ids: int, offline: tuple[int, ...] = ()) -> ElectionInput:
 
 
 EVERYBODY = alive(1, 2, 3, 4, 5, 6)
-BEGUN = begin(Entry((1, 2, 3)), (4, 2, 5))
+BEGUN = begin(ReplicaAssignment((1, 2, 3)), (4, 2, 5))
 
 
 # --- Entries ----------------------------------------------------------------------------------------------------------
 
 
 def test_new_and_old_replicas_stand_together_the_target_first() -> None:
-    assert Entry((4, 2, 5, 1, 3), adding=(4, 5), removing=(1, 3), origin=(1, 2, 3)) == BEGUN
+    assert ReplicaAssignment((4, 2, 5, 1, 3), adding=(4, 5), removing=(1, 3), origin=(1, 2, 3)) == BEGUN
     assert BEGUN.in_progress and BEGUN.target == (4, 2, 5) and not BEGUN.abandoned
 
 
 def test_a_new_order_alone_is_over_at_once() -> None:
-    assert begin(Entry((1, 2, 3)), (3, 1, 2)) == Entry((3, 1, 2))
+    assert begin(ReplicaAssignment((1, 2, 3)), (3, 1, 2)) == ReplicaAssignment((3, 1, 2))
 
 
 def test_another_target_takes_the_place_of_the_first() -> None:
     other = begin(BEGUN, (6, 2, 5), 1000)
-    assert other == Entry((6, 2, 5, 1, 3, 4), (6, 5), (1, 3, 4), (1, 2, 3), 1000)
+    assert other == ReplicaAssignment((6, 2, 5, 1, 3, 4), (6, 5), (1, 3, 4), (1, 2, 3), 1000)
     assert other.abandoned == (4,)
     assert begin(BEGUN, BEGUN.target) == BEGUN
 
 
 def test_cancel_goes_back_to_where_it_was_and_in_that_order() -> None:
     back = cancel(BEGUN)
-    assert back == Entry((1, 2, 3, 4, 5), (), (4, 5), (1, 2, 3)) and back.is_cancelled
+    assert back == ReplicaAssignment((1, 2, 3, 4, 5), (), (4, 5), (1, 2, 3)) and back.is_cancelled
     assert not BEGUN.is_cancelled
     with pytest.raises(NoReassignmentInProgress, match="1, 2"):
-        cancel(Entry((1, 2)))
+        cancel(ReplicaAssignment((1, 2)))
 
 
 def test_what_is_written_is_what_is_read() -> None:
     topic = Topic("t", None, {0: (1, 2, 3), 1: (1,)}, 0, 0)
-    for entry in (BEGUN, begin(BEGUN, (6, 2, 5), 1000), cancel(BEGUN), Entry((9,))):
+    for entry in (BEGUN, begin(BEGUN, (6, 2, 5), 1000), cancel(BEGUN), ReplicaAssignment((9,))):
         written = with_entry(topic, 0, entry)
         assert entry_of(written, 0) == entry
-        assert entry_of(written, 1) == Entry((1,))
+        assert entry_of(written, 1) == ReplicaAssignment((1,))
         assert in_progress(written) == ([0] if entry.in_progress else [])
-        assert with_entry(written, 0, Entry((1, 2, 3))) == topic
+        assert with_entry(written, 0, ReplicaAssignment((1, 2, 3))) == topic
 
 
 def test_an_origin_that_another_tool_left_out_is_what_is_not_added() -> None:
@@ -94,8 +94,8 @@ def test_an_origin_that_another_tool_left_out_is_what_is_not_added() -> None:
 )
 def test_a_target_that_cannot_be(target: tuple[int, ...], words: str) -> None:
     with pytest.raises(InvalidReplicaAssignment, match=words):
-        check_target(Entry((1, 2, 3)), target, {1, 2})
-    check_target(Entry((1, 2, 3)), (3, 2), {1, 2})  # 3 is dead, but nothing has to be put on it
+        check_target(ReplicaAssignment((1, 2, 3)), target, {1, 2})
+    check_target(ReplicaAssignment((1, 2, 3)), (3, 2), {1, 2})  # 3 is dead, but nothing has to be put on it
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_first_the_new_ones_catch_up() -> None:
 def test_then_the_old_ones_go_and_a_leader_that_goes_is_replaced_by_the_first_of_the_target() -> None:
     step = next_step(BEGUN, state(1, 1, 2, 3, 5, 4), EVERYBODY)
     assert isinstance(step, Removal)
-    assert step.gone == (1, 3) and step.entry == Entry((4, 2, 5))
+    assert step.gone == (1, 3) and step.entry == ReplicaAssignment((4, 2, 5))
     assert (step.decision.leader, step.decision.leader_epoch) == (4, 6)
     assert step.decision.isr == (2, 5, 4) and step.decision.incarnations == (102, 105, 104)
 
@@ -146,21 +146,21 @@ def test_a_replica_that_restarted_since_it_was_in_sync_is_not_in_sync() -> None:
 
 
 def test_nothing_to_do_where_nothing_is_reassigned() -> None:
-    assert next_step(Entry((1, 2)), state(1, 1), alive(1)) is None
+    assert next_step(ReplicaAssignment((1, 2)), state(1, 1), alive(1)) is None
 
 
 def test_a_cancel_waits_for_nobody_but_a_leader() -> None:
     back = cancel(BEGUN)
     step = next_step(back, state(1, 1, 5), alive(1, 5))
     assert isinstance(step, Removal)
-    assert step.entry == Entry((1, 2, 3)) and step.gone == (4, 5) and step.decision.isr == (1,)
+    assert step.entry == ReplicaAssignment((1, 2, 3)) and step.gone == (4, 5) and step.decision.isr == (1,)
     led_by_a_new_one = next_step(back, state(5, 5, 4), alive(4, 5))
     assert led_by_a_new_one == Stalled("brokers 1, 2, 3 are not alive")
     assert next_step(back, state(5, 5, 4), alive(3, 4, 5, 1, 2)) == Copying((1, 2, 3))
 
 
 def test_fewer_replicas_are_dropped_at_once_if_those_that_stay_are_in_sync() -> None:
-    fewer = begin(Entry((1, 2, 3)), (2, 3))
+    fewer = begin(ReplicaAssignment((1, 2, 3)), (2, 3))
     step = next_step(fewer, state(1, 1, 2, 3), alive(1, 2, 3))
     assert isinstance(step, Removal) and step.decision.leader == 2 and step.decision.isr == (2, 3)
     assert next_step(fewer, state(1, 1, 2), alive(1, 2)) == Stalled("broker 3 is not alive")
@@ -171,7 +171,7 @@ def test_what_an_earlier_target_was_filling_goes_first() -> None:
     step = next_step(other, state(4, 1, 2, 3, 4), EVERYBODY)
     assert isinstance(step, Removal)
     assert step.gone == (4,) and step.decision.leader != 4 and 4 not in step.decision.isr
-    assert step.entry == Entry((6, 2, 5, 1, 3), (6, 5), (1, 3), (1, 2, 3), 1000)
+    assert step.entry == ReplicaAssignment((6, 2, 5, 1, 3), (6, 5), (1, 3), (1, 2, 3), 1000)
 
 
 def test_what_an_earlier_target_was_filling_stays_while_it_alone_is_in_sync() -> None:
@@ -191,7 +191,7 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
     origin: tuple[int, ...], wanted: list[tuple[int, ...] | None], data: st.DataObject
 ) -> None:
     """Targets follow one another (None: cancel); brokers restart meanwhile; at last all live and catch up."""
-    entry, now = Entry(origin), state(origin[0], *origin)
+    entry, now = ReplicaAssignment(origin), state(origin[0], *origin)
     live = {one: 100 + one for one in range(1, 7)}
     todo = list(wanted)
     goal: tuple[int, ...] = origin
@@ -224,5 +224,5 @@ def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
                 assert set(step.gone) == set(entry.replicas) - set(step.entry.replicas)
                 assert not set(now.isr) & set(step.gone)
                 entry = step.entry
-    assert entry == Entry(goal)
+    assert entry == ReplicaAssignment(goal)
     assert set(now.isr) == set(goal)

@@ -10,7 +10,7 @@ import pytest
 from klog.coordination.acts import Actor
 from klog.metrics import Measures
 from klog.security.permissions import Operation, Resource, ResourceType
-from klog.server import repeats
+from klog.server import event_limits
 from klog.server.denials import Denials
 from klog.server.dispatch import FORWARDED, _forwarded, forwarding_client
 
@@ -46,7 +46,7 @@ def test_of_the_same_there_is_one_event_a_minute_that_counts_the_others() -> Non
         "rule": "no ACL allows it",
         "topic": "t",
     }
-    world.now_s += repeats.SAME_EVERY_S
+    world.now_s += event_limits.SAME_EVERY_S
     world.deny("t")
     assert world.told[-1]["same_before"] == 499
     assert world.measures.denied == 502
@@ -56,10 +56,10 @@ def test_of_all_together_there_are_so_many_a_minute() -> None:
     world = World()
     for number in range(1000):
         world.deny(f"t{number}")
-    assert len(world.told) == repeats.EVENTS_A_MINUTE
+    assert len(world.told) == event_limits.EVENTS_A_MINUTE
     world.now_s += 60
     world.deny("another")
-    assert world.told[-1]["others_before"] == 1000 - repeats.EVENTS_A_MINUTE
+    assert world.told[-1]["others_before"] == 1000 - event_limits.EVENTS_A_MINUTE
     world.deny("one more")
     assert "others_before" not in world.told[-1]
 
@@ -67,11 +67,11 @@ def test_of_all_together_there_are_so_many_a_minute() -> None:
 @pytest.mark.long("a flood of denials; tests/admin/test_acls.py has their events")
 def test_what_is_remembered_of_denials_is_bounded() -> None:
     world = World()
-    for number in range(3 * repeats.REMEMBERED_MAX // repeats.EVENTS_A_MINUTE):
-        for one in range(repeats.EVENTS_A_MINUTE):
+    for number in range(3 * event_limits.REMEMBERED_MAX // event_limits.EVENTS_A_MINUTE):
+        for one in range(event_limits.EVENTS_A_MINUTE):
             world.deny(f"t{number}-{one}")
         world.now_s += 60
-    assert len(world.denials._repeats._same) <= repeats.REMEMBERED_MAX
+    assert len(world.denials._repeats._same) <= event_limits.REMEMBERED_MAX
 
 
 def test_a_broker_that_forwards_names_the_client_and_its_principal() -> None:

@@ -1,4 +1,4 @@
-"""The controller: what it knows, what it decides by the real `klog.replication.election`, and whom it tells."""
+"""The controller: what it knows, what it decides by the real `klog.replication.leader_election`, and whom it tells."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.coordination.partition_states import PartitionState
-from klog.replication import election
-from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
+from klog.replication import leader_election
+from klog.replication.leader_election import Decision, ElectionInput, NoLeader, Waiting
 from tests.simulation.network import ENDED, REFUSED
 from tests.simulation.registry import ANY, LOST, OK, Check, Node, Put
 from tests.simulation.replica import REPLICAS, Facts
@@ -129,16 +129,18 @@ class Term:
         """What the dead are due first, then those who leave, then the preferred leader."""
         situation, state = self._situation(), self.state
         if state is None:
-            return election.new(REPLICAS, situation)
-        found = election.reconcile(state, REPLICAS, situation, unclean_allowed=False)
+            return leader_election.new(REPLICAS, situation)
+        found = leader_election.reconcile(state, REPLICAS, situation, unclean_allowed=False)
         if found is not None:
             return found
         for one in self.leaving:
-            if one in state.isr and isinstance(left := election.leaving(state, REPLICAS, one, situation), Decision):
+            if one in state.isr and isinstance(
+                left := leader_election.leaving(state, REPLICAS, one, situation), Decision
+            ):
                 return left
         if self._is_balancing and self.leaving.get(REPLICAS[0]) is None:
             self._is_balancing = False
-            return election.preferred(state, REPLICAS, situation)
+            return leader_election.preferred(state, REPLICAS, situation)
         return None
 
     def leave(self, one: int, incarnation: int) -> str:

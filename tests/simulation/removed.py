@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 from klog.coordination.partition_states import PartitionState
 from klog.errors import KlogError
-from klog.replication import election
-from klog.replication.election import Decision, ElectionInput, NoLeader
+from klog.replication import leader_election
 from klog.replication.isr import IsrChange
+from klog.replication.leader_election import Decision, ElectionInput, NoLeader
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 
@@ -26,7 +26,7 @@ def _anyone_alive(state: PartitionState, situation: ElectionInput) -> tuple[int,
     return tuple(one for one in state.isr if situation.serves(one))
 
 
-_first_back = election._first_back
+_first_back = leader_election._first_back
 
 
 def _not_waiting(
@@ -103,14 +103,14 @@ def _dead_stay(state: PartitionState, situation: ElectionInput) -> None:
 Patch = tuple[object, str, Callable[..., Any]]
 
 PATCHES: Mapping[str, tuple[Patch, ...]] = {
-    "R1 uninterrupted": ((election, "uninterrupted", _anyone_alive),),
-    "R1 wait for all": ((election, "_first_back", _not_waiting),),
+    "R1 uninterrupted": ((leader_election, "uninterrupted", _anyone_alive),),
+    "R1 wait for all": ((leader_election, "_first_back", _not_waiting),),
     "R2": ((LedPartition, "_count", _count_new_isr_only),),
     "R3 epoch": ((LedPartition, "check_replica", _check_no_epoch),),
     "R3 incarnation": ((LedPartition, "propose_isr", _propose_by_id), (LedPartition, "adopt", _adopt_and_remember)),
     "R3 agreement": ((LedPartition, "divergence", lambda self, last_epoch, end_address: None),),
     "D4 leader": ((LedPartition, "_advance", _advance_unflushed), (LedPartition, "append", _append_and_count)),
-    "R5": ((election, "without_dead", _dead_stay),),
+    "R5": ((leader_election, "without_dead", _dead_stay),),
     "R9": ((LedPartition, "failed", _acknowledge_all),),
 }
 """The others are asked for by name where the shell obeys them."""

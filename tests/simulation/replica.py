@@ -36,7 +36,7 @@ FETCH_BYTES = 600
 
 
 class Facts(NamedTuple):
-    """`klog.replication.election.LogFacts`."""
+    """`klog.replication.leader_election.LogFacts`."""
 
     last_epoch: int
     end_address: int

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from klog.errors import KlogError
 from klog.names import TopicPartition, counted
-from klog.replication import election
-from klog.replication.election import Decision, NoLeader
+from klog.replication import leader_election
+from klog.replication.leader_election import Decision, NoLeader
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.runtime import Runtime
@@ -78,7 +78,7 @@ class Balance:
             state = context.states.get(name)
             if state is None:
                 return None
-            found = election.preferred(state, context.replicas(name), context.election_input(name))
+            found = leader_election.preferred(state, context.replicas(name), context.election_input(name))
             outcome[name] = found.reason if isinstance(found, NoLeader) else None
             return found if isinstance(found, Decision) else None
 

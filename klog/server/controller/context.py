@@ -1,7 +1,7 @@
 """What the controller knows of its cluster, and what follows from it. No I/O; event loop only.
 
-It comes from ZooKeeper and from the brokers' answers. Every decision of `klog.replication.election` is called here, so
-that one place says which brokers count as alive.
+It comes from ZooKeeper and from the brokers' answers. Every decision of `klog.replication.leader_election` is called
+here, so that one place says which brokers count as alive.
 
 A registered broker is *refused* when its connection was lost and connections are refused where it listened: it counts
 as dead. When it answers after all, that was wrong, and from then on only the end of its session makes that incarnation
@@ -22,8 +22,8 @@ from klog.coordination.partition_states import NO_LEADER, UNKNOWN_INCARNATION, P
 from klog.coordination.topics import Topic
 from klog.names import TopicPartition
 from klog.protocol.interbroker import ReplicaFacts
-from klog.replication import election
-from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
+from klog.replication import leader_election
+from klog.replication.leader_election import Decision, ElectionInput, NoLeader, Waiting
 from klog.replication.placement import Site
 from klog.server.controller.topic_table import TopicTable
 
@@ -212,7 +212,7 @@ class Context:
         first_epoch = self.first_epochs.get(name.topic, 0)
         found: Decision | NoLeader | None
         if state is None:
-            found = election.new(replicas, known, first_epoch=first_epoch)
+            found = leader_election.new(replicas, known, first_epoch=first_epoch)
         elif state.leader in known.leaving or known.leaving & set(state.isr):
             found = self._leaving(state, replicas, known, name, first_epoch)
         else:
@@ -232,7 +232,7 @@ class Context:
 
     def _is_served(self, name: TopicPartition, state: PartitionState) -> bool:
         """Whether the leader and the whole in-sync set have run since the state was written, and nothing is known
-        against their disks: `election.reconcile` leaves such a partition as it is.
+        against their disks: `leader_election.reconcile` leaves such a partition as it is.
 
         Nearly all are like that when a broker answers, and again when what was decided is written; to find it out this
         way takes a fifth of the time.
@@ -259,7 +259,7 @@ class Context:
         first: int,
     ) -> Decision | NoLeader | None:
         allowed = may_be_led_uncleanly(self.overrides.get(name.topic, {}))
-        return election.reconcile(state, replicas, known, unclean_allowed=allowed, first_epoch=first)
+        return leader_election.reconcile(state, replicas, known, unclean_allowed=allowed, first_epoch=first)
 
     def _leaving(
         self,
@@ -274,7 +274,7 @@ class Context:
         if due is not None:
             return due
         for broker_id in known.leaving & set(state.isr):
-            found = election.leaving(state, replicas, broker_id, known)
+            found = leader_election.leaving(state, replicas, broker_id, known)
             if isinstance(found, Decision):
                 return found
         return None

@@ -14,7 +14,7 @@ from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.errors import BadVersion, NodeExists, NoNode, NotController
 from klog.names import TopicPartition, counted
 from klog.replication import partition_state_machine
-from klog.replication.election import Decision
+from klog.replication.leader_election import Decision
 from klog.replication.partition_state_machine import PartitionStage
 from klog.server.controller.broker_channel import Stop
 from klog.server.controller.broker_channels import BrokerChannels

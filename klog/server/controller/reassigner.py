@@ -32,9 +32,9 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.replication import reassignment_steps
-from klog.replication.election import Decision
 from klog.replication.isr import check_flush_rule
-from klog.replication.reassignment_steps import Entry, Removal, Stalled
+from klog.replication.leader_election import Decision
+from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
 from klog.server.controller.broker_channel import Stop
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
@@ -60,7 +60,7 @@ class Underway(NamedTuple):
     """One partition that is being reassigned. `reason`: why it is stalled, "" while it is copied."""
 
     name: TopicPartition
-    entry: Entry
+    entry: ReplicaAssignment
     leader: int
     missing: tuple[int, ...]
     reason: str
@@ -125,7 +125,7 @@ class Reassigner:
     ) -> dict[TopicPartition, KlogError | None]:
         """Under the lock."""
         outcome: dict[TopicPartition, KlogError | None] = {}
-        entries: dict[TopicPartition, Entry] = {}
+        entries: dict[TopicPartition, ReplicaAssignment] = {}
         for name, target in wanted.items():
             try:
                 if throttle < 0:
@@ -134,7 +134,7 @@ class Reassigner:
                 outcome[name] = None
             except KlogError as error:
                 outcome[name] = error.bare()
-        by_topic: dict[str, dict[int, Entry]] = defaultdict(dict)
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
         for name, entry in entries.items():
             if entry != self._entry(name):
                 by_topic[name.topic][name.partition] = entry
@@ -151,7 +151,7 @@ class Reassigner:
         await self._unqueue([name for name, error in outcome.items() if error is None], wanted)
         return outcome
 
-    def _next_entry(self, name: TopicPartition, target: Target, throttle: int) -> Entry:
+    def _next_entry(self, name: TopicPartition, target: Target, throttle: int) -> ReplicaAssignment:
         context = self._state.context
         if not context.knows(name) or name.topic in context.deleting:
             raise UnknownTopicOrPartition(f"partition {name} does not exist")
@@ -163,7 +163,7 @@ class Reassigner:
             check_flush_rule(context.log_config(name.topic), context.config.integer("replica.lag.time.max.ms"))
         return reassignment_steps.begin(entry, target, throttle)
 
-    def _begun(self, name: TopicPartition, before: Entry, entry: Entry) -> None:
+    def _begun(self, name: TopicPartition, before: ReplicaAssignment, entry: ReplicaAssignment) -> None:
         """It is written: send it to the brokers concerned."""
         if entry.target == before.target and entry.in_progress:
             log.info("%s: its reassignment has a throttle of %d bytes per second", name, entry.throttle)
@@ -220,7 +220,7 @@ class Reassigner:
             )
         ]
 
-    def _entry(self, name: TopicPartition) -> Entry:
+    def _entry(self, name: TopicPartition) -> ReplicaAssignment:
         return reassignment_steps.entry_of(self._state.context.topics[name.topic], name.partition)
 
     async def advance(self, names: Iterable[TopicPartition]) -> None:
@@ -279,7 +279,7 @@ class Reassigner:
         # From here on brokers are sent only the replicas that stay: a leader that gets the new epoch with those that
         # go would add them to its in-sync set again.
         self._assume({name: step.entry for name, step in removals.items()})
-        done: dict[TopicPartition, Entry] = {}
+        done: dict[TopicPartition, ReplicaAssignment] = {}
         try:
             await self._partitions.change(removals, decide)
             done = await self._write_all({name: removals[name].entry for name in planned})
@@ -294,12 +294,14 @@ class Reassigner:
         await self._unqueue(over)
         return [name for name, entry in done.items() if entry.in_progress]
 
-    async def _write_all(self, entries: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, Entry]:
+    async def _write_all(
+        self, entries: Mapping[TopicPartition, ReplicaAssignment]
+    ) -> dict[TopicPartition, ReplicaAssignment]:
         """Returns those that are written. A topic that cannot be written now is tried again, and holds up no other."""
-        by_topic: dict[str, dict[int, Entry]] = defaultdict(dict)
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
         for name, entry in entries.items():
             by_topic[name.topic][name.partition] = entry
-        written: dict[TopicPartition, Entry] = {}
+        written: dict[TopicPartition, ReplicaAssignment] = {}
         for topic, changed in by_topic.items():
             names = [TopicPartition(topic, number) for number in changed]
             try:
@@ -313,7 +315,7 @@ class Reassigner:
                 written |= {name: entries[name] for name in names}
         return written
 
-    def _removed(self, name: TopicPartition, step: Removal, before: Entry) -> None:
+    def _removed(self, name: TopicPartition, step: Removal, before: ReplicaAssignment) -> None:
         context = self._state.context
         state, topic = context.states[name], context.topics[name.topic]
         for broker_id in step.gone:
@@ -330,19 +332,19 @@ class Reassigner:
             origin=list(before.origin),
         )
 
-    def _assume(self, entries: Mapping[TopicPartition, Entry]) -> None:
+    def _assume(self, entries: Mapping[TopicPartition, ReplicaAssignment]) -> None:
         """Change what is known without writing it."""
         known = self._state.context.topics
         for name, entry in entries.items():
             if name.topic in known:
                 known[name.topic] = reassignment_steps.with_entry(known[name.topic], name.partition, entry)
 
-    async def _write(self, topic: str, entries: Mapping[int, Entry], actor: Actor | None = None) -> None:
+    async def _write(self, topic: str, entries: Mapping[int, ReplicaAssignment], actor: Actor | None = None) -> None:
         """With an actor it is an act; without, a step of a reassignment."""
         written = await self._state.write(self._write_entries, topic, entries, actor)
         self._state.context.topics[topic] = written
 
-    def _write_entries(self, topic: str, entries: Mapping[int, Entry], actor: Actor | None) -> topics.Topic:
+    def _write_entries(self, topic: str, entries: Mapping[int, ReplicaAssignment], actor: Actor | None) -> topics.Topic:
         """In a thread. Keeps other changes of the topic's node (a tool has added partitions)."""
         for _ in range(WRITE_TRIES):
             there = topics.find(self._zookeeper, topic)

@@ -17,8 +17,8 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import TopicPartition
-from klog.replication import election
-from klog.replication.election import Decision, NoLeader
+from klog.replication import leader_election
+from klog.replication.leader_election import Decision, NoLeader
 from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
@@ -119,7 +119,7 @@ class RequestedElections:
         state = context.states.get(name)
         if state is None:
             return PreferredLeaderNotAvailable(f"{name} has never had a leader")
-        found = election.chosen(state, wanted, context.election_input(name))
+        found = leader_election.chosen(state, wanted, context.election_input(name))
         if found is None:
             return ElectionNotNeeded(f"{name} is led by broker {wanted}")
         if isinstance(found, NoLeader):
@@ -131,7 +131,7 @@ class RequestedElections:
         state, replicas = context.states.get(name), context.replicas(name)
         if state is None:
             return PreferredLeaderNotAvailable(f"{name} has never had a leader")
-        found = election.preferred(state, replicas, context.election_input(name))
+        found = leader_election.preferred(state, replicas, context.election_input(name))
         if found is None:
             return ElectionNotNeeded(f"{name} is led by its preferred replica {replicas[0]}")
         if isinstance(found, NoLeader):
@@ -143,9 +143,9 @@ class RequestedElections:
         state, known = context.states.get(name), context.election_input(name)
         if state is None:
             return EligibleLeadersNotAvailable(f"{name} has never had a leader, and none of its replicas is alive")
-        if state.leader in election.uninterrupted(state, known):
+        if state.leader in leader_election.uninterrupted(state, known):
             return ElectionNotNeeded(f"{name} is led by broker {state.leader}")
-        found = election.offline(
+        found = leader_election.offline(
             state,
             context.replicas(name),
             known,
@@ -169,7 +169,7 @@ class RequestedElections:
             known = context.states.get(name)
             if known is None or known.leader != broker_id:
                 return None
-            found = election.leaving(known, context.replicas(name), broker_id, context.election_input(name))
+            found = leader_election.leaving(known, context.replicas(name), broker_id, context.election_input(name))
             return replace(found, reason=f"broker {broker_id} {reason}") if isinstance(found, Decision) else None
 
         async with state.lock:

@@ -37,7 +37,7 @@ from klog.names import TopicPartition
 from klog.net.connection import Part, Reply
 from klog.protocol import replica_fetch
 from klog.protocol.codec import RequestHead
-from klog.protocol.replica_fetch import Entry, Fetch, Flushed, Name, Range, Want
+from klog.protocol.replica_fetch import Fetch, FetchEntry, Flushed, Name, Range, Want
 from klog.replication.divergence import Disagreement, Diverged
 from klog.replication.led_partition import LedPartition
 from klog.server.broker_probes import BrokerProbes
@@ -174,7 +174,7 @@ class ReplicaSession:
 
     # --- what the follower says ---------------------------------------------------------------------------------------
 
-    def fetch(self, request: Fetch, entries: Iterable[Entry], head: RequestHead, reply: Reply) -> None:
+    def fetch(self, request: Fetch, entries: Iterable[FetchEntry], head: RequestHead, reply: Reply) -> None:
         if self._parked is not None:
             raise MalformedRequest("a replica's fetch came before the answer to the previous one")
         self._parked = _Parked(request, head, reply, None)
@@ -185,10 +185,10 @@ class ReplicaSession:
             timer = self._loop.call_later(request.max_wait_ms / 1000, self._waited)
             self._parked = self._parked._replace(timer=timer)
 
-    def update(self, entries: Iterable[Entry]) -> None:
+    def update(self, entries: Iterable[FetchEntry]) -> None:
         self._take(entries)
 
-    def _take(self, entries: Iterable[Entry]) -> None:
+    def _take(self, entries: Iterable[FetchEntry]) -> None:
         for entry in entries:
             if isinstance(entry, Name):
                 self._name(entry)

@@ -8,7 +8,7 @@ from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot, Staged
 
 
-def make_batch(
+def commit_batch(
     place: ExportRoot,
     number: int,
     fill: Callable[[Staged], Manifest | None],

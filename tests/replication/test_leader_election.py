@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.coordination.partition_states import NO_LEADER, PartitionState
-from klog.replication import election, partition_state_machine, replica_state_machine
-from klog.replication.election import Decision, ElectionInput, NoLeader, Waiting
+from klog.replication import leader_election, partition_state_machine, replica_state_machine
+from klog.replication.leader_election import Decision, ElectionInput, NoLeader, Waiting
 from klog.replication.partition_state_machine import PartitionStage
 from klog.replication.replica_state_machine import ReplicaStage
 from tests.rows import each
@@ -45,7 +45,7 @@ def decided(found: Decision | NoLeader | None) -> Decision:
 
 
 def settled(state: PartitionState, situation: ElectionInput, *, unclean: bool = False) -> Decision | NoLeader | None:
-    return election.reconcile(state, REPLICAS, situation, unclean_allowed=unclean)
+    return leader_election.reconcile(state, REPLICAS, situation, unclean_allowed=unclean)
 
 
 # --- R5 ---------------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_nobody_leaves_the_isr_for_one_who_is_only_registered() -> None:
     for state in (STATE, replace(STATE, leader=3)):
         silent = ElectionInput({1: 11, 2: 21, 3: 30}, facts, heard={1, 2})
         assert settled(state, silent) is None
-        assert isinstance(election.offline(state, REPLICAS, silent, unclean_allowed=False), NoLeader)
+        assert isinstance(leader_election.offline(state, REPLICAS, silent, unclean_allowed=False), NoLeader)
         assert decided(settled(state, replace(silent, heard={3}))).isr == (3,)
         gone = decided(settled(state, replace(silent, live={1: 11, 2: 21})))
         assert gone.isr == (1, 2)
@@ -199,9 +199,9 @@ def test_of_those_in_sync_one_that_answers_leads() -> None:
     after = decided(settled(STATE, ElectionInput({2: 20, 3: 30}, heard={3})))
     assert (after.leader, after.isr) == (3, (2, 3))
     assert isinstance(
-        election.preferred(replace(STATE, leader=2), REPLICAS, ElectionInput(AS_BEFORE, heard={2})), NoLeader
+        leader_election.preferred(replace(STATE, leader=2), REPLICAS, ElectionInput(AS_BEFORE, heard={2})), NoLeader
     )
-    assert isinstance(election.leaving(STATE, REPLICAS, 1, ElectionInput(AS_BEFORE, heard={1})), NoLeader)
+    assert isinstance(leader_election.leaving(STATE, REPLICAS, 1, ElectionInput(AS_BEFORE, heard={1})), NoLeader)
 
 
 def test_an_emptied_disk_is_back_with_nothing_and_never_leads() -> None:
@@ -224,7 +224,7 @@ def test_a_state_that_names_no_incarnations_trusts_nobody() -> None:
 def test_the_epoch_exceeds_what_is_in_the_leaders_log_and_the_topics_first() -> None:
     situation = ElectionInput({1: 11}, {1: Facts(last_epoch=8)})
     assert decided(settled(STATE, situation)).leader_epoch == 9
-    found = election.offline(STATE, REPLICAS, situation, unclean_allowed=False, first_epoch=20)
+    found = leader_election.offline(STATE, REPLICAS, situation, unclean_allowed=False, first_epoch=20)
     assert decided(found).leader_epoch == 20
 
 
@@ -263,9 +263,9 @@ def test_unclean_leads_empty_only_when_every_log_is_gone() -> None:
 
 
 def test_a_new_partition_is_led_by_its_first_living_replica() -> None:
-    after = decided(election.new((3, 1, 2), ElectionInput({1: 10, 2: 20}), first_epoch=6))
+    after = decided(leader_election.new((3, 1, 2), ElectionInput({1: 10, 2: 20}), first_epoch=6))
     assert (after.leader, after.leader_epoch, after.isr, after.new) == (1, 6, (1, 2), True)
-    assert isinstance(election.new(REPLICAS, ElectionInput({})), NoLeader)
+    assert isinstance(leader_election.new(REPLICAS, ElectionInput({})), NoLeader)
 
 
 def test_a_partition_never_led_may_be_led_by_anybody() -> None:
@@ -275,31 +275,31 @@ def test_a_partition_never_led_may_be_led_by_anybody() -> None:
 
 
 def test_reassigned_takes_an_in_sync_replica_that_stays() -> None:
-    after = decided(election.reassigned(STATE, (4, 3), ElectionInput({**AS_BEFORE, 4: 40})))
+    after = decided(leader_election.reassigned(STATE, (4, 3), ElectionInput({**AS_BEFORE, 4: 40})))
     assert (after.leader, after.leader_epoch, after.isr) == (3, 5, (1, 2, 3))
-    assert isinstance(election.reassigned(STATE, (4,), ElectionInput({**AS_BEFORE, 4: 40})), NoLeader)
+    assert isinstance(leader_election.reassigned(STATE, (4,), ElectionInput({**AS_BEFORE, 4: 40})), NoLeader)
 
 
 def test_preferred() -> None:
     elsewhere = replace(STATE, leader=2)
-    assert election.preferred(STATE, REPLICAS, ElectionInput(AS_BEFORE)) is None
-    assert decided(election.preferred(elsewhere, REPLICAS, ElectionInput(AS_BEFORE))).leader == 1
+    assert leader_election.preferred(STATE, REPLICAS, ElectionInput(AS_BEFORE)) is None
+    assert decided(leader_election.preferred(elsewhere, REPLICAS, ElectionInput(AS_BEFORE))).leader == 1
     for situation in (
         ElectionInput({**AS_BEFORE, 1: 11}),
         ElectionInput({2: 20, 3: 30}),
         ElectionInput(AS_BEFORE, leaving={1}),
         ElectionInput(AS_BEFORE, {1: Facts(is_whole=False)}),
     ):
-        assert isinstance(election.preferred(elsewhere, REPLICAS, situation), NoLeader)
+        assert isinstance(leader_election.preferred(elsewhere, REPLICAS, situation), NoLeader)
 
 
 def test_leaving_moves_the_leader_and_leaves_the_isr() -> None:
-    after = decided(election.leaving(STATE, REPLICAS, 1, ElectionInput(AS_BEFORE, leaving={1, 2})))
+    after = decided(leader_election.leaving(STATE, REPLICAS, 1, ElectionInput(AS_BEFORE, leaving={1, 2})))
     assert (after.leader, after.leader_epoch, after.isr) == (3, 5, (2, 3))
-    follows = decided(election.leaving(STATE, REPLICAS, 2, ElectionInput(AS_BEFORE, leaving={2})))
+    follows = decided(leader_election.leaving(STATE, REPLICAS, 2, ElectionInput(AS_BEFORE, leaving={2})))
     assert (follows.leader, follows.leader_epoch, follows.isr) == (1, 4, (1, 3))
     alone = replace(STATE, isr=(1,), incarnations=(10,))
-    assert isinstance(election.leaving(alone, REPLICAS, 1, ElectionInput(AS_BEFORE)), NoLeader)
+    assert isinstance(leader_election.leaving(alone, REPLICAS, 1, ElectionInput(AS_BEFORE)), NoLeader)
 
 
 # --- What always holds ------------------------------------------------------------------------------------------------
@@ -329,8 +329,8 @@ def _cases(draw: st.DrawFn) -> tuple[PartitionState, ElectionInput]:
 @given(_cases(), st.booleans())
 def test_what_every_decision_obeys(case: tuple[PartitionState, ElectionInput], unclean: bool) -> None:
     state, situation = case
-    after = election.reconcile(state, REPLICAS, situation, unclean_allowed=unclean)
-    members = election.uninterrupted(state, situation)
+    after = leader_election.reconcile(state, REPLICAS, situation, unclean_allowed=unclean)
+    members = leader_election.uninterrupted(state, situation)
     if not isinstance(after, Decision):
         if after is None:
             waits = not any(situation.answers(one) for one in members)
@@ -396,7 +396,7 @@ def test_a_state_names_its_last_unclean_election_ever_after() -> None:
     assert found.unclean
     state = found.applied(STATE, 9)
     assert state.unclean_epoch == state.leader_epoch == 5
-    moved = election.leaving(
+    moved = leader_election.leaving(
         replace(state, isr=(2, 3), incarnations=(21, 30)), REPLICAS, 2, ElectionInput({2: 21, 3: 30})
     )
     assert decided(moved).applied(state, 9).unclean_epoch == 5
