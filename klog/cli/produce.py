@@ -24,7 +24,7 @@ from klog.errors import KlogError, UsageError
 from klog.names import counted
 
 if TYPE_CHECKING:
-    from klog.tools.fates import LineRange
+    from klog.tools.deliveries import LineRange
     from klog.tools.produce import Receipt
     from klog.tools.rejects import Rejects
 

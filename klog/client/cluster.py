@@ -277,22 +277,22 @@ class Cluster:
         """
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         while True:
-            trouble: KlogError
+            failure: KlogError
             try:
                 controller_id = (await self.metadata([])).controller_id
                 if controller_id is None:
                     raise NotController(f"{self} has no controller at the moment", hint="try again in a while")
                 channel = await self.channel(controller_id)
             except (NotController, CannotConnect, BrokerNotAvailable) as error:
-                trouble = error
+                failure = error
             else:
                 # The request carries the time-out too: wait a moment longer, for the broker's own answer about it.
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
                 if not refused(answer):
                     return answer
-                trouble = NotController(f"broker {controller_id} of {self} is no longer the controller")
+                failure = NotController(f"broker {controller_id} of {self} is no longer the controller")
             if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
-                raise trouble
+                raise failure
             await asyncio.sleep(RETRY_PAUSE_S)
             self._metadata = None
 

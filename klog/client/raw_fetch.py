@@ -312,11 +312,11 @@ class RawCluster:
                 refused = next((one for one in (found, *found.subjects) if one.error), None)
                 if refused is None:
                     return found
-                trouble = schema_errors.error_of(int(refused.error), refused.error_message)
+                failure = schema_errors.error_of(int(refused.error), refused.error_message)
             except (CannotConnect, TimedOut) as error:
-                trouble = error
-            if not trouble.retriable or self._clock.monotonic_s() > deadline:
-                raise trouble
+                failure = error
+            if not failure.retriable or self._clock.monotonic_s() > deadline:
+                raise failure
             self._clock.sleep(RETRY_PAUSE_S)
 
     def _ask_leaders(
@@ -329,13 +329,13 @@ class RawCluster:
         todo = dict(wanted)
         deadline = self._clock.monotonic_s() + self._timeout_s
         while todo:
-            trouble: KlogError | None = None
+            failure: KlogError | None = None
             by_channel: dict[int, tuple[BlockingChannel, dict[TopicPartition, Any]]] = {}
             for partition, what in todo.items():
                 try:
                     channel = self._to_leader(partition)
                 except (LeaderNotAvailable, CannotConnect) as error:
-                    trouble = error
+                    failure = error
                     self._forget(partition)
                     continue
                 by_channel.setdefault(id(channel), (channel, {}))[1][partition] = what
@@ -343,7 +343,7 @@ class RawCluster:
                 try:
                     answers = ask(channel, share)
                 except (CannotConnect, TimedOut) as error:
-                    trouble = error
+                    failure = error
                     for partition in share:
                         self._forget(partition)
                     continue
@@ -351,14 +351,14 @@ class RawCluster:
                     if isinstance(answer, KlogError):
                         if not answer.retriable:
                             raise answer
-                        trouble = answer
+                        failure = answer
                         self._forget(partition)
                     else:
                         found[partition] = answer
                         todo.pop(partition)
-            if trouble is not None:
+            if failure is not None:
                 if self._clock.monotonic_s() > deadline:
-                    raise trouble
+                    raise failure
                 self._clock.sleep(RETRY_PAUSE_S)
         return found
 

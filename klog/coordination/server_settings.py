@@ -20,7 +20,7 @@ from typing import Final
 
 from klog.config.properties import read_text
 from klog.errors import UsageError
-from klog.host.memory import machine_memory_bytes
+from klog.host.limits import machine_memory_bytes
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")

@@ -31,7 +31,6 @@ from kazoo.security import ACL, Id
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import multi_read
-from klog.coordination.chroots import where_clusters_are
 from klog.coordination.connect_string import ConnectString
 from klog.coordination.multi_read import CHILDREN, DATA, NODES_MAX, MultiRead, parts_of
 from klog.coordination.paths import BROKER_IDS, ancestors
@@ -55,7 +54,8 @@ from klog.coordination.znodes import (
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
 from klog.coordination.zookeeper_errors import translated
 from klog.coordination.zookeeper_tls import TlsHandler
-from klog.errors import BadVersion, CannotConnect, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.errors import BadVersion, CannotConnect, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.names import first_few
 
 __all__ = [
     "ANY_VERSION",
@@ -74,6 +74,10 @@ __all__ = [
 ]
 
 _log = logging.getLogger("klog.zookeeper")
+
+LOOKED_AT_MAX = 100
+"""Folders, and chroots in each, where a hint looks for clusters."""
+NAMED_MAX = 3
 _kazoo_log = logging.getLogger("klog.zookeeper.kazoo")
 _kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG))
 """kazoo warns at every attempt to connect, twice a second while ZooKeeper is away; `on_state` has said it once."""
@@ -184,7 +188,7 @@ class ZooKeeper:
         if not create:
             raise NoNode(
                 f"ZooKeeper at {self.address.servers_text} has no chroot {self.address.chroot}",
-                hint=f"{where_clusters_are(self._outside())}; only `klog up` and `klog broker start` create a chroot",
+                hint=f"{self._clusters_here()}; only `klog up` and `klog broker start` create a chroot",
             )
         # kazoo puts the chroot in front of every path, so it takes a session without one to make it.
         # Folders above it may be another cluster's too, so they stay as ZooKeeper makes them.
@@ -198,11 +202,30 @@ class ZooKeeper:
         servers = ZooKeeperServers(self.address.servers_text, replace(self.access, sets_acls=False))
         return ZooKeeper(servers, self.session_timeout_ms)
 
+    def _clusters_here(self) -> str:
+        """A hint with the addresses that have a cluster, of chroots of at most two parts."""
+        found = []
+        try:
+            with self._outside() as outside:
+                outside.start(patient=False)
+                tops = [f"/{name}" for name in outside.children("/")[:LOOKED_AT_MAX]]
+                below = zip(tops, outside.children_many(tops), strict=True)
+                chroots = ["", *tops, *(f"{top}/{name}" for top, names in below for name in names[:LOOKED_AT_MAX])]
+                there = outside.exists_many([chroot + BROKER_IDS for chroot in chroots])
+                found = [chroot for chroot, stat in zip(chroots, there, strict=True) if stat is not None]
+        except KlogError:
+            pass  # a client that may not read there gets a shorter hint
+        if not found:
+            return "check the path behind the last server"
+        named = first_few((outside.address.servers_text + chroot for chroot in found), NAMED_MAX)
+        return f"there is a cluster at {named}"
+
     def check_cluster(self) -> None:
         """NoNode where there is no cluster: no broker, klog's or 0.8's, has ever registered."""
         if self.exists(BROKER_IDS) is None:
             raise NoNode(
-                f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}", hint=where_clusters_are(self._outside())
+                f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}",
+                hint=self._clusters_here(),
             )
 
     def stop(self) -> None:

@@ -55,7 +55,7 @@ class ConnectionSetup(NamedTuple):
     """TLS's, as it is for the next connection; None for plain ones."""
     on_shaken: Callable[[Connection, dict[str, Any] | None], None] | None = None
     """Called after TLS's handshake with the peer's certificate."""
-    welcome: Callable[[Connection], None] | None = None
+    on_connected: Callable[[Connection], None] | None = None
     """Called with each connection before anything is read from it."""
 
 
@@ -248,8 +248,8 @@ class Server:
             )
             over_tls.on_shaken = setup.on_shaken
         made.listener = setup.listener
-        if setup.welcome is not None:
-            setup.welcome(made)
+        if setup.on_connected is not None:
+            setup.on_connected(made)
         return made
 
     def _slows_down(self, listening: socket.socket) -> bool:

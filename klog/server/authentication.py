@@ -121,7 +121,7 @@ class SaslListener:
         self.frame_bytes_max = frame_bytes_max
         self._first_frame_bytes_max = first_frame_bytes_max
 
-    def welcome(self, connection: Connection) -> None:
+    def on_connected(self, connection: Connection) -> None:
         connection.sasl = Authentication(self, connection)
         connection.limit_frames(self._first_frame_bytes_max)
         connection.due_s = connection.last_active_s + AUTHENTICATED_WITHIN_S

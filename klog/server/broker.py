@@ -42,7 +42,7 @@ from klog.errors import (
     StorageError,
 )
 from klog.host.collector import Collector
-from klog.host.descriptors import share_out
+from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
 from klog.names import TopicPartition, host_port
 from klog.replication.batch_order import BatchOrder
@@ -50,6 +50,7 @@ from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
 from klog.server import cluster_identity
 from klog.server.authority import Authority
+from klog.server.authorization import Authorization
 from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
@@ -63,7 +64,6 @@ from klog.server.former_brokers import FormerBrokers
 from klog.server.full_disks import FullDisks
 from klog.server.group_lag import GroupLags
 from klog.server.groups.coordinator import Coordinator
-from klog.server.guard import Guard
 from klog.server.handlers import ROUTES
 from klog.server.history import HistoryKeeper
 from klog.server.image import ClusterImage, apply
@@ -140,7 +140,7 @@ class Broker:
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
         self.registry = BrokerRegistry(self.zookeeper, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
-        self.guard = Guard.of(self.runtime, self.image)
+        self.authorization = Authorization.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
         self._has_parts = False
         """All parts exist. A session that is lost earlier affects no part."""
@@ -232,7 +232,7 @@ class Broker:
             self.registry_copies = RegistryCopies(
                 self.runtime, self.image, self.log_dirs, self.authority, self.producer_ids
             )
-            await self.guard.start()
+            await self.authorization.start()
             self._has_parts = True
             self._listen()
             await self.quota_keeper.start(self.dispatcher, self.server.arrivals)
@@ -321,7 +321,7 @@ class Broker:
             meters=self.runtime.measures.requests,
             open_requests=self.open_requests,
             forwarding=Forwarding(lambda: self.controller.active, self.election.ask, self.identity.client_id),
-            permits=None if self.guard.access is None else self.guard.access.answer,
+            permits=None if self.authorization.access is None else self.authorization.access.answer,
         )
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors, self.runtime.tell)
         self.server.shared.on_handed_on = self.flusher.begin
@@ -347,8 +347,8 @@ class Broker:
             deletions=self.deletions,
             look_ups=self.look_ups,
             authority=self.authority,
-            access=self.guard.access,
-            acl_keeper=self.guard.acl_keeper,
+            access=self.authorization.access,
+            acl_keeper=self.authorization.acl_keeper,
             quota_keeper=self.quota_keeper,
             controller=self.controller,
             groups=self.groups,

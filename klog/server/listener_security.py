@@ -83,12 +83,14 @@ class ListenerSecurity:
         """``secret``: the cluster's. Raises InvalidConfig."""
         keeper = self.keepers.get(listener.name)
         config = self._runtime.config.of_listener(listener.name)
-        welcome = self._sasl(config, listener, inside, secret).welcome if listener.has_sasl else None
+        on_connected = self._sasl(config, listener, inside, secret).on_connected if listener.has_sasl else None
         on_shaken = None
         if keeper is not None and not listener.has_sasl:
             rules = MappingRules(config.text("ssl.principal.mapping.rules"))
             on_shaken = _Recognition(rules).recognize
-        return ConnectionSetup(listener.name, None if keeper is None else (lambda: keeper.context), on_shaken, welcome)
+        return ConnectionSetup(
+            listener.name, None if keeper is None else (lambda: keeper.context), on_shaken, on_connected
+        )
 
     def _sasl(self, config: BrokerConfig, listener: Listener, inside: OnFrame, secret: Secret) -> SaslListener:
         enabled = config.words("sasl.enabled.mechanisms")

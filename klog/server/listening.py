@@ -15,8 +15,7 @@ from klog.config.listeners import Listener
 from klog.config.setting import INT_MAX
 from klog.coordination.brokers import Endpoint
 from klog.errors import InvalidConfig
-from klog.host.descriptors import Descriptors
-from klog.host.memory import machine_memory_bytes
+from klog.host.limits import Descriptors, machine_memory_bytes
 from klog.net.admission import ConnectionLimits
 from klog.net.arrivals import SETTING as CREATION_RATE
 from klog.net.arrivals import ArrivalLimits

@@ -22,7 +22,7 @@ from klog.tools.produce_options import ProduceOptions
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import TopicNode
-    from klog.tools.fates import Line, LineRange
+    from klog.tools.deliveries import Line, LineRange
     from klog.tools.rejects import Rejects
     from klog.tools.sender import Sender
 

@@ -29,7 +29,7 @@ from klog.errors import (
 from klog.names import TAIL_GROUP, TopicPartition
 from klog.render.jsonl import timestamp_of
 from klog.security.errors import TopicAuthorizationFailed
-from klog.tools.connection_trouble import ConnectionTrouble
+from klog.tools.connection_errors import ConnectionErrors
 from klog.tools.message_formatter import Message, MessageFormatter
 from klog.tools.sender import silent_logger
 from klog.tools.time_merge import Place, TimeMerge
@@ -89,7 +89,7 @@ class Reader:
         self._bytes = 0
         self._told: set[str] = set()
         """Why values could not be decoded, as far as a note has it."""
-        self._trouble = ConnectionTrouble()
+        self._errors = ConnectionErrors()
         self._gone: str | None = None
         self._failure: KlogError | None = None
         """What ends the reading once all that came before it is shown."""
@@ -320,7 +320,7 @@ class Reader:
             missing = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._open)[:5])
             raise TimedOut(
                 f"no message came for {self._timeout_s:g} s before the end of {missing}"
-                + (f" ({self._trouble.last})" if self._trouble.last else "")
+                + (f" ({self._errors.last})" if self._errors.last else "")
             )
 
     def _before_the_ends(self, run: list[Message]) -> list[Message]:
@@ -396,7 +396,7 @@ class Reader:
             if not self._outlives_topics:
                 self._gone = error.str()
             return
-        sentence = self._trouble.sentence(error)
+        sentence = self._errors.sentence(error)
         if sentence is not None:
             self._note(sentence)
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from klog.errors import UsageError
 from klog.render.jsonl import Content, to_line
-from klog.tools.fates import Line
+from klog.tools.deliveries import Line
 
 
 class Rejects:

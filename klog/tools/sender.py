@@ -23,7 +23,7 @@ from klog.client.send_errors import error_from, may_be_in_the_log, undelivered, 
 from klog.client.servers import librdkafka_servers
 from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content, from_line
-from klog.tools.fates import Fates, Line, LineRange, Message, plain, ranges
+from klog.tools.deliveries import Deliveries, Line, LineRange, Message, plain, ranges
 from klog.tools.input_messages import Splitter, lines, wholes
 from klog.tools.line_format import LineReader, compile_line_format
 
@@ -100,7 +100,7 @@ class Sender:
         """Messages were rejected for their size."""
         self.stopped_at: Line | None = None
         """The first line that was read and not handed over, where it was stopped."""
-        self.fates = Fates(self._settled, self._given_up)
+        self.deliveries = Deliveries(self._settled, self._given_up)
         self._lost: list[Line] = []
         self._rejects = rejects
         self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
@@ -132,12 +132,12 @@ class Sender:
     @property
     def under_way(self) -> list[LineRange]:
         """Lines of which some may be in the log, without an acknowledgement."""
-        return ranges(self.fates.open_lines())
+        return ranges(self.deliveries.open_lines())
 
     @property
     def stalled_since(self) -> float | None:
-        """As `Fates.stalled_since`."""
-        return self.fates.stalled_since
+        """As `Deliveries.stalled_since`."""
+        return self.deliveries.stalled_since
 
     def _settings(self, bootstrap: str, timeout_s: float) -> dict[str, Any]:
         options = self._options
@@ -196,7 +196,7 @@ class Sender:
             self._fail(f"the producer failed: {error.args[0].str()}")
             self._producer.purge()
             self._producer.poll(0)
-            self.fates.look()
+            self.deliveries.look()
         finally:
             if stop.is_set():
                 self._give_up()
@@ -204,8 +204,8 @@ class Sender:
     def _flush(self) -> None:
         """Wait until all of it is answered, and publish the audit's counts."""
         while not self._stop.is_set() and self._producer.flush(0.1):
-            self.fates.look()
-        self.fates.look()
+            self.deliveries.look()
+        self.deliveries.look()
         if self._publisher is not None and not self._stop.is_set():
             self._publisher.close()
             while not self._stop.is_set() and self._producer.flush(0.1):
@@ -225,14 +225,14 @@ class Sender:
         partition = -1 if self._options.partition is None else self._options.partition
         name = _name(source)
         for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
-            chunk = self.fates.chunk(name, number, run)
+            chunk = self.deliveries.chunk(name, number, run)
             answered = chunk.answered
             for place, line in enumerate(run):
                 try:
                     produce(topic, line, None, partition, answered)
                 except (BufferError, KafkaException):
                     chunk.drop()
-                    self._send(self.fates.message(name, number + place, plain(line)))
+                    self._send(self.deliveries.message(name, number + place, plain(line)))
                 else:
                     self.read += 1
             self._producer.poll(0)
@@ -248,7 +248,7 @@ class Sender:
         name = _name(source)
         for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
             rows = self._rows(name, number, run)
-            chunk = self.fates.contents(name, rows) if rows else None
+            chunk = self.deliveries.contents(name, rows) if rows else None
             for place, row in enumerate(rows):
                 assert chunk is not None
                 content = row[1]
@@ -263,7 +263,7 @@ class Sender:
                     produce(topic, content.value, content.key, to, answered, **extra)
                 except (BufferError, KafkaException):
                     chunk.drop()
-                    self._send(self.fates.message(name, *row))
+                    self._send(self.deliveries.message(name, *row))
                 else:
                     self.read += 1
             if self._idle():
@@ -280,7 +280,7 @@ class Sender:
         name = _name(source)
         for number, run in _numbered(runs):
             for row in self._rows(name, number, run):
-                self._send(self.fates.message(name, *row))
+                self._send(self.deliveries.message(name, *row))
                 if self._stop.is_set():
                     self.stopped_at = self.stopped_at or Line(name, row[0] + 1)
                     return
@@ -321,7 +321,7 @@ class Sender:
                 self._producer.produce(self._topic, content.value, content.key, on_delivery=message.answered, **extra)
             except BufferError:
                 self._producer.poll(HOLD_S)
-                self.fates.look()
+                self.deliveries.look()
             except KafkaException as error:
                 self._unsent(message)
                 self._given_up(message.line, content, error.args[0])
@@ -369,7 +369,7 @@ class Sender:
 
     def _hold(self) -> None:
         """Where nothing becomes of what was handed over, leave the rest of the input where it is meanwhile."""
-        while self.fates.look() and not self._stop.is_set():
+        while self.deliveries.look() and not self._stop.is_set():
             self._producer.poll(HOLD_S)
             if self._publisher is not None:
                 self._publisher.tick()
@@ -387,10 +387,10 @@ class Sender:
         is_unsent = error.code() == KafkaError._PURGE_QUEUE
         try:
             self._rejects.write(self._topic, line, content, "interrupted" if is_unsent else error.str())
-        except OSError as trouble:
+        except OSError as failure:
             self._lost.append(line)
             if self.first_error is None:
-                self.first_error = f"{self._rejects.path}: {trouble.strerror or trouble}"
+                self.first_error = f"{self._rejects.path}: {failure.strerror or failure}"
 
     def _settled(self, error: Any, message: Any) -> bool:
         """Count a message whose fate is known; False where it is given up."""

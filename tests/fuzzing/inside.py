@@ -152,8 +152,8 @@ class Feeder:
         self._frames, self._before_login = frames
         self._findings = Findings(folder)
         self._outcomes: Counter[str] = Counter()
-        self._gated = next((one for one in broker.server._sockets.values() if one.welcome is not None), None)
-        self._open = next(one for one in broker.server._sockets.values() if one.welcome is None and one.context is None)
+        self._gated = next((one for one in broker.server._sockets.values() if one.on_connected is not None), None)
+        self._open = next(one for one in broker.server._sockets.values() if not one.on_connected and not one.context)
         self._tasks_left = 0
         """Work that goes on long after all connections have ended."""
         self._peers: list[Peer] = []

@@ -8,8 +8,8 @@ import pytest
 
 from klog.config import BrokerConfig
 from klog.errors import InvalidConfig
-from klog.host import memory
-from klog.host.descriptors import divide
+from klog.host import limits
+from klog.host.limits import divide
 from klog.server import listening
 from klog.server.config_resources import broker_entries
 from klog.server.event_limits import WINDOW_S
@@ -94,7 +94,7 @@ def test_the_memory_for_requests_follows_the_machines(
 
 
 def test_the_machine_has_some_memory() -> None:
-    assert memory.machine_memory_bytes() > 100 * MIB
+    assert limits.machine_memory_bytes() > 100 * MIB
 
 
 def test_a_listener_that_fills_again_and_again_is_told_seldom() -> None:

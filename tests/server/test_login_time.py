@@ -46,7 +46,7 @@ async def gated() -> AsyncIterator[int]:
     )
     server = Server(answer, limits=Limits(1 << 20), idle_max_s=600)
     try:
-        yield server.listen("127.0.0.1", 0, ConnectionSetup("SASL", welcome=listener.welcome))
+        yield server.listen("127.0.0.1", 0, ConnectionSetup("SASL", on_connected=listener.on_connected))
     finally:
         server.close()
         executors.close()

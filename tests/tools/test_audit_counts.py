@@ -16,7 +16,7 @@ from klog.errors import KlogError, MalformedRequest
 from klog.tools.audit.compare import State, by_number, by_stamps, sent
 from klog.tools.audit.ledger import Ledger, Produced, build_ledger
 from klog.tools.audit.numbers import NumberSet
-from klog.tools.audit.tally import NOBODY, Found, Origin, Tally, Window
+from klog.tools.audit.tally import UNSTAMPED, Found, Origin, Tally, Window
 from tests.hand_clock import HandClock
 from tests.rows import each
 
@@ -58,7 +58,9 @@ def test_what_is_no_stamp(value: bytes | None) -> None:
     assert read_stamp(value) is None
     tally = Tally(MINUTE)
     tally.add("t", 61_000, [(HEADER, value)])
-    assert [(window, origin, found.messages) for window, origin, found in tally] == [(Window("t", MINUTE), NOBODY, 1)]
+    assert [(window, origin, found.messages) for window, origin, found in tally] == [
+        (Window("t", MINUTE), UNSTAMPED, 1)
+    ]
 
 
 def test_a_copy_is_stamped_anew() -> None:
@@ -80,7 +82,7 @@ def test_a_tally_counts_by_window_and_producer_and_sees_copies() -> None:
         (Window("t", 0), Origin("web-1", "p1"), 4, 1),
         (Window("t", 0), Origin("web-2", "p2"), 1, 0),
         (Window("t", MINUTE), Origin("web-1", "p1"), 1, 0),
-        (Window("u", 0), NOBODY, 1, 0),
+        (Window("u", 0), UNSTAMPED, 1, 0),
     ]
     again = Tally(2 * MINUTE)
     again.add_json("t", json.loads(json.dumps(tally.to_json("t"))))
@@ -288,5 +290,5 @@ def test_stamps_outside_of_what_their_host_publishes_are_seen() -> None:
 
 
 def test_messages_without_a_stamp_are_nobodys() -> None:
-    one = by_stamps({A: Produced(2)}, {A: found([0, 1]), NOBODY: Found(7)}, {A: 1})
+    one = by_stamps({A: Produced(2)}, {A: found([0, 1]), UNSTAMPED: Found(7)}, {A: 1})
     assert (one.state, one.messages) == (State.OK, 2) and (one.note or "").startswith("7 messages")

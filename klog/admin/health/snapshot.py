@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 ZOOKEEPER_TIMEOUT_S: Final = 2.5
 SERVED_S: Final = 1.0
 """A topic that is registered is known to the brokers by then."""
-KNOCKS_MAX: Final = 100
+PROBES_MAX: Final = 100
 SOON_S: Final = 0.3
 """A broker that is well has answered by then."""
-KNOCK_S: Final = 2.2
+PROBE_S: Final = 2.2
 """What takes a connection and says nothing for so long hangs. With `SOON_S` it is the time that connecting takes."""
 MIN_ISR: Final = "min.insync.replicas"
 MAX_BYTES: Final = "max.message.bytes"
@@ -305,21 +305,21 @@ async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: f
         return cluster
 
     connecting = asyncio.ensure_future(reached())
-    knocking: asyncio.Future[list[str]] | None = None
+    probing: asyncio.Future[list[str]] | None = None
     try:
         done, _ = await asyncio.wait({connecting}, timeout=SOON_S)
         if not done:
-            wait_s = min(KNOCK_S, timeout_s)
-            knocking = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source), wait_s))
+            wait_s = min(PROBE_S, timeout_s)
+            probing = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source), wait_s))
         return await connecting
     except KlogError as error:
         snapshot.no_brokers = _or_raise(error)
-        snapshot.hung_addresses = await knocking if knocking is not None else []
+        snapshot.hung_addresses = await probing if probing is not None else []
         return None
     finally:
         connecting.cancel()
-        if knocking is not None:
-            knocking.cancel()
+        if probing is not None:
+            probing.cancel()
 
 
 async def _connect_registered(
@@ -444,7 +444,7 @@ async def ask_brokers(snapshot: Snapshot, cluster: Cluster, locate: Locate | Non
     assert snapshot.metadata is not None
     await asyncio.gather(*(_ask_broker(snapshot, cluster, broker) for broker in snapshot.metadata.brokers))
     await _look_here(snapshot, home)
-    await _knock(snapshot, cluster, locate)
+    await _probe_dead(snapshot, cluster, locate)
 
 
 async def _look_here(snapshot: Snapshot, home: Path | None) -> None:
@@ -542,7 +542,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
     snapshot.certificates += await certificates_of(cluster, broker, warning_days)
 
 
-async def _knock(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) -> None:
+async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) -> None:
     """Find processes of dead brokers that still listen: a broker that hangs loses its entry in ZooKeeper."""
     from klog.client.bootstrap import parse_bootstrap
 
@@ -563,10 +563,10 @@ async def _knock(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) ->
             servers += [one for one in parse_bootstrap(address, "klog.events") if one not in servers]
         except UsageError:
             continue
-    snapshot.hung_addresses = await _hung([one for one in servers if one not in live][:KNOCKS_MAX])
+    snapshot.hung_addresses = await _hung([one for one in servers if one not in live][:PROBES_MAX])
 
 
-async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = KNOCK_S) -> list[str]:
+async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = PROBE_S) -> list[str]:
     """Those of these addresses that take a connection and do not answer."""
     from klog.net.channel import Channel, NoAnswer
 

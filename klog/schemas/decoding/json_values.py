@@ -33,7 +33,6 @@ from klog.protocol.schema_errors import InvalidSchema
 from klog.schemas import avro
 from klog.schemas.avro import Node, describe
 from klog.schemas.decoding.arrow import logical_of, members_of
-from klog.schemas.decoding.unfit import Unfit
 
 SHOWN_CHARS: Final = 40
 LEFT_OUT_MAX: Final = 200
@@ -45,6 +44,18 @@ FLOAT_MAX: Final = 3.4028235677973366e38
 DAYS_MAX: Final = 2**31 - 1
 
 Read = Callable[[Any], Any]
+
+
+class Unfit(Exception):  # a part of a reason, which ends in a row
+    """A value is not of its type. ``where`` is the path to it, the innermost name first."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where: list[str] = []
+
+    def __str__(self) -> str:
+        return f"{'.'.join(reversed(self.where))}: {self.what}" if self.where else self.what
 
 
 class JsonReader:

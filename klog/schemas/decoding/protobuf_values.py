@@ -26,8 +26,7 @@ from typing import Any, Final
 
 from klog.errors import HostError
 from klog.protocol.schema_errors import InvalidSchema
-from klog.schemas.decoding.json_values import LEFT_OUT_MAX
-from klog.schemas.decoding.unfit import Unfit
+from klog.schemas.decoding.json_values import LEFT_OUT_MAX, Unfit
 
 UINT64: Final = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
 """2**64 - 1 has 20 digits."""

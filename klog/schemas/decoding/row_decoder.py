@@ -17,8 +17,7 @@ import pyarrow as pa
 from klog.record.avro_framing import MAGIC, PREFIX_BYTES
 from klog.schemas.decoding.arrow import arrow_type, parse_columns
 from klog.schemas.decoding.decoder import Decoding, Divided
-from klog.schemas.decoding.json_values import JsonReader
-from klog.schemas.decoding.unfit import Unfit
+from klog.schemas.decoding.json_values import JsonReader, Unfit
 
 NO_SCHEMA: Final = -1
 """Stands for a schema's id in `RowDecoder.left_out`."""

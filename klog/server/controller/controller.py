@@ -2,7 +2,7 @@
 
 An event of a broker changes what is known (`Context`) and marks the partitions that it may concern *dirty*. Reconciling
 asks the pure functions of `klog.replication.leader_election` what each dirty partition must become, writes it, and
-sends it to the brokers concerned. What fails is tried again, by this controller or, from what is in ZooKeeper, by the next.
+sends it to the brokers concerned. What fails is tried again, by this controller or, from ZooKeeper, by the next.
 
 Acts that clients ask for (topics, shutdown, elections) take the same lock as reconciling: one at a time.
 

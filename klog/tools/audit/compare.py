@@ -19,7 +19,7 @@ from enum import Enum
 
 from klog.names import counted
 from klog.tools.audit.ledger import Produced
-from klog.tools.audit.tally import NOBODY, Found, Origin
+from klog.tools.audit.tally import UNSTAMPED, Found, Origin
 
 
 class State(Enum):
@@ -84,7 +84,7 @@ def by_stamps(
     unfinished: set[str] = set()
     for origin in sorted(produced.keys() | found.keys()):
         there = found.get(origin) or Found()
-        if origin == NOBODY:
+        if origin == UNSTAMPED:
             notes.append(f"{counted(there.messages, 'message')} without a stamp")
             continue
         said = produced.get(origin) or Produced(is_final=origin in publishers)
@@ -101,7 +101,7 @@ def by_stamps(
     if unfinished:
         notes.append(_not_finished(unfinished))
     state = State.GAP if missing or extra else State.UNFINISHED if unfinished else State.OK
-    messages = sum(one.messages for origin, one in found.items() if origin != NOBODY)
+    messages = sum(one.messages for origin, one in found.items() if origin != UNSTAMPED)
     return Judgement(messages, missing, extra, state, tuple(gaps), "; ".join(notes) or None)
 
 

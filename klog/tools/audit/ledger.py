@@ -25,7 +25,7 @@ from klog.client.audit import PRODUCED, TOPIC, VERSION, Count, Publication
 from klog.client.producer_settings import AUDIT_WINDOW_MS
 from klog.errors import PeerError, UnknownTopicOrPartition
 from klog.names import TopicPartition
-from klog.tools.audit.tally import NOBODY, Origin, Tally, Window
+from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -71,7 +71,7 @@ class Ledger:
 
     def windows(self) -> set[Window]:
         """Those that producers publish, and those in which stamps were counted."""
-        stamped = {window for one in self.counted.values() for window, origin, _ in one.tally if origin != NOBODY}
+        stamped = {window for one in self.counted.values() for window, origin, _ in one.tally if origin != UNSTAMPED}
         return self.produced.keys() | stamped
 
 

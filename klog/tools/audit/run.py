@@ -117,21 +117,21 @@ async def run_every(
     is_first, said = True, ""
     while True:
         due_s = loop.time() + every_s
-        trouble = ""
+        failure = ""
         try:
             done = await run(cluster, options, publish_to=publish_to, note=note, show=show)
             if done.read:
                 note(f"{counted(done.read, 'message')} read")
             is_first, options = False, replace(options, anew=False)
         except NoSuchThing as error:
-            trouble = error.message
+            failure = error.message
         except KlogError as error:
             if is_first or not error.retriable:
                 raise
-            trouble = error.message
-        if trouble and trouble != said:
-            note(f"{trouble}; looking again every {every_s:g} s")
-        said = trouble
+            failure = error.message
+        if failure and failure != said:
+            note(f"{failure}; looking again every {every_s:g} s")
+        said = failure
         await asyncio.sleep(max(0.0, due_s - loop.time()))
 
 

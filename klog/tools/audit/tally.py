@@ -22,13 +22,13 @@ class Window(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Who sent; ``NOBODY`` where the messages do not say."""
+    """Who sent; ``UNSTAMPED`` where the messages do not say."""
 
     host: str
     producer: str
 
 
-NOBODY = Origin("", "")
+UNSTAMPED = Origin("", "")
 
 
 class Found:
@@ -75,7 +75,7 @@ class Tally:
                 pass
         read = read_stamp(stamp)
         if read is None:
-            self._found(topic, timestamp_ms, NOBODY).messages += 1
+            self._found(topic, timestamp_ms, UNSTAMPED).messages += 1
             return
         found = self._found(topic, read.time_ms, Origin(read.host, read.producer))
         found.messages += 1

@@ -53,7 +53,7 @@ class ClusterEndpoint:
         self.cluster_id = ""
         self._cluster: Cluster | None = None
         self._opening: asyncio.Task[Cluster] | None = None
-        self._in_trouble_since: float | None = None
+        self._failing_since: float | None = None
         self._has_told = False
 
     async def open(self) -> ClusterEndpoint:
@@ -106,15 +106,15 @@ class ClusterEndpoint:
             except KlogError as error:
                 if not (error.retriable or isinstance(error, AWAY)) or self._now() > deadline:
                     raise
-                await self.trouble(error, used)
+                await self.back_off(error, used)
             else:
                 self.fine()
                 return found
 
-    async def trouble(self, error: KlogError, used: Cluster) -> None:
+    async def back_off(self, error: KlogError, used: Cluster) -> None:
         """Wait a moment after something that may pass; where no broker answers, connect to others."""
         now = self._now()
-        since = self._in_trouble_since = now if self._in_trouble_since is None else self._in_trouble_since
+        since = self._failing_since = now if self._failing_since is None else self._failing_since
         if now - since > TELL_AFTER_S and not self._has_told:
             self._has_told = True
             self.note(f"the {self.role} {self.bootstrap} cannot be used ({error.message}); still trying")
@@ -128,7 +128,7 @@ class ClusterEndpoint:
 
     def fine(self) -> None:
         """Something has worked."""
-        self._in_trouble_since = None
+        self._failing_since = None
         if self._has_told:
             self._has_told = False
             self.note(f"the {self.role} {self.bootstrap} is available again")

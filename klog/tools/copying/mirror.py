@@ -348,7 +348,7 @@ class _Leg:
                 try:
                     answers = await self._asking.cluster.to_leaders(behind, leader_requests.count_messages)
                 except KlogError as error:
-                    await self._asking.trouble(error, self._asking.cluster)
+                    await self._asking.back_off(error, self._asking.cluster)
                     answers = {}
                 for one, answer in answers.items():
                     if answer is None:  # no klog: offsets are counters there

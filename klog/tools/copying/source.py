@@ -198,7 +198,7 @@ class SourceReader:
                 if not (error.retriable or isinstance(error, AWAY)):
                     for feed in mine:
                         feed.fail(error)
-                await self._side.trouble(error, used)
+                await self._side.back_off(error, used)
                 continue
             self._side.fine()
             for feed in wanted:

@@ -291,7 +291,7 @@ class TargetLog:
             elif error.retriable or isinstance(error, AWAY):
                 # It may have been appended, and it may yet be, until the leader's epoch is over.
                 in_doubt = True
-                await self._side.trouble(error, used)
+                await self._side.back_off(error, used)
                 await self._look_again()
                 if self.mark != before:
                     return False

@@ -13,14 +13,14 @@ from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
 
-class Guard(NamedTuple):
+class Authorization(NamedTuple):
     """Both None where everybody may do everything."""
 
     access: Access | None = None
     acl_keeper: AclKeeper | None = None
 
     @classmethod
-    def of(cls, runtime: Runtime, image: ClusterImage) -> Guard:
+    def of(cls, runtime: Runtime, image: ClusterImage) -> Authorization:
         """By the broker's settings. InvalidConfig."""
         config = runtime.config
         if config["authorizer.class.name"] is None:

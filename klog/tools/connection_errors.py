@@ -19,7 +19,7 @@ _TEXT = re.compile(
 )
 
 
-class ConnectionTrouble:
+class ConnectionErrors:
     """Belongs to one client of librdkafka; its ``error_cb`` asks `sentence` what to say."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -4,7 +4,7 @@ librdkafka says of a message only that it is settled; which line it was is known
 else are kept in chunks, so that nothing is done for a line that goes well: in which place of its chunk a message stood
 is looked up only where it is given up. What has parts (a key, headers) has an entry of its own.
 
-One thread, the one that polls librdkafka; `Fates.stalled_since` and the counters may be read from another.
+One thread, the one that polls librdkafka; `Deliveries.stalled_since` and the counters may be read from another.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ GivenUp = Callable[[Line, Content, Any], None]
 class Several:
     """Lines of one input that are handed over together; ``left`` of them are neither answered nor dropped."""
 
-    __slots__ = ("_fates", "_source", "left")
+    __slots__ = ("_deliveries", "_source", "left")
 
-    def __init__(self, fates: Fates, source: str, left: int) -> None:
+    def __init__(self, deliveries: Deliveries, source: str, left: int) -> None:
         self.left = left
-        self._fates = fates
+        self._deliveries = deliveries
         self._source = source
 
     def drop(self) -> None:
         """One of the lines was answered, or was not handed over."""
         self.left -= 1
         if not self.left:
-            self._fates.close(self)
+            self._deliveries.close(self)
 
     def open_lines(self) -> list[Line]:
         """All of its lines while not all are answered: which of them are not is not known."""
@@ -84,20 +84,20 @@ class Chunk(Several):
 
     __slots__ = ("_first", "_lines", "_places")
 
-    def __init__(self, fates: Fates, source: str, first: int, lines: Sequence[bytes]) -> None:
-        super().__init__(fates, source, len(lines))
+    def __init__(self, deliveries: Deliveries, source: str, first: int, lines: Sequence[bytes]) -> None:
+        super().__init__(deliveries, source, len(lines))
         self._first = first
         self._lines = lines
         self._places: dict[bytes, deque[int]] | None = None
 
     def answered(self, error: Any, message: Any) -> None:
         """librdkafka's callback."""
-        if not self._fates.settled(error, message):
+        if not self._deliveries.settled(error, message):
             value = message.value() or b""
-            self._fates.given_up(Line(self._source, self._first + self._place_of(value)), plain(value), error)
+            self._deliveries.given_up(Line(self._source, self._first + self._place_of(value)), plain(value), error)
         self.left -= 1  # as `drop` does: the call would add two thirds to what a line costs here
         if not self.left:
-            self._fates.close(self)
+            self._deliveries.close(self)
 
     def open_lines(self) -> list[Line]:
         return [Line(self._source, self._first + number) for number in range(len(self._lines))]
@@ -117,15 +117,15 @@ class Contents(Several):
 
     __slots__ = ("_rows",)
 
-    def __init__(self, fates: Fates, source: str, rows: Sequence[tuple[int, Content]]) -> None:
-        super().__init__(fates, source, len(rows))
+    def __init__(self, deliveries: Deliveries, source: str, rows: Sequence[tuple[int, Content]]) -> None:
+        super().__init__(deliveries, source, len(rows))
         self._rows = rows
 
     def answered(self, place: int, error: Any, message: Any) -> None:
         """librdkafka's callback, behind the place among the rows."""
-        if not self._fates.settled(error, message):
+        if not self._deliveries.settled(error, message):
             number, content = self._rows[place]
-            self._fates.given_up(Line(self._source, number), content, error)
+            self._deliveries.given_up(Line(self._source, number), content, error)
         self.drop()
 
     def open_lines(self) -> list[Line]:
@@ -135,16 +135,16 @@ class Contents(Several):
 class Message:
     """One message with all its parts."""
 
-    __slots__ = ("_fates", "content", "left", "number", "on_settled", "source")
+    __slots__ = ("_deliveries", "content", "left", "number", "on_settled", "source")
 
-    def __init__(self, fates: Fates, source: str, number: int, content: Content) -> None:
+    def __init__(self, deliveries: Deliveries, source: str, number: int, content: Content) -> None:
         self.left = 1
         self.source = source
         self.number = number
         self.content = content
         self.on_settled: Callable[[Any], None] | None = None
         """Told librdkafka's error, None for an acknowledgement."""
-        self._fates = fates
+        self._deliveries = deliveries
 
     @property
     def line(self) -> Line:
@@ -154,13 +154,13 @@ class Message:
         """librdkafka's callback."""
         if self.on_settled is not None:
             self.on_settled(error)
-        if not self._fates.settled(error, message):
-            self._fates.given_up(self.line, self.content, error)
-        self._fates.close(self)
+        if not self._deliveries.settled(error, message):
+            self._deliveries.given_up(self.line, self.content, error)
+        self._deliveries.close(self)
 
     def drop(self) -> None:
         """It was not handed over after all."""
-        self._fates.close(self)
+        self._deliveries.close(self)
 
     def open_lines(self) -> list[Line]:
         return [self.line]
@@ -171,7 +171,7 @@ def plain(value: bytes) -> Content:
     return Content(None, value, [], None)
 
 
-class Fates:
+class Deliveries:
     """All that was handed over and is not answered, oldest first."""
 
     def __init__(self, settled: Settled, given_up: GivenUp) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from klog.errors import UsageError
 from klog.render.jsonl import Content, from_line
-from klog.tools import fates
-from klog.tools.fates import Fates, Line, LineRange, ranges
+from klog.tools import deliveries
+from klog.tools.deliveries import Deliveries, Line, LineRange, ranges
 from klog.tools.rejects import Rejects
 
 
@@ -24,9 +24,9 @@ class Settled:
         return self._value
 
 
-def book() -> tuple[Fates, list[Line]]:
+def book() -> tuple[Deliveries, list[Line]]:
     lost: list[Line] = []
-    return Fates(lambda error, message: error is None, lambda line, content, error: lost.append(line)), lost
+    return Deliveries(lambda error, message: error is None, lambda line, content, error: lost.append(line)), lost
 
 
 def test_lines_that_follow_one_another_are_one_range() -> None:
@@ -47,7 +47,7 @@ def test_lines_that_are_alike_are_each_named_once() -> None:
 
 def test_messages_with_parts_are_told_by_their_place() -> None:
     kept: list[tuple[Line, Content]] = []
-    all_of = Fates(lambda error, message: error is None, lambda line, content, error: kept.append((line, content)))
+    all_of = Deliveries(lambda error, message: error is None, lambda line, content, error: kept.append((line, content)))
     rows = [(number, Content(b"k", b"same", [("h", b"%d" % number)], None)) for number in (1, 2, 7)]
     chunk = all_of.contents("in", rows)
     chunk.answered(2, "lost", Settled(b"same"))
@@ -60,18 +60,18 @@ def test_messages_with_parts_are_told_by_their_place() -> None:
 
 def test_what_is_first_and_not_answered_stalls_all(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(fates.time, "monotonic", lambda: now)
+    monkeypatch.setattr(deliveries.time, "monotonic", lambda: now)
     all_of, _ = book()
     assert not all_of.look()
     first = all_of.chunk("in", 1, [b"a", b"b"])
     message = all_of.message("in", 3, Content(b"k", b"c", [], None))
     assert not all_of.look()
-    now += fates.STALL_S / 2
+    now += deliveries.STALL_S / 2
     first.answered(None, Settled(b"a"))  # something has become of it
     assert not all_of.look()
-    now += fates.STALL_S + 0.1
+    now += deliveries.STALL_S + 0.1
     assert all_of.look()
-    assert all_of.stalled_since == pytest.approx(100.0 + fates.STALL_S / 2)
+    assert all_of.stalled_since == pytest.approx(100.0 + deliveries.STALL_S / 2)
     message.answered(None, Settled(b"c"))  # not what was sent first
     assert all_of.look()
     assert all_of.open_lines() == [Line("in", 1), Line("in", 2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from klog.tools.connection_trouble import QUIET_S, ConnectionTrouble
+from klog.tools.connection_errors import QUIET_S, ConnectionErrors
 from tests.rows import each
 
 REFUSED = "Connect to ipv4#127.0.0.1:9093 failed: Connection refused (after 0ms in state CONNECT"
@@ -34,19 +34,19 @@ def transport(text: str) -> KafkaError:
             f"h:9093/bootstrap: {RESOLVE} (after 4ms in state CONNECT)",
             f"h:9093: {RESOLVE}",
         ),
-        ("some other trouble", "some other trouble"),
+        ("some other errors", "some other errors"),
     ],
 )
 def test_a_text_in_words(text: str, named: str) -> None:
-    said = ConnectionTrouble().sentence(transport(text))
+    said = ConnectionErrors().sentence(transport(text))
     assert f" {named};" in f" {said}" and "after" not in said
 
 
 def test_an_address_is_named_once_until_it_was_well() -> None:
     now = 0.0
-    trouble = ConnectionTrouble(lambda: now)
+    errors = ConnectionErrors(lambda: now)
     first = [
-        trouble.sentence(transport(text))
+        errors.sentence(transport(text))
         for text in (
             f"127.0.0.1:9093/bootstrap: {REFUSED})",
             f"127.0.0.1:9093/3: {REFUSED})",
@@ -55,8 +55,8 @@ def test_an_address_is_named_once_until_it_was_well() -> None:
         )
     ]
     assert [one is not None for one in first] == [True, False, False, True]
-    assert trouble.sentence(KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down")) is None
+    assert errors.sentence(KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down")) is None
     now = QUIET_S - 1
-    assert trouble.sentence(transport(f"127.0.0.1:9093/3: {REFUSED})")) is None
+    assert errors.sentence(transport(f"127.0.0.1:9093/3: {REFUSED})")) is None
     now += QUIET_S
-    assert trouble.sentence(transport(f"127.0.0.1:9093/3: {REFUSED})")) is not None
+    assert errors.sentence(transport(f"127.0.0.1:9093/3: {REFUSED})")) is not None

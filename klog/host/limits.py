@@ -1,4 +1,4 @@
-"""How a broker divides its file descriptors among logs, connections and the rest.
+"""What the machine allows a broker: its memory, and its file descriptors, divided among logs, connections and the rest.
 
 Why: clients that open connections must not take the descriptor that a log needs for its next segment. A log that cannot
 open a file fails; a connection that waits in the kernel's queue is only late.
@@ -6,11 +6,20 @@ open a file fails; a connection that waits in the kernel's queue is only late.
 
 from __future__ import annotations
 
+import os
 import resource
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 REST = 64
 """Standard streams, the listener, the loop's own, ZooKeeper's session, locks, checkpoints, folders being flushed."""
+
+UNKNOWN_BYTES: Final = 2 << 30
+"""Taken where the machine does not say."""
+_CONTROL_GROUPS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 class Descriptors(NamedTuple):
@@ -36,3 +45,17 @@ def divide(limit: int) -> Descriptors:
     """What remains beside `REST`: half for files, half for connections, at least one each."""
     files = max((limit - REST) // 2, 1)
     return Descriptors(limit, files, max(limit - REST - files, 1))
+
+
+def machine_memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or less by its control group."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        memory = UNKNOWN_BYTES
+    for limit in _CONTROL_GROUPS:
+        try:
+            memory = min(memory, int(limit.read_text("ascii")))
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return memory
