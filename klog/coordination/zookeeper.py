@@ -223,10 +223,7 @@ class ZooKeeper:
     def check_cluster(self) -> None:
         """NoNode where there is no cluster: no broker, klog's or 0.8's, has ever registered."""
         if self.exists(BROKER_IDS) is None:
-            raise NoNode(
-                f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}",
-                hint=self._clusters_here(),
-            )
+            raise NoNode(f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}", hint=self._clusters_here())
 
     def stop(self) -> None:
         """End the session: its ephemeral nodes are removed at once. May be called twice."""

@@ -17,31 +17,11 @@ while a follower that led once forgets an epoch in which it wrote nothing (`Log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from klog.storage.epochs import NO_EPOCH, EpochStart
+from klog.storage.log import Log
 from klog.storage.log_end import LogEnd
-
-
-class LeadersLog(Protocol):
-    """What a leader's log must tell: `klog.storage.log.Log` does."""
-
-    @property
-    def start_address(self) -> int: ...
-    @property
-    def start_offset(self) -> int: ...
-    @property
-    def end(self) -> LogEnd: ...
-    @property
-    def epoch_starts(self) -> tuple[EpochStart, ...]: ...
-    def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]: ...
-    def floor(self, address: int) -> LogEnd:
-        """The highest batch start or end at or below ``address``."""
-        ...
-
-    def is_in_hole(self, address: int) -> bool:
-        """Whether a hole reaches, with its edges, over ``address``: a log that still has what is lost may end there."""
-        ...
 
 
 class Diverged(NamedTuple):
@@ -62,7 +42,7 @@ class StartsElsewhere(NamedTuple):
 Disagreement: TypeAlias = Diverged | StartsElsewhere
 
 
-def disagreement(log: LeadersLog, last_epoch: int, end_address: int) -> Disagreement | None:
+def disagreement(log: Log, last_epoch: int, end_address: int) -> Disagreement | None:
     """What a leader answers a follower whose last batch is of ``last_epoch`` and whose log ends at ``end_address``.
 
     None where they agree. ``last_epoch`` is -1 for a log that never held a batch. Reads the log's files where the end

@@ -35,28 +35,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from klog.coordination.partition_states import NEVER_UNCLEAN, NO_LEADER, UNKNOWN_INCARNATION, PartitionState
-
-
-class LogFacts(Protocol):
-    """What a broker has on its disks of a partition, under the topic's UUID: `interbroker.ReplicaFacts`."""
-
-    @property
-    def last_epoch(self) -> int: ...
-    @property
-    def end_address(self) -> int: ...
-    @property
-    def is_whole(self) -> bool:
-        """Lacks nothing below the high watermark of its own checkpoint, and is not damaged there."""
-
-    @property
-    def was_safe(self) -> bool:
-        """The broker stopped cleanly before, or flushes this topic's every append."""
-
-    @property
-    def is_online(self) -> bool: ...
+from klog.protocol.interbroker import ReplicaFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +53,7 @@ class ElectionInput:
     """
 
     live: Mapping[int, int]
-    facts: Mapping[int, LogFacts | None] = field(default_factory=dict)
+    facts: Mapping[int, ReplicaFacts | None] = field(default_factory=dict)
     offline: Set[int] = frozenset()
     leaving: Set[int] = frozenset()
     heard: Set[int] | None = None
@@ -89,7 +70,7 @@ class ElectionInput:
         facts = self.facts.get(broker_id)
         return facts is None or facts.is_online
 
-    def log(self, broker_id: int) -> LogFacts | None:
+    def log(self, broker_id: int) -> ReplicaFacts | None:
         """What a serving broker has; None where that is nothing, or not known."""
         return self.facts.get(broker_id) if self.serves(broker_id) else None
 
@@ -342,7 +323,7 @@ def _first(candidates: Iterable[int], order: Sequence[int], situation: ElectionI
     return min(able, key=lambda one: (not situation.is_whole(one), one in situation.leaving), default=None)
 
 
-def _reach(log: LogFacts) -> tuple[int, int]:
+def _reach(log: ReplicaFacts) -> tuple[int, int]:
     return log.last_epoch, log.end_address
 
 

@@ -36,7 +36,7 @@ FETCH_BYTES = 600
 
 
 class Facts(NamedTuple):
-    """`klog.replication.leader_election.LogFacts`."""
+    """As `klog.protocol.interbroker.ReplicaFacts`."""
 
     last_epoch: int
     end_address: int

@@ -9,17 +9,16 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError
 from klog.names import TopicPartition
-from klog.replication.follower import Follower, FollowerState
-from klog.replication.led_partition import LedPartition
+from klog.replication.follower import FollowerState
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.deletions import Deletions
+from klog.server.replicas.replicas import Replicas
 from klog.server.runtime import Runtime
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log import Log
@@ -35,17 +34,6 @@ REBUILD_PAUSE_S = 0.005
 """The count of old segments pauses so long after every few milliseconds of work, for requests."""
 
 
-class ReplicaTable(Protocol):
-    """The part of `klog.server.replicas.replicas.Replicas` that maintenance uses."""
-
-    @property
-    def partitions(self) -> Mapping[TopicPartition, LedPartition]: ...
-    @property
-    def followed(self) -> Mapping[TopicPartition, Follower]: ...
-    def high_watermark(self, one: Log) -> int: ...
-    def damaged(self, one: Log, first: int, end: int) -> None: ...
-
-
 class LogMaintenance:
     """Started with the broker, stopped before its logs are closed."""
 
@@ -55,7 +43,7 @@ class LogMaintenance:
         image: ClusterImage,
         log_dirs: LogDirs,
         deletions: Deletions,
-        replicas: ReplicaTable,
+        replicas: Replicas,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
