@@ -15,6 +15,7 @@ Kafka limits only the number of members; the rest is bounded by the size of a re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from klog.errors import InvalidGroupId, InvalidRequest, UnknownMemberId
 
@@ -69,3 +70,12 @@ def check_assignments(assignments: Mapping[str, bytes]) -> None:
 
 def _is_long(name: str, bytes_max: int = NAME_BYTES_MAX) -> bool:
     return len(name) > bytes_max or len(name.encode(errors="replace")) > bytes_max
+
+
+class GroupLimits(NamedTuple):
+    """Settings of the broker."""
+
+    session_min_ms: int = 6000
+    session_max_ms: int = 1_800_000
+    initial_delay_s: float = 0.0
+    members_max: int = 2**31 - 1

@@ -37,9 +37,10 @@ from klog.errors import (
     UnknownMemberId,
 )
 from klog.groups import members, phases
-from klog.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced, Write, Writing
+from klog.groups.bounds import GroupLimits
 from klog.groups.member_table import MemberTable
 from klog.groups.members import NEVER_S, Join, Member, Pending, select_protocol
+from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, Result, Synced, Write, Writing
 from klog.groups.phases import Answers, Event, Phase
 
 NEW_MEMBER_S = 300.0
@@ -50,14 +51,14 @@ send heartbeats before it has its id. Kafka's number."""
 class Group:
     """Event loop only. ``state`` is what ZooKeeper has; for a new group, an empty one."""
 
-    def __init__(self, state: GroupState, limits: Limits, now_s: float) -> None:
+    def __init__(self, state: GroupState, limits: GroupLimits, now_s: float) -> None:
         self.name = state.group
         self.limits = limits
         self.phase = Phase.EMPTY
         self.members = MemberTable(state.group)
         self.pending: dict[str, Pending] = {}
         """Member ids that were given out and have not joined yet (KIP-394)."""
-        self._acts: list[Act] = []
+        self._outcomes: list[Outcome] = []
         self._writing: Writing | None = None
         self._later: deque[tuple[Callable[..., None], Any, tuple[Any, ...]]] = deque()
         self._join_until_s = NEVER_S
@@ -137,7 +138,7 @@ class Group:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def join(self, join: Join, to: Any, now_s: float) -> list[Act]:
+    def join(self, join: Join, to: Any, now_s: float) -> list[Outcome]:
         """A JoinGroup request: answered with `Joined` or `Refused`, now or later."""
         return self._event(self._join, to, (join,), now_s)
 
@@ -150,36 +151,36 @@ class Group:
         assignments: Mapping[str, bytes],
         to: Any,
         now_s: float,
-    ) -> list[Act]:
+    ) -> list[Outcome]:
         """A SyncGroup request: answered with `Synced` or `Refused`. ``protocol``: type and name, if it says them."""
         return self._event(self._sync, to, (member_id, instance_id, generation, protocol, assignments), now_s)
 
-    def leave(self, leaving: Iterable[tuple[str, str | None]], to: Any, now_s: float) -> list[Act]:
+    def leave(self, leaving: Iterable[tuple[str, str | None]], to: Any, now_s: float) -> list[Outcome]:
         """A LeaveGroup request of (member id, instance id): answered with `Left`."""
         return self._event(self._leave, to, (tuple(leaving),), now_s)
 
-    def make_node(self, to: Any, now_s: float) -> list[Act]:
+    def make_node(self, to: Any, now_s: float) -> list[Outcome]:
         """Create the group's node before it has members: it fences commits. Answered with `Made`."""
         return self._event(self._make_node, to, (), now_s)
 
-    def tick(self, now_s: float) -> list[Act]:
+    def tick(self, now_s: float) -> list[Outcome]:
         """Time has passed."""
         if self._writing is None:
             self._tick(now_s)
         return self._done()
 
-    def written(self, now_s: float) -> list[Act]:
+    def written(self, now_s: float) -> list[Outcome]:
         """The write is done."""
         writing = self._writing
         assert writing is not None, "no write under way"
         self._writing = None
         self.state = writing.state.written
         writing.then(now_s)
-        self._acts += writing.answers
+        self._outcomes += writing.answers
         self._resume(now_s)
         return self._done()
 
-    def write_in_doubt(self, now_s: float) -> list[Act]:
+    def write_in_doubt(self, now_s: float) -> list[Outcome]:
         """ZooKeeper does not answer: refuse all waiting requests.
 
         The write goes on, and ends in `written` or `replaced`; until then every change is refused.
@@ -189,7 +190,7 @@ class Group:
         self._refuse_all(_away(), now_s)
         return self._done()
 
-    def write_failed(self, error: KlogError, now_s: float) -> list[Act]:
+    def write_failed(self, error: KlogError, now_s: float) -> list[Outcome]:
         """The state cannot be written (it is too large): the group stays unchanged."""
         assert self._writing is not None, "no write under way"
         self._refuse_all(Refused(error), now_s)
@@ -198,7 +199,7 @@ class Group:
             self._join_until_s = now_s + self.members.rebalance_timeout_s
         return self._done()
 
-    def replaced(self, state: GroupState, now_s: float) -> list[Act]:
+    def replaced(self, state: GroupState, now_s: float) -> list[Outcome]:
         """Another program has written the group's node: ``state`` is what it says, members included."""
         self._refuse_all(Refused(UnknownMemberId("the group was changed outside its coordinator: join again")), now_s)
         for one in self.state.members:
@@ -210,7 +211,7 @@ class Group:
         self._take(state, now_s)
         return self._done()
 
-    def resign(self, error: KlogError) -> list[Act]:
+    def resign(self, error: KlogError) -> list[Outcome]:
         """Another broker coordinates the group: refuse all waiting requests with this error."""
         self._refuse_all(Refused(error), 0.0)
         self._writing = None
@@ -219,7 +220,7 @@ class Group:
         self.pending.clear()
         return self._done()
 
-    def _event(self, handle: Callable[..., None], to: Any, arguments: tuple[Any, ...], now_s: float) -> list[Act]:
+    def _event(self, handle: Callable[..., None], to: Any, arguments: tuple[Any, ...], now_s: float) -> list[Outcome]:
         if self._writing is None:
             handle(*arguments, to, now_s)
         elif self._writing.is_in_doubt:
@@ -234,9 +235,9 @@ class Group:
             handle, to, arguments = self._later.popleft()
             handle(*arguments, to, now_s)
 
-    def _done(self) -> list[Act]:
-        acts, self._acts = self._acts, []
-        return acts
+    def _done(self) -> list[Outcome]:
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
 
     # --- join ---------------------------------------------------------------------------------------------------------
 
@@ -489,7 +490,7 @@ class Group:
         if self._writing is not None:  # once answered, the last member to leave knows that the group is empty
             self._writing.answers.append(answer)
         else:
-            self._acts.append(answer)
+            self._outcomes.append(answer)
 
     def _leave_one(self, member_id: str, instance_id: str | None, now_s: float) -> None:
         if not member_id:  # from an operator, who knows only the names of static members
@@ -590,10 +591,10 @@ class Group:
     def _write(self, state: GroupState, then: Callable[[float], None], answers: list[Answer], now_s: float) -> None:
         assert self._writing is None, "one write at a time"
         self._writing = Writing(state, then, answers)
-        self._acts.append(Write(state))
+        self._outcomes.append(Write(state))
 
     def _answer(self, to: Any, what: Result) -> None:
-        self._acts.append(Answer(to, what))
+        self._outcomes.append(Answer(to, what))
 
     def _refuse_all(self, refused: Refused, now_s: float) -> None:
         """All waiting requests."""

@@ -18,7 +18,7 @@ Rules
     * `on_frame` raises PeerError when the bytes mean nothing; the connection is closed with a log line naming the peer.
 
 Limits
-    * `Limits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
+    * `SocketLimits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
       `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
     * a peer that does not take its answers is dropped (see `unsent`).
     * requests that take long wait for one another, and let others pass: see `turns`.
@@ -41,7 +41,7 @@ from klog.errors import MalformedRequest, PeerError
 from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
 from klog.net.muting import Muting
 from klog.net.rejected_peers import WrongProtocol
-from klog.net.shared import SPARE_BYTES_MIN, Limits, Shared
+from klog.net.shared import SPARE_BYTES_MIN, Shared, SocketLimits
 from klog.net.turns import EXPENSIVE_S, SLICE_S
 from klog.security.principal import ANONYMOUS
 
@@ -142,7 +142,7 @@ class Connection:
         peer: str,
         *,
         shared: Shared,
-        limits: Limits,
+        limits: SocketLimits,
         on_frame: OnFrame,
         on_sent: Callable[[Connection], None],
         on_closed: Callable[[Connection], None],

@@ -22,7 +22,7 @@ from klog.names import host_port
 from klog.net.admission import Admission, ConnectionLimits, Victims
 from klog.net.arrivals import ArrivalLimits, Arrivals
 from klog.net.connection import Connection, OnFrame
-from klog.net.shared import Limits, Shared
+from klog.net.shared import Shared, SocketLimits
 from klog.net.tls import TlsConnection, TlsSocket
 from klog.net.unsent import Unsent
 
@@ -70,7 +70,7 @@ class Server:
         self,
         on_frame: OnFrame,
         *,
-        limits: Limits,
+        limits: SocketLimits,
         idle_max_s: float,
         connection_limits: ConnectionLimits = ConnectionLimits(),
         arrival_limits: ArrivalLimits = ArrivalLimits(),

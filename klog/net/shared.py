@@ -23,7 +23,7 @@ class Sender(Protocol):
     def send_ready(self) -> None: ...
 
 
-class Limits(NamedTuple):
+class SocketLimits(NamedTuple):
     """What one connection may cost."""
 
     frame_bytes_max: int

@@ -48,7 +48,7 @@ _MAX_TIMESTAMP_AT: Final = 35
 _CRC: Final = struct.Struct(">I")
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """What a log takes. Times in ms since 1970; of records that carry none nothing is asked."""
 
     unpacked_bytes_max: int = UNPACKED_FACTOR * FACTOR_OF_AT_LEAST
@@ -79,7 +79,7 @@ def is_plain(headers: Sequence[BatchHeader], latest_ms: int) -> bool:
     return True
 
 
-def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: Limits) -> list[BatchHeader]:
+def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: BatchLimits) -> list[BatchHeader]:
     """What is behind the headers that `check_produced` has found: they, as they are then. A largest timestamp that was
     left out is filled in, in place.
 
@@ -93,7 +93,7 @@ def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: Limits) 
     return headers
 
 
-def _check_one(buffer: memoryview, position: int, header: BatchHeader, limits: Limits) -> BatchHeader:
+def _check_one(buffer: memoryview, position: int, header: BatchHeader, limits: BatchLimits) -> BatchHeader:
     is_compressed = header.attributes & CODEC_MASK
     is_unsettled = header.max_timestamp_ms < header.base_timestamp_ms
     # The header has the largest time; only where that is too late does it matter which records are.
@@ -108,7 +108,7 @@ def _check_one(buffer: memoryview, position: int, header: BatchHeader, limits: L
     return _with_newest(buffer, position, header, newest_ms) if is_unsettled else header
 
 
-def _unpacked(buffer: memoryview, position: int, header: BatchHeader, limits: Limits) -> bytes:
+def _unpacked(buffer: memoryview, position: int, header: BatchHeader, limits: BatchLimits) -> bytes:
     """The records as bytes, of which a single one is read twice as fast as of a view."""
     body = buffer[position + HEADER_BYTES : position + header.size_bytes]
     if not header.attributes & CODEC_MASK:
@@ -192,7 +192,7 @@ def _pass_rows(data: bytes, count: int) -> tuple[int, int]:
 # --- Times ---
 
 
-def _check_times(data: bytes, position: int, header: BatchHeader, limits: Limits) -> int:
+def _check_times(data: bytes, position: int, header: BatchHeader, limits: BatchLimits) -> int:
     """The largest time of the records; InvalidTimestamp where one is too early or too late, InvalidRecord as above."""
     _count(data, position, header)
     base_ms, earliest_ms, latest_ms = header.base_timestamp_ms, limits.earliest_ms, limits.latest_ms
@@ -233,7 +233,7 @@ def _check_times(data: bytes, position: int, header: BatchHeader, limits: Limits
     return newest_ms
 
 
-def _outside(time_ms: int, limits: Limits) -> str:
+def _outside(time_ms: int, limits: BatchLimits) -> str:
     if time_ms > limits.latest_ms:
         return (
             f"timestamp {time_ms} ms is later than {limits.latest_ms}, as far ahead of the broker's clock as"

@@ -21,7 +21,7 @@ from klog.net.arrivals import SETTING as CREATION_RATE
 from klog.net.arrivals import ArrivalLimits
 from klog.net.connection import OnFrame
 from klog.net.server import ConnectionSetup, Server, plain_address
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from klog.security.rates import Windows
 from klog.server.event_limits import EventLimit
 
@@ -76,7 +76,7 @@ def server_of(
     idle_max_ms = config.integer("connections.max.idle.ms")
     return Server(
         on_frame,
-        limits=Limits(
+        limits=SocketLimits(
             frame_bytes_max=config.integer("socket.request.max.bytes"),
             replies_max=config.integer("queued.max.requests"),
             send_buffer_bytes=_if_given(config, "socket.send.buffer.bytes"),

@@ -31,7 +31,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
-from klog.record.contents import Limits, is_plain, look_inside, unpacked_bytes_max
+from klog.record.contents import BatchLimits, is_plain, look_inside, unpacked_bytes_max
 from klog.storage import checksums, repair, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
@@ -251,10 +251,10 @@ class Log:
         most = self._state.unpacked_bytes_max if unpacked_bytes_max is None else unpacked_bytes_max
         return look_inside(records, headers, self._limits(most))
 
-    def _limits(self, unpacked_bytes_max: int) -> Limits:
+    def _limits(self, unpacked_bytes_max: int) -> BatchLimits:
         now_ms = self._state.log_dir.clock_ms()
         earliest_ms = None if self._takes_any_age else now_ms - self._config.timestamp_before_max_ms
-        return Limits(unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
+        return BatchLimits(unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
 
     def append(
         self,

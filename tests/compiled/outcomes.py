@@ -19,7 +19,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.produce import PartitionAnswer
 from klog.record import batch, contents, records
 from klog.record.codec import Codec
-from klog.record.contents import Limits
+from klog.record.contents import BatchLimits
 from klog.record.records import Record
 from tests.record.leader import check_contents
 
@@ -70,7 +70,7 @@ def damaged(data: bytearray, chance: random.Random) -> bytearray:
 def of_batch(chance: random.Random) -> list[str]:
     data = damaged(drawn_batch(chance), chance)
     view = memoryview(data)
-    limits = Limits(1 << 20, 1_699_999_999_500 if chance.random() < 0.5 else None)
+    limits = BatchLimits(1 << 20, 1_699_999_999_500 if chance.random() < 0.5 else None)
     found = [
         outcome(lambda: batch.check_produced(view, BATCH_BYTES_MAX)),
         outcome(lambda: contents.is_plain(batch.check_produced(view, BATCH_BYTES_MAX), 1 << 50)),

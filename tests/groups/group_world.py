@@ -10,9 +10,10 @@ from typing import Any
 
 from klog.coordination.group_states import FREE, GroupState
 from klog.errors import KlogError, NotCoordinator
-from klog.groups.acts import Act, Answer, Joined, Left, Limits, Made, Refused, Result, Synced, Write
+from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
 from klog.groups.members import NEVER_S, Join
+from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, Result, Synced, Write
 
 RANGE = (("range", b"r"),)
 SESSION_MS = 10_000
@@ -22,7 +23,7 @@ REBALANCE_MS = 30_000
 class GroupWorld:
     """``instant``: the registry writes at once; otherwise when `write_ends` is called."""
 
-    def __init__(self, limits: Limits = Limits(), *, instant: bool = True) -> None:
+    def __init__(self, limits: GroupLimits = GroupLimits(), *, instant: bool = True) -> None:
         self.limits = limits
         self.instant = instant
         self.now_s = 1000.0
@@ -91,8 +92,8 @@ class GroupWorld:
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
-    def do(self, acts: list[Act]) -> None:
-        for act in acts:
+    def do(self, outcomes: list[Outcome]) -> None:
+        for act in outcomes:
             match act:
                 case Answer(to, what):
                     assert to in self.waiting, f"answered twice, or never asked: {act}"

@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from klog.groups.acts import Joined, Limits, Refused, Synced
+from klog.groups.bounds import GroupLimits
+from klog.groups.outcomes import Joined, Refused, Synced
 from klog.groups.phases import Phase
 from tests.groups.group_world import RANGE, REBALANCE_MS, SESSION_MS, GroupWorld
 
@@ -50,7 +51,7 @@ class GroupModel(RuleBasedStateMachine):
 
     @initialize(delay=st.sampled_from([0.0, 3.0]), statics=st.integers(0, CLIENTS))
     def begin(self, delay: float, statics: int) -> None:
-        self.world.limits = Limits(initial_delay_s=delay)
+        self.world.limits = GroupLimits(initial_delay_s=delay)
         self.world.group.limits = self.world.limits
         self.clients = [Client(f"i{number}" if number < statics else None) for number in range(CLIENTS)]
 

@@ -7,7 +7,7 @@ import pytest
 from klog.coordination.group_states import COORDINATOR, GroupState, MemberState
 from klog.errors import ZooKeeperError
 from klog.groups import bounds, members, phases
-from klog.groups.acts import Limits
+from klog.groups.bounds import GroupLimits
 from klog.groups.group import NEW_MEMBER_S, Group
 from klog.groups.members import PENDING_S
 from klog.groups.phases import Event, Phase
@@ -161,7 +161,7 @@ def test_the_protocol_that_most_prefer_is_chosen(world: GroupWorld) -> None:
 
 
 def test_a_group_has_no_more_members_than_it_may() -> None:
-    world = GroupWorld(Limits(members_max=2))
+    world = GroupWorld(GroupLimits(members_max=2))
     world.settle("")
     second = world.join()
     world.join("m1")
@@ -200,7 +200,7 @@ def test_a_lowered_limit_is_kept_at_the_next_rebalance() -> None:
     world.settle("")
     tokens = [world.join(), world.join(), world.join("m1")]
     world.share_out(*(world.joined(one) for one in tokens))
-    world.group.limits = Limits(members_max=2)
+    world.group.limits = GroupLimits(members_max=2)
     again = [world.join(one, protocols=(("range", b"other"),)) for one in ("m1", "m2", "m3")]
     assert world.refused(again[2]) == GROUP_MAX_SIZE_REACHED
     assert world.joined(again[0]).generation == world.joined(again[1]).generation == 3
@@ -211,7 +211,7 @@ def test_a_lowered_limit_is_kept_at_the_next_rebalance() -> None:
 
 
 def test_a_first_generation_waits_for_more_as_long_as_more_come() -> None:
-    world = GroupWorld(Limits(initial_delay_s=3.0))
+    world = GroupWorld(GroupLimits(initial_delay_s=3.0))
     first = world.join()
     world.pass_time(2.9)
     second = world.join()
@@ -225,7 +225,7 @@ def test_a_first_generation_waits_for_more_as_long_as_more_come() -> None:
 
 
 def test_it_does_not_wait_longer_than_a_rebalance_may_take() -> None:
-    world = GroupWorld(Limits(initial_delay_s=20.0))
+    world = GroupWorld(GroupLimits(initial_delay_s=20.0))
     tokens = [world.join()]
     for _ in range(4):
         world.pass_time(10.0)
@@ -542,8 +542,8 @@ def test_a_restored_member_is_known_by_what_it_said_for_the_protocol_that_was_ch
 def test_a_group_that_streams_have_left_begins_anew() -> None:
     member = MemberState("m", None, "c", "h", 1, 1)
     state = GroupState("g", "zookeeper", 4, members=(member,), version=3)
-    group = Group(state, Limits(), 0.0)
+    group = Group(state, GroupLimits(), 0.0)
     assert group.phase is Phase.EMPTY
     assert group.generation == 4
-    held = Group(GroupState("g", COORDINATOR, 4, members=(member,), leader="gone", version=3), Limits(), 0.0)
+    held = Group(GroupState("g", COORDINATOR, 4, members=(member,), leader="gone", version=3), GroupLimits(), 0.0)
     assert held.members.leader == "m", "whoever is named that is not there leads nobody"

@@ -14,7 +14,7 @@ from klog.net import server as server_module
 from klog.net.admission import ConnectionLimits
 from klog.net.connection import Connection, Reply
 from klog.net.server import Server
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from tests.rows import each
 
 FLEET = 200
@@ -27,7 +27,7 @@ def echo(connection: Connection, view: memoryview, reply: Reply) -> None:
 
 
 def a_server(limits: ConnectionLimits = ConnectionLimits(), **more: int) -> Server:
-    return Server(echo, limits=Limits(1 << 20), idle_max_s=600, connection_limits=limits, **more)
+    return Server(echo, limits=SocketLimits(1 << 20), idle_max_s=600, connection_limits=limits, **more)
 
 
 def system_allows() -> int:

@@ -19,7 +19,7 @@ from klog.net.admission import Admission, ConnectionLimits, Full, Victims
 from klog.net.arrivals import AddressLimits, ArrivalLimits, Arrivals
 from klog.net.connection import Connection, Reply
 from klog.net.server import ConnectionSetup, Server, plain_address
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from klog.security.rates import Windows
 from tests.rows import each
 
@@ -140,7 +140,7 @@ async def listening(
     """A server, its port for clients and its port for brokers."""
     server = Server(
         echo,
-        limits=Limits(1 << 20),
+        limits=SocketLimits(1 << 20),
         idle_max_s=600,
         connection_limits=limits,
         arrival_limits=arrivals,
@@ -335,7 +335,7 @@ def test_who_waits_for_an_answer_is_not_idle(monkeypatch: pytest.MonkeyPatch, ca
         polls.append(reply)
 
     async def play() -> None:
-        server = Server(handle, limits=Limits(1 << 20), idle_max_s=0.2)
+        server = Server(handle, limits=SocketLimits(1 << 20), idle_max_s=0.2)
         port = server.listen("127.0.0.1", 0)
         try:
             poll, idle = Peer(port), Peer(port)

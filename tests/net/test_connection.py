@@ -20,12 +20,12 @@ from klog.net.admission import ConnectionLimits
 from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Reply
 from klog.net.memory_pool import Pace
 from klog.net.server import Server
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from tests.chance import noise
 from tests.rows import each
 
 FRAME_BYTES_MAX = 1 << 20
-REPLIES_MAX = Limits(FRAME_BYTES_MAX).replies_max
+REPLIES_MAX = SocketLimits(FRAME_BYTES_MAX).replies_max
 
 
 class Range(NamedTuple):
@@ -46,7 +46,7 @@ def serve(
     async def main() -> None:
         server = Server(
             on_frame,
-            limits=Limits(FRAME_BYTES_MAX),
+            limits=SocketLimits(FRAME_BYTES_MAX),
             idle_max_s=float(limits.get("idle_max_s", 600)),  # type: ignore[arg-type]
             connection_limits=ConnectionLimits(per_ip=int(limits.get("per_ip", 1 << 30))),  # type: ignore[call-overload]
             unfinished_bytes_max=float(limits.get("room", 1 << 30)),  # type: ignore[arg-type]
@@ -323,9 +323,9 @@ def test_too_many_requests_in_one_piece_are_all_answered_in_their_time(
 
 def test_a_port_in_use_is_said_so() -> None:
     async def main() -> None:
-        first = Server(echo, limits=Limits(10), idle_max_s=1)
+        first = Server(echo, limits=SocketLimits(10), idle_max_s=1)
         port = first.listen("127.0.0.1", 0)
-        second = Server(echo, limits=Limits(10), idle_max_s=1)
+        second = Server(echo, limits=SocketLimits(10), idle_max_s=1)
         try:
             with pytest.raises(PortInUse, match=f"127.0.0.1:{port}"):
                 second.listen("127.0.0.1", port)

@@ -19,7 +19,7 @@ from klog.net import server as server_module
 from klog.net.connection import Connection, Reply
 from klog.net.memory_pool import LITTLE_BYTES, TINY_BYTES, MemoryPool, Pace
 from klog.net.server import Server
-from klog.net.shared import SCRATCH_BYTES, SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, Limits, Shared
+from klog.net.shared import SCRATCH_BYTES, SPARE_BYTES_MAX, SPARE_BYTES_MIN, SPARES_MAX, Shared, SocketLimits
 from tests.chance import seed_of
 
 WITHIN_S = 30.0
@@ -114,7 +114,7 @@ def serving(unfinished_bytes_max: float = BOUND) -> Iterator[tuple[int, Server, 
     async def begin() -> tuple[int, Server]:
         server = Server(
             echo_length,
-            limits=Limits(100 << 20),
+            limits=SocketLimits(100 << 20),
             idle_max_s=600,
             unfinished_bytes_max=unfinished_bytes_max,
         )

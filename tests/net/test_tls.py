@@ -20,7 +20,7 @@ from klog.net import server as server_module
 from klog.net import tls as tls_module
 from klog.net.connection import Connection, Reply
 from klog.net.server import ConnectionSetup, Server
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from klog.net.tls_context import Store, TlsSettings, server_context
 from tests.rows import each
 from tests.security.certificates import Authority
@@ -51,7 +51,7 @@ def context(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> s
 def listening(
     context: ssl.SSLContext, on_frame: Callable[[Connection, memoryview, Reply], None]
 ) -> Iterator[tuple[Server, int]]:
-    server = Server(on_frame, limits=Limits(FRAME_MAX), idle_max_s=60.0)
+    server = Server(on_frame, limits=SocketLimits(FRAME_MAX), idle_max_s=60.0)
     try:
         yield server, server.listen("127.0.0.1", 0, ConnectionSetup("SSL", lambda: context))
     finally:
@@ -120,7 +120,7 @@ def test_ranges_of_files_come_whole_to_a_client_that_takes_them_slowly(
                 )
 
             with listening(context, ranges) as (server, port):
-                server._limits = Limits(FRAME_MAX, send_buffer_bytes=32768)
+                server._limits = SocketLimits(FRAME_MAX, send_buffer_bytes=32768)
                 got: list[bytes] = []
 
                 def take() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from klog.net.connection import Connection, Reply
 from klog.net.server import Server
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from klog.net.turns import EXPENSIVE_S, TURN_S, Share, Turns
 
 LONG_S = 2 * TURN_S
@@ -35,7 +35,7 @@ def frame(body: bytes) -> bytes:
 
 def serve(on_frame: Callable[[Connection, memoryview, Reply], None], client: Callable[[int], None]) -> None:
     async def main() -> None:
-        server = Server(on_frame, limits=Limits(1 << 20), idle_max_s=600)
+        server = Server(on_frame, limits=SocketLimits(1 << 20), idle_max_s=600)
         port = server.listen("127.0.0.1", 0)
         try:
             await asyncio.to_thread(client, port)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from klog.record.batch import BatchHeader, check_produced
-from klog.record.contents import Limits, look_inside
+from klog.record.contents import BatchLimits, look_inside
 
 
-def check_contents(buffer: memoryview, batch_bytes_max: int, limits: Limits = Limits()) -> list[BatchHeader]:
+def check_contents(buffer: memoryview, batch_bytes_max: int, limits: BatchLimits = BatchLimits()) -> list[BatchHeader]:
     """The headers, when what is behind them has been looked at."""
     return look_inside(buffer, check_produced(buffer, batch_bytes_max), limits)

@@ -12,7 +12,7 @@ from klog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
 from klog.record.batch import BatchHeader, check_produced, read_header, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
-from klog.record.contents import Limits, is_compressed, is_plain, unpacked_bytes_max
+from klog.record.contents import BatchLimits, is_compressed, is_plain, unpacked_bytes_max
 from klog.record.records import Record, encode_batch, encode_record
 from tests.record.batches import plain
 from tests.record.leader import check_contents
@@ -21,7 +21,7 @@ from tests.rows import each
 PACKING = [codec for codec in Codec if codec]
 FIRST_MS = 1_700_000_000_000
 MAX_BYTES = 1 << 20
-LIMITS = Limits()
+LIMITS = BatchLimits()
 TINY = bytes([12, 0, 0, 0, 1, 1, 0])
 """A record of nothing."""
 SKIPPED = struct.pack("<II", 0x184D2A50, 1000) + bytes(1000)
@@ -47,7 +47,7 @@ def numbered(count: int) -> list[Record]:
     return [Record(at, FIRST_MS + at, b"k" * (at % 90), b"v" * (at * 37 % 20_000)) for at in range(count)]
 
 
-def check(batch: bytes | bytearray, limits: Limits = LIMITS) -> BatchHeader:
+def check(batch: bytes | bytearray, limits: BatchLimits = LIMITS) -> BatchHeader:
     (header,) = check_contents(memoryview(bytearray(batch)), MAX_BYTES, limits)
     return header
 
@@ -151,9 +151,9 @@ def test_what_unpacks_to_too_much_is_refused(name: str) -> None:
     batch = sealed(body, codec, count)
     unpacked_bytes = len(TINY) * TINY_COUNT
     with pytest.raises(MessageTooLarge, match=str(unpacked_bytes // 2)):
-        check(batch, Limits(unpacked_bytes // 2))
+        check(batch, BatchLimits(unpacked_bytes // 2))
     try:
-        check(batch, Limits(unpacked_bytes + 100))
+        check(batch, BatchLimits(unpacked_bytes + 100))
     except InvalidRecord as error:
         assert f" {count} records" in error.message  # of padded ones the count is another
 

@@ -10,7 +10,7 @@ from klog.errors import CorruptBatch, MessageTooLarge
 from klog.record.batch import CONTROL, LOG_APPEND_TIME, check_produced, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
-from klog.record.contents import Limits, unpacked_bytes_max
+from klog.record.contents import BatchLimits, unpacked_bytes_max
 from klog.record.provenance_header import (
     HEADER_NAME,
     Marker,
@@ -220,7 +220,9 @@ def test_batches_that_unpack_to_more_than_the_target_takes_are_cut(begin: int) -
     bytes_max = 100_000
     marked = Marker(SOURCE, batch_bytes_max=bytes_max).mark(memoryview(run), begin)
     assert marked.messages == 20 - begin
-    headers = check_contents(memoryview(bytearray(marked.records)), bytes_max, Limits(unpacked_bytes_max(bytes_max)))
+    headers = check_contents(
+        memoryview(bytearray(marked.records)), bytes_max, BatchLimits(unpacked_bytes_max(bytes_max))
+    )
     assert len(headers) == 2
     huge = encode_batch([Record(0, 5, None, bytes(17 << 20))], codec=Codec.ZSTD)
     with pytest.raises(MessageTooLarge, match="16777216"):

@@ -19,7 +19,7 @@ from klog.errors import KlogError, NotLeader, StorageError
 from klog.names import TopicPartition
 from klog.net.connection import Connection, Reply
 from klog.net.server import Server
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.replication.follower import Follower
@@ -140,7 +140,7 @@ class Side:
         self.log_dirs.load(lambda name: LogConfig.of(self.config, {}))
 
     def _new_server(self) -> Server:
-        limits = Limits(frame_bytes_max=100 << 20)
+        limits = SocketLimits(frame_bytes_max=100 << 20)
         return Server(self._on_frame, limits=limits, idle_max_s=600)
 
     def restart_server(self) -> None:

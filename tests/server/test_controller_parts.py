@@ -21,8 +21,8 @@ from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.partition_states import PartitionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import CannotConnect, KlogError, NotController, NotCoordinator, RebalanceInProgress
-from klog.groups.acts import Joined, Refused, Synced
 from klog.groups.members import Join
+from klog.groups.outcomes import Joined, Refused, Synced
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.authority import Authority

@@ -14,7 +14,7 @@ import pytest
 from klog.net import server as server_module
 from klog.net.connection import Connection, Reply
 from klog.net.server import ConnectionSetup, Server
-from klog.net.shared import Limits
+from klog.net.shared import SocketLimits
 from klog.server import authentication
 from klog.server.authentication import Mechanisms, SaslListener
 from klog.server.executors import Executors
@@ -44,7 +44,7 @@ async def gated() -> AsyncIterator[int]:
         failure_delay_s=0.0,
         session_s=0.0,
     )
-    server = Server(answer, limits=Limits(1 << 20), idle_max_s=600)
+    server = Server(answer, limits=SocketLimits(1 << 20), idle_max_s=600)
     try:
         yield server.listen("127.0.0.1", 0, ConnectionSetup("SASL", on_connected=listener.on_connected))
     finally:

@@ -20,9 +20,10 @@ from klog.coordination.group_writer import GroupWriter
 from klog.coordination.session import SessionState
 from klog.errors import CoordinatorNotAvailable, KlogError
 from klog.groups import bounds
-from klog.groups.acts import Joined, Left, Limits, Refused, Synced
+from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
 from klog.groups.members import Join
+from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
 from klog.net.connection import Connection
 from klog.server.groups.commits import Commits, GroupPartition
@@ -42,7 +43,7 @@ class Coordinator:
 
     def __init__(self, runtime: Runtime, image: ClusterImage, admission: ZooKeeperAdmission) -> None:
         config = runtime.config
-        limits = Limits(
+        limits = GroupLimits(
             config.integer("group.min.session.timeout.ms"),
             config.integer("group.max.session.timeout.ms"),
             config.integer("group.initial.rebalance.delay.ms") / 1000,

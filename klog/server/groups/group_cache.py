@@ -24,9 +24,10 @@ from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIsHeld, KlogError, NotCoordinator, SessionLost, ZooKeeperError
 from klog.groups import bounds
-from klog.groups.acts import Act, Answer, Limits, Made, Refused, Result
+from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
 from klog.groups.members import NEVER_S
+from klog.groups.outcomes import Answer, Made, Outcome, Refused, Result
 from klog.names import counted
 from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.zk_calls import ZkCalls
@@ -52,7 +53,7 @@ class GroupCache:
     """Event loop only."""
 
     def __init__(
-        self, runtime: Runtime, image: ClusterImage, limits: Limits, calls: ZkCalls, writer: GroupWriter
+        self, runtime: Runtime, image: ClusterImage, limits: GroupLimits, calls: ZkCalls, writer: GroupWriter
     ) -> None:
         self._runtime = runtime
         self._image = image
@@ -224,7 +225,7 @@ class GroupCache:
 
     # --- events of a group --------------------------------------------------------------------------------------------
 
-    async def submit(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Act]]) -> Result:
+    async def submit(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
         """Give the group an event that has an answer, and wait for the answer."""
         if not self.has(cached):
             return Refused(NotCoordinator(f"another broker coordinates group {cached.group.name!r} now"))
@@ -292,8 +293,8 @@ class GroupCache:
 
     # --- what a group decides -----------------------------------------------------------------------------------------
 
-    def _carry_out(self, cached: CachedGroup, acts: list[Act]) -> None:
-        for state in self._answer(acts):
+    def _carry_out(self, cached: CachedGroup, outcomes: list[Outcome]) -> None:
+        for state in self._answer(outcomes):
             cached.settled.clear()
             self._runtime.spawn(self._write(cached, state))
         if not cached.group.is_writing:
@@ -303,14 +304,14 @@ class GroupCache:
         self._arm(cached)
         self._count(cached)
 
-    def _answer(self, acts: list[Act]) -> list[GroupState]:
+    def _answer(self, outcomes: list[Outcome]) -> list[GroupState]:
         """Give the answers; returns the states to write."""
         states = []
-        for act in acts:
-            if not isinstance(act, Answer):
-                states.append(act.state)
-            elif not act.to.done():  # the client may have gone
-                act.to.set_result(act.what)
+        for one in outcomes:
+            if not isinstance(one, Answer):
+                states.append(one.state)
+            elif not one.to.done():  # the client may have gone
+                one.to.set_result(one.what)
         return states
 
     async def _write(self, cached: CachedGroup, state: GroupState) -> None:
@@ -410,11 +411,11 @@ class GroupCache:
             return
         before = {member.member_id: member for member in cached.group.members}
         now_s = self.now_s
-        acts = cached.group.tick(now_s)
+        outcomes = cached.group.tick(now_s)
         if gone := before.keys() - {member.member_id for member in cached.group.members}:
             log.info("group %r: removed members that sent no heartbeat in time: %s", cached.group.name, sorted(gone))
             cached.changes.gone((before[one] for one in gone), now_s)
-        self._carry_out(cached, acts)
+        self._carry_out(cached, outcomes)
 
 
 def _with_members(zookeeper: ZooKeeper, slots: set[int]) -> list[GroupState]:

@@ -17,9 +17,9 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from klog.groups.acts import Refused
 from klog.groups.bounds import CLIENT_ID_CHARS_MAX
 from klog.groups.members import Join
+from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.groups.acts import Refused
+from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator

@@ -10,15 +10,6 @@ from klog.coordination.group_states import GroupState
 from klog.errors import KlogError
 
 
-class Limits(NamedTuple):
-    """Settings of the broker."""
-
-    session_min_ms: int = 6000
-    session_max_ms: int = 1_800_000
-    initial_delay_s: float = 0.0
-    members_max: int = 2**31 - 1
-
-
 class Joined(NamedTuple):
     """``members`` (id, instance id, metadata) only in the leader's answer."""
 
@@ -69,7 +60,7 @@ class Write(NamedTuple):
     state: GroupState
 
 
-Act = Answer | Write
+Outcome = Answer | Write
 
 
 @dataclass(slots=True)
