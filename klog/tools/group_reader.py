@@ -22,7 +22,7 @@ from klog.errors import GroupIsHeld, KlogError, TimedOut
 from klog.names import TopicPartition
 from klog.tools.message_formatter import Message
 from klog.tools.reader import Reader
-from klog.tools.time_merge import Place
+from klog.tools.time_merge import Partition
 
 FOR_GOOD = (
     KafkaError.INCONSISTENT_GROUP_PROTOCOL,
@@ -56,11 +56,11 @@ class GroupReader(Reader):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         """As `Reader`; ``options.group`` is the group's name. Where a span begins counts where nothing is committed."""
-        self._owned: set[Place] = set()
-        self._revoked: set[Place] = set()
+        self._owned: set[Partition] = set()
+        self._revoked: set[Partition] = set()
         """Partitions that were taken away while the last run was fetched."""
         self._topics: list[str] = []
-        self._places: dict[Place, int] = {}
+        self._places: dict[Partition, int] = {}
         """Where to go on, of partitions this member has, and that is not committed."""
         self._committed_at = time.monotonic()
         self._has_joined = False
@@ -117,7 +117,7 @@ class GroupReader(Reader):
     def _given(self, consumer: Consumer, partitions: list[Assigned]) -> None:
         """Go on behind what is committed. Called by librdkafka while it is asked for messages."""
         committed = {(one.topic, one.partition): one.offset for one in self._committed(partitions)}
-        new: list[Place] = []
+        new: list[Partition] = []
         for one in partitions:
             place = TopicPartition(one.topic, one.partition)
             span = self._spans.get(place)
@@ -251,7 +251,7 @@ class GroupReader(Reader):
         places = {(one.topic, one.partition): one.offset for one in partitions}
         self._places = {place: offset for place, offset in places.items() if place in self._owned} | self._places
 
-    def _not_committed(self, error: KafkaError, places: Collection[Place]) -> None:
+    def _not_committed(self, error: KafkaError, places: Collection[Partition]) -> None:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places))
         text = f"group {self._options.group}: the last messages shown of {names} are not committed: {error.str()}"
         if error.code() in NOT_MINE:
@@ -259,7 +259,7 @@ class GroupReader(Reader):
         else:
             raise KlogError(text)
 
-    def _go_on_at(self, place: Place, offset: int) -> None:
+    def _go_on_at(self, place: Partition, offset: int) -> None:
         self._places[place] = offset
         if not self._is_cooperative:
             super()._go_on_at(place, offset)

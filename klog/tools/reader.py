@@ -32,7 +32,7 @@ from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_errors import ConnectionErrors
 from klog.tools.message_formatter import Message, MessageFormatter
 from klog.tools.sender import silent_logger
-from klog.tools.time_merge import Place, TimeMerge
+from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
     from klog.tools.tail_options import Span, TailOptions, TailSummary
@@ -81,10 +81,10 @@ class Reader:
         self._stop = stop
         self._note = note
         self._timeout_s = timeout_s
-        self._ends: dict[Place, int] = {}
-        self._open: set[Place] = set()
+        self._ends: dict[Partition, int] = {}
+        self._open: set[Partition] = set()
         """Partitions whose end was not reached yet."""
-        self._paused: set[Place] = set()
+        self._paused: set[Partition] = set()
         self._messages = 0
         self._bytes = 0
         self._told: set[str] = set()
@@ -93,8 +93,8 @@ class Reader:
         self._gone: str | None = None
         self._failure: KlogError | None = None
         """What ends the reading once all that came before it is shown."""
-        self._assigned: Mapping[Place, int] = {}
-        self._added: deque[list[Place]] = deque()
+        self._assigned: Mapping[Partition, int] = {}
+        self._added: deque[list[Partition]] = deque()
         self._dropped: deque[str] = deque()
         self._merge = TimeMerge((one.topic, one.partition) for one in spans) if options.merge_by_time else None
         self._consumer = self._connected(bootstrap)
@@ -177,7 +177,7 @@ class Reader:
     def _show_last(self, count: int) -> None:
         """The last ``count`` of all partitions in the order of `TimeMerge`: of each one its last, in their order."""
         newest: list[tuple[int, str, int, int, Message]] = []
-        times: dict[Place, int] = {}
+        times: dict[Partition, int] = {}
         """The largest time of a partition so far."""
         seen = 0
         while self._open and not self._stop.is_set():
@@ -198,7 +198,7 @@ class Reader:
 
     def _merge_to_the_ends(self, merge: TimeMerge) -> None:
         """All messages in the order of time; a partition that is far ahead of the others waits for them."""
-        held: set[Place] = set()
+        held: set[Partition] = set()
         while not self._is_done and (self._open or merge):
             merge.add(self._next_run() if self._open else ())
             self._write(merge.ready(self._open))
@@ -241,7 +241,7 @@ class Reader:
         """Whether it goes on when a topic is deleted: who looks for those that match tells of it by `drop`."""
         return self._follow and self._options.match is not None
 
-    def _take_on(self, places: list[Place]) -> None:
+    def _take_on(self, places: list[Partition]) -> None:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in places)
         self._note(f"{names}: new, shown from the start")
         self._assigned = {**self._assigned, **dict.fromkeys(places, OFFSET_BEGINNING)}
@@ -269,17 +269,17 @@ class Reader:
 
     # --- librdkafka ---
 
-    def _assign(self, offsets: Mapping[Place, int]) -> None:
+    def _assign(self, offsets: Mapping[Partition, int]) -> None:
         self._assigned = offsets
         self._resume(self._paused)  # librdkafka keeps a pause across assignments
         self._consumer.assign([Assigned(topic, partition, offset) for (topic, partition), offset in offsets.items()])
         self._last_heard = time.monotonic()
 
-    def _pause(self, places: Collection[Place]) -> None:
+    def _pause(self, places: Collection[Partition]) -> None:
         self._consumer.pause([Assigned(*place) for place in places])
         self._paused.update(places)
 
-    def _resume(self, places: Collection[Place]) -> None:
+    def _resume(self, places: Collection[Partition]) -> None:
         self._consumer.resume([Assigned(*place) for place in places])
         self._paused.difference_update(list(places))
 
@@ -363,7 +363,7 @@ class Reader:
         elif not error.retriable():
             raise KlogError(f"{key[0]}-{key[1]}: {error.str()}")
 
-    def _go_on_inside(self, place: Place, offset: int) -> None:
+    def _go_on_inside(self, place: Partition, offset: int) -> None:
         """Read on although the log has no such offset."""
         name = f"{place[0]}-{place[1]}"
         try:
@@ -380,7 +380,7 @@ class Reader:
             )
             self._go_on_at(place, end)
 
-    def _go_on_at(self, place: Place, offset: int) -> None:
+    def _go_on_at(self, place: Partition, offset: int) -> None:
         """Assign all partitions again, this one there: a partition in error takes no seek."""
         assigned = self._consumer.position(self._consumer.assignment())
         for one in assigned:

@@ -22,7 +22,7 @@ from klog.errors import CorruptBatch, KlogError, ReplicaNotAvailable, UnknownTop
 from klog.names import TopicPartition
 from klog.record.batch import check_crc, walk
 from klog.record.records import Record, each_record
-from klog.tools.time_merge import Place
+from klog.tools.time_merge import Partition
 
 ANSWER_BYTES = 4 * 1024 * 1024
 PARTITION_BYTES = 1024 * 1024
@@ -36,11 +36,11 @@ class ReplicaConsumer:
     def __init__(self, channel: BlockingChannel, broker_id: int) -> None:
         self._channel = channel
         self._broker_id = broker_id
-        self._next: dict[Place, int] = {}
+        self._next: dict[Partition, int] = {}
         """Where to read on, in the order in which they are asked for: who has given something goes to the end."""
-        self._highs: dict[Place, int] = {}
-        self._paused: set[Place] = set()
-        self._at_end: set[Place] = set()
+        self._highs: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+        self._at_end: set[Partition] = set()
         """Those whose end has been told since the last message of them."""
         self._ready: deque[Message] = deque()
 
@@ -62,7 +62,7 @@ class ReplicaConsumer:
 
     def position(self, partitions: Iterable[Assigned]) -> list[Assigned]:
         """Where each would be read on, after what has been given out."""
-        waiting: dict[Place, int] = {}
+        waiting: dict[Partition, int] = {}
         for one in self._ready:
             waiting.setdefault((one.topic(), one.partition()), one.offset())
         places = [(one.topic, one.partition) for one in partitions]
@@ -119,7 +119,7 @@ class ReplicaConsumer:
             for one in topic.partitions:
                 self._take((str(topic.topic), int(one.partition_index)), one)
 
-    def _take(self, place: Place, answer: Any) -> None:
+    def _take(self, place: Partition, answer: Any) -> None:
         name = TopicPartition(*place)
         code = int(answer.error_code)
         if code == KafkaError.OFFSET_OUT_OF_RANGE:
@@ -153,7 +153,7 @@ class ReplicaConsumer:
             self._say(place, KafkaError._PARTITION_EOF)
         self._next[place] = offset
 
-    def _out_of_range(self, place: Place) -> None:
+    def _out_of_range(self, place: Partition) -> None:
         offset, end = self._next[place], self._bound(place, LATEST)
         if offset > end:
             raise KlogError(
@@ -163,10 +163,10 @@ class ReplicaConsumer:
             )
         self._say(place, KafkaError.OFFSET_OUT_OF_RANGE)
 
-    def _say(self, place: Place, code: int, what: str | None = None) -> None:
+    def _say(self, place: Partition, code: int, what: str | None = None) -> None:
         self._ready.append(Message(*place, self._next[place], error=KafkaError(code, what)))
 
-    def _bound(self, place: Place, which: int) -> int:
+    def _bound(self, place: Partition, which: int) -> int:
         name = TopicPartition(*place)
         answer = self._channel.request(
             partition_requests.list_offsets(self._channel, {name: which}, replica_id=REPLICA)
@@ -187,7 +187,7 @@ class ReplicaConsumer:
         return error_of(code, f"{name} on broker {self._broker_id}")
 
 
-def message_of(place: Place, record: Record, epoch: int = -1) -> Message:
+def message_of(place: Partition, record: Record, epoch: int = -1) -> Message:
     """A record as confluent-kafka's Consumer would give it out."""
     ms = record.timestamp_ms
     return Message(

@@ -25,10 +25,10 @@ MEMORY_BYTES = 64 * 1024 * 1024
 MESSAGE_BYTES = 400
 """What a message takes beside its key and value, about."""
 
-Place = tuple[str, int]
+Partition = tuple[str, int]
 """Topic and partition."""
 
-Entry = tuple[int, int, int, Any]
+Queued = tuple[int, int, int, Any]
 """Time, the partition's rank, offset, message: no two are equal, so messages themselves are never compared."""
 
 
@@ -39,12 +39,12 @@ class _Waiting:
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.entries: list[Entry] = []
+        self.entries: list[Queued] = []
         self.bytes = 0
         self.time_ms = 0
         """The largest time so far."""
 
-    def take(self, bound: Entry) -> list[Entry]:
+    def take(self, bound: Queued) -> list[Queued]:
         """Those up to and with ``bound``, which are then gone from here."""
         count = bisect_right(self.entries, bound)
         taken, self.entries = self.entries[:count], self.entries[count:]
@@ -55,11 +55,11 @@ class _Waiting:
 class TimeMerge:
     """Takes messages as they come and gives them back in the order of time. One thread."""
 
-    def __init__(self, places: Iterable[Place], memory_bytes: int | None = None) -> None:
+    def __init__(self, places: Iterable[Partition], memory_bytes: int | None = None) -> None:
         self._waiting = {place: _Waiting(rank) for rank, place in enumerate(places)}
         self._memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_bytes
         self._share_bytes = self._memory_bytes // max(len(self._waiting), 1)
-        self._arrivals: deque[tuple[float, Entry]] = deque()
+        self._arrivals: deque[tuple[float, Queued]] = deque()
 
     def __bool__(self) -> bool:
         """Whether anything waits."""
@@ -75,17 +75,17 @@ class TimeMerge:
         """When that which waits longest has come."""
         return self._arrivals[0][0] if self._arrivals else None
 
-    def crowded(self) -> set[Place]:
+    def crowded(self) -> set[Partition]:
         """Partitions that have more waiting than their share: nothing more is wanted of them for now."""
         return {place for place, one in self._waiting.items() if one.bytes > self._share_bytes}
 
-    def starved(self, places: Iterable[Place]) -> set[Place]:
+    def starved(self, places: Iterable[Partition]) -> set[Partition]:
         """Those of ``places`` that have room again."""
         return {place for place in places if self._waiting[place].bytes <= self._share_bytes // 2}
 
     def add(self, messages: Iterable[Any], arrived: float | None = None) -> None:
         """More messages, those of one partition in the order of their offsets; `settled` goes by ``arrived``."""
-        latest: Entry | None = None
+        latest: Queued | None = None
         for message in messages:
             one = self._waiting[message.topic(), message.partition()]
             timestamp_ms = timestamp_of(message)
@@ -99,7 +99,7 @@ class TimeMerge:
         if latest is not None and arrived is not None:
             self._arrivals.append((arrived, latest))
 
-    def ready(self, coming: Collection[Place]) -> list[Any]:
+    def ready(self, coming: Collection[Partition]) -> list[Any]:
         """What can go, where more will come of ``coming`` and nothing of the others."""
         lasts = []
         for place in coming:
@@ -114,14 +114,14 @@ class TimeMerge:
 
     def settled(self, before: float) -> list[Any]:
         """What came at ``before`` or earlier, and all that is earlier by its own time."""
-        bound: Entry | None = None
+        bound: Queued | None = None
         while self._arrivals and self._arrivals[0][0] <= before:
             latest = self._arrivals.popleft()[1]
             if bound is None or latest > bound:
                 bound = latest
         return [] if bound is None else self._take(bound)
 
-    def _take(self, bound: Entry) -> list[Any]:
+    def _take(self, bound: Queued) -> list[Any]:
         taken = [entry for one in self._waiting.values() if one.entries for entry in one.take(bound)]
         taken.sort()  # runs that are in order already: they are merged
         return [entry[-1] for entry in taken]

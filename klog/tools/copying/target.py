@@ -90,7 +90,7 @@ class Mark(NamedTuple):
     here: int
 
 
-class Place(NamedTuple):
+class TargetLeader(NamedTuple):
     """Who leads a target partition."""
 
     leader: int
@@ -135,10 +135,10 @@ class Target:
         """What there is of a source in a partition; `TargetLog.find` looks."""
         return TargetLog(self, partition, source, originals)
 
-    async def place(self, partition: TopicPartition) -> Place:
+    async def place(self, partition: TopicPartition) -> TargetLeader:
         """Who leads it, by metadata that is fresh; many partitions that ask at once are answered by one question."""
 
-        async def ask(cluster: Cluster) -> Place:
+        async def ask(cluster: Cluster) -> TargetLeader:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(cluster.metadata([partition.topic], fresh=True))
             try:
@@ -155,7 +155,7 @@ class Target:
             if node.leader is None or node.leader not in metadata.brokers:
                 raise LeaderNotAvailable(f"{partition} of the target has no leader")
             topic_id = UUID(topic.topic_id) if topic.topic_id is not None else None
-            return Place(node.leader, -1 if node.leader_epoch is None else node.leader_epoch, topic_id)
+            return TargetLeader(node.leader, -1 if node.leader_epoch is None else node.leader_epoch, topic_id)
 
         return await self.side.patiently(ask)
 
@@ -179,7 +179,7 @@ class TargetLog:
         self._target = target
         self._side = target.side
         self._originals = originals
-        self._place: Place | None = None
+        self._place: TargetLeader | None = None
         self._has_doubted = False
 
     @property
@@ -305,7 +305,7 @@ class TargetLog:
             else:
                 raise self._made_again() if error.wire == InconsistentTopicId.wire else error
 
-    async def _produce_at(self, channel: Channel, records: bytes, place: Place) -> Appended:
+    async def _produce_at(self, channel: Channel, records: bytes, place: TargetLeader) -> Appended:
         wanted = {
             "topic": self.partition.topic,
             "topic_id": place.topic_id,
@@ -320,7 +320,7 @@ class TargetLog:
         one = (await channel.request(asked, timeout_s=COMMIT_TIMEOUT_S + ANSWER_GRACE_S)).partitions[0]
         return Appended(_error_in(one), int(one.base_offset), int(one.end_offset), str(one.writer))
 
-    async def _produce(self, channel: Channel, records: bytes, place: Place) -> Appended:
+    async def _produce(self, channel: Channel, records: bytes, place: TargetLeader) -> Appended:
         """By Kafka's own request, which takes one batch of a partition."""
         base = end = -1
         for position, header in walk(records):
