@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping
 
 from klog.coordination import leadership_transfer
-from klog.coordination.zookeeper import Check
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.replication.led_partition import LedPartition
@@ -41,30 +39,27 @@ TOGETHER_S = 0.01
 """Followers that catch up within this time go into one write."""
 
 
-class Led(Protocol):
-    """The part of `klog.server.replicas.replicas.Replicas` that the monitor uses."""
-
-    @property
-    def partitions(self) -> Mapping[TopicPartition, LedPartition]: ...
-
-    def fence_of(self, name: TopicPartition) -> Sequence[Check]: ...
-    def step_down(self, partition: LedPartition, why: str, seen_version: int = -1) -> None: ...
-
-    @property
-    def damaged_logs(self) -> Iterable[Log]:
-        """Those of which a part is known to be damaged."""
-
-
 class IsrMonitor:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, image: ClusterImage, log_dirs: LogDirs, reports: Reports, led: Led) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        image: ClusterImage,
+        log_dirs: LogDirs,
+        reports: Reports,
+        led: Mapping[TopicPartition, LedPartition],
+        damaged: Collection[Log],
+        writer: IsrWriter,
+    ) -> None:
+        """``damaged``: logs of which a part is known to be damaged."""
         self._runtime = runtime
         self._image = image
         self._log_dirs = log_dirs
         self._reports = reports
         self._led = led
-        self._writer = IsrWriter(runtime, image, reports, led.fence_of, led.step_down)
+        self._damaged = damaged
+        self._writer = writer
         self._lag_s = runtime.config.integer("replica.lag.time.max.ms") / 1000
         messages = runtime.config["replica.lag.max.messages"]
         self._lag_messages = messages if isinstance(messages, int) else None
@@ -99,7 +94,7 @@ class IsrMonitor:
 
     def look_at_all(self) -> None:
         """Another broker lives now, and may join an ISR."""
-        for partition in self._led.partitions.values():
+        for partition in self._led.values():
             if len(partition.isr) < len(partition.replicas):
                 self.look_at(partition)
 
@@ -138,7 +133,7 @@ class IsrMonitor:
 
     async def _look(self) -> None:
         self.look_at_disks()
-        open_ones = [one for one in self._led.partitions.values() if one.needs_look]
+        open_ones = [one for one in self._led.values() if one.needs_look]
         for partition in open_ones:
             partition.mark(self._clock_s, self._lag_s)
         late = [one for one in open_ones if one.isr_size > 1 and one.own_flush_is_overdue(self._clock_s, self._lag_s)]
@@ -209,13 +204,13 @@ class IsrMonitor:
         long = {path for path, since_s in self._full_since.items() if self._clock_s - since_s >= self._lag_s}
         if not long:
             return
-        stuck = [one for one in self._led.partitions.values() if one.isr_size > 1 and one.log.log_dir.path in long]
+        stuck = [one for one in self._led.values() if one.isr_size > 1 and one.log.log_dir.path in long]
         if stuck:
             self._give_up(stuck, "the disk is full, or does not answer")
 
     def look_at_damaged(self) -> None:
         """A leader whose log is damaged gives way to an in-sync replica, and repairs it as a follower (rule L2)."""
-        logs = [(one, self._led.partitions.get(one.topic_partition)) for one in self._led.damaged_logs]
+        logs = [(one, self._led.get(one.topic_partition)) for one in list(self._damaged)]
         damaged = [led for one, led in logs if led is not None and led.log is one and led.isr_size > 1]
         if damaged:
             self._give_up(damaged, "the log is damaged")

@@ -47,7 +47,7 @@ from klog.server.replicas.assignment import Assignment
 from klog.server.replicas.disk_wait import at_disks
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.isr_monitor import IsrMonitor
-from klog.server.replicas.isr_writer import write_states
+from klog.server.replicas.isr_writer import IsrWriter, write_states
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.opening import Opened, open_logs
 from klog.server.replicas.removal import remove_logs, undeletable
@@ -101,7 +101,8 @@ class Replicas:
         """The newest version of a state that this broker had written or read in ZooKeeper when it stopped leading."""
         self._suspended: int | None = None
         """The incarnation whose session has expired."""
-        self._monitor = IsrMonitor(runtime, image, log_dirs, reports, self)
+        writer = IsrWriter(runtime, image, reports, self.fence_of, self.step_down)
+        self._monitor = IsrMonitor(runtime, image, log_dirs, reports, self.partitions, self._damaged, writer)
 
     # --- requests of the controller -----------------------------------------------------------------------------------
 
@@ -512,10 +513,6 @@ class Replicas:
         if (first, end) not in ranges:
             ranges.append((first, end))
             self._monitor.look_at_damaged()
-
-    @property
-    def damaged_logs(self) -> Iterable[Log]:
-        return list(self._damaged)
 
     def look_at_disks(self) -> None:
         """A disk may have failed: report it to the controller (rule L5)."""
