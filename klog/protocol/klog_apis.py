@@ -453,7 +453,7 @@ class ReadLagHistoryRequest(Request, key=ApiKey.READ_LAG_HISTORY):
     """Nothing is asked."""
 
 
-class LevelCurve(Structure):
+class OffsetCurve(Structure):
     """``number``: what minutes call it. ``base``: the offset at the beginning, -1 where it is unknown. ``group`` is
     empty where the offset is a log's end."""
 
@@ -464,7 +464,7 @@ class LevelCurve(Structure):
     base: i64
 
 
-class LevelMinute(Structure):
+class OffsetMinute(Structure):
     """Offsets that had changed by ``time_ms``, each at the place of its curve; -1: unknown from here on."""
 
     time_ms: i64
@@ -481,11 +481,11 @@ class ReadLagHistoryResponse(Response, key=ApiKey.READ_LAG_HISTORY):
     now_ms: i64
     is_full: bool
     end_since_ms: i64
-    end_curves: tuple[LevelCurve, ...]
-    end_minutes: tuple[LevelMinute, ...]
+    end_curves: tuple[OffsetCurve, ...]
+    end_minutes: tuple[OffsetMinute, ...]
     commit_since_ms: i64
-    commit_curves: tuple[LevelCurve, ...]
-    commit_minutes: tuple[LevelMinute, ...]
+    commit_curves: tuple[OffsetCurve, ...]
+    commit_minutes: tuple[OffsetMinute, ...]
 
 
 # --- ElectReplicas: in-sync replicas of one's choice become leaders ---------------------------------------------------
