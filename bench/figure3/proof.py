@@ -23,7 +23,7 @@ from klog.tools.audit.compare import State, by_stamps
 from klog.tools.audit.ledger import Ledger, Produced, read_ledger
 from klog.tools.audit.numbers import NumberSet
 from klog.tools.audit.reading import read_ranges
-from klog.tools.audit.tally import NOBODY, Origin, Tally, Window
+from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def judge(name: str, sent: Sent, tally: Tally, publishers: Mapping[Origin, int],
         numbers.setdefault(origin, NumberSet()).update(found.numbers)
     for origin, seen in sorted(numbers.items()):
         ranges = seen.ranges
-        if origin != NOBODY and origin not in unknown and (len(ranges) != 1 or ranges[0][0] != 0):
+        if origin != UNSTAMPED and origin not in unknown and (len(ranges) != 1 or ranges[0][0] != 0):
             notes.append(f"the numbers of {origin.host} have holes: {ranges[:3]}")
             states.add(State.GAP)
     total = sum(one.messages for origins in sent.values() for one in origins.values())
