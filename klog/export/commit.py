@@ -1,4 +1,4 @@
-"""One batch of a root, from its folder to its commit."""
+"""Commits one batch of an export: stage a folder, fill it, flush, commit, checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes to a listener with bytes that are not its own: named in the log, once in a while."""
+"""Logs why the broker ends connections of peers that it rejects: one line per reason every ten seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WrongProtocol(PeerError):
 
 
 class RejectedPeers:
-    """One line a reason in `SAID_EVERY_S`, with the number of those that it stands for."""
+    """A line has the number of peers that were rejected for its reason since the line before."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.count = 0

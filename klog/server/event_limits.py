@@ -1,4 +1,4 @@
-"""Limits on how often something is told or logged that any client can cause."""
+"""Limits on events and log lines that any client can cause as often as it likes."""
 
 from __future__ import annotations
 
