@@ -247,7 +247,7 @@ class Connection:
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._stop_reading()
-            self.turns.wait(self.address, self.go_on, is_expensive=self._is_expensive, is_broker=self.is_broker)
+            self.turns.call_in_turn(self.address, self.go_on, is_expensive=self._is_expensive, is_broker=self.is_broker)
 
     def go_on(self) -> None:
         """From `Turns`: what has come is handed on."""

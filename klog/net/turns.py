@@ -43,7 +43,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._spent_s = 0.0
-        self._is_coming = False
+        self._is_scheduled = False
         """The next turn has been asked for."""
         self._brokers: deque[Callable[[], None]] = deque()
         self._clients = RoundRobin[Callable[[], None]]()
@@ -59,32 +59,34 @@ class Turns:
         """So long has been worked at what a peer asked for."""
         if seconds >= NOTED_S:
             self._spent_s += seconds
-            self._ask()
+            self._schedule()
 
-    def wait(self, address: str, go_on: Callable[[], None], *, is_expensive: bool, is_broker: bool = False) -> None:
+    def call_in_turn(
+        self, address: str, go_on: Callable[[], None], *, is_expensive: bool, is_broker: bool = False
+    ) -> None:
         """Have ``go_on`` called when it is the turn of the connection, from that address."""
         if is_broker:
             self._brokers.append(go_on)
         else:
             (self._expensive if is_expensive else self._clients).put(address, go_on)
-        self._ask()
+        self._schedule()
 
     async def wait_for_turn(self, address: str) -> None:
         """For a task, which works for a peer of that address: go on when there is time."""
         while self.is_over:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._tasks.put(address, waiting)
-            self._ask()
+            self._schedule()
             await waiting
 
-    def _ask(self) -> None:
-        if not self._is_coming:
-            self._is_coming = True
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
         """A turn begins: this is called before what has come in meanwhile is looked at."""
-        self._is_coming = False
+        self._is_scheduled = False
         for _ in range(len(self._brokers)):
             self._spent_s = 0.0
             self._brokers.popleft()()
@@ -106,7 +108,7 @@ class Turns:
             expensive()
             self._spent_s = spent_s  # it was one, and the others have their time all the same
         if self._tasks or self._clients or self._expensive or self._brokers:
-            self._ask()
+            self._schedule()
 
 
 class Share:

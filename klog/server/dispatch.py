@@ -464,7 +464,7 @@ class Dispatcher:
             if is_done and not connection.closed:
                 connection.resume_reading()
 
-        slots.wait(connection, reply.measured(begin) if isinstance(reply, MeteredReply) else begin)
+        slots.call_when_free(connection, reply.measured(begin) if isinstance(reply, MeteredReply) else begin)
 
     def _hand_on(
         self,

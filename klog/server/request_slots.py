@@ -61,7 +61,7 @@ class RequestSlots:
         self._of_address_max = of_address
         self._taken = Counter[str]()
         self._waiting = RoundRobin[_Waiting]()
-        self._is_coming = False
+        self._is_scheduled = False
 
     def enter(self, address: str) -> bool:
         """Take a slot; False where there is none, or others of the address wait for one."""
@@ -70,7 +70,7 @@ class RequestSlots:
         self._take(address)
         return True
 
-    def wait(self, connection: Connection, begin: Callable[[], None]) -> None:
+    def call_when_free(self, connection: Connection, begin: Callable[[], None]) -> None:
         """Have ``begin`` called once there is a slot, which it has then; never after the connection's end."""
         self._waiting.put(connection.address, _Waiting(connection, begin))
 
@@ -80,7 +80,7 @@ class RequestSlots:
         self._taken[address] -= 1
         if not self._taken[address]:
             del self._taken[address]
-        self._call(turns)
+        self._schedule(turns)
 
     def _may_enter(self, address: str) -> bool:
         return self._free > 0 and self._taken[address] < self._of_address_max
@@ -89,14 +89,14 @@ class RequestSlots:
         self._free -= 1
         self._taken[address] += 1
 
-    def _call(self, turns: Turns) -> None:
-        if self._waiting and not self._is_coming:
-            self._is_coming = True
+    def _schedule(self, turns: Turns) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._begin, turns)
 
     def _begin(self, turns: Turns) -> None:
         """Begin requests that wait, while there are slots and the slice lasts."""
-        self._is_coming = False
+        self._is_scheduled = False
         until_s = time.perf_counter() + SLICE_S
         while (one := self._waiting.take(self._may_enter)) is not None:
             if one.connection.closed:
@@ -107,5 +107,5 @@ class RequestSlots:
             ended_s = time.perf_counter()
             turns.spent(ended_s - began_s)
             if ended_s >= until_s:
-                self._call(turns)
+                self._schedule(turns)
                 return
