@@ -56,6 +56,7 @@ from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.peers import Peers
+from klog.server.controller.reports import Reports
 from klog.server.credentials import UserCredentials
 from klog.server.dispatch import BoundRoutes, Dispatcher, Forwarding, OpenRequests
 from klog.server.events import Events, EventsTopic
@@ -87,7 +88,6 @@ from klog.server.replicas.local_replicas import LocalReplicas
 from klog.server.replicas.log_maintenance import LogMaintenance
 from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.replicas.replicas import Replicas
-from klog.server.replicas.reports import Reports
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
@@ -219,7 +219,8 @@ class Broker:
                 self.log_dirs,
                 self.flusher,
                 self.authority,
-                self.reports,
+                self.reports.isr,
+                self.reports.offline,
                 fetchers,
                 self._knows_cluster.set,
             )

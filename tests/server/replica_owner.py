@@ -24,13 +24,13 @@ from klog.record.records import Record, encode_batch
 from klog.secret import Secret
 from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes
+from klog.server.controller.reports import Reports
 from klog.server.executors import Executors
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.fetchers import Fetchers
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.replicas import Replicas
-from klog.server.replicas.reports import Reports
 from klog.server.runtime import Identity, Runtime
 from klog.storage.filesystem import FileSystem, OsFileSystem
 from klog.storage.flusher import Flusher
@@ -111,7 +111,8 @@ class Owner:
             self.log_dirs,
             self.flusher,
             self.authority,
-            self.reports,
+            self.reports.isr,
+            self.reports.offline,
             Fetchers(self.runtime, self.image, Secret.random(), self.flusher, self.deletions, BrokerProbes(ME, 60.0)),
             self._on_assigned,
         )

@@ -240,7 +240,7 @@ def test_r6_an_answer_that_an_own_write_has_overtaken_says_nothing(
             topic, partition = await led(owner, isr=(1, 2))
             reading = paths.partition_state("t", 0)
             writer = IsrWriter(
-                owner.runtime, owner.image, owner.reports, owner.replicas.fence_of, owner.replicas.step_down
+                owner.runtime, owner.image, owner.reports.isr, owner.replicas.fence_of, owner.replicas.step_down
             )
             overtaken = asyncio.create_task(writer.read_again([partition]))
             assert await asyncio.to_thread(held.wait, WITHIN_S)

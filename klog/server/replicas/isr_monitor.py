@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from klog.coordination import leadership_transfer
 from klog.errors import KlogError
@@ -24,7 +24,6 @@ from klog.replication.led_partition import LedPartition
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.replicas.isr_writer import IsrWriter
-from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDirs
@@ -47,7 +46,7 @@ class IsrMonitor:
         runtime: Runtime,
         image: ClusterImage,
         log_dirs: LogDirs,
-        reports: Reports,
+        report_offline: Callable[..., None],
         led: Mapping[TopicPartition, LedPartition],
         damaged: Collection[Log],
         writer: IsrWriter,
@@ -56,7 +55,7 @@ class IsrMonitor:
         self._runtime = runtime
         self._image = image
         self._log_dirs = log_dirs
-        self._reports = reports
+        self._report_offline = report_offline
         self._led = led
         self._damaged = damaged
         self._writer = writer
@@ -222,7 +221,7 @@ class IsrMonitor:
         if names:
             log.error("giving up leadership of %d partitions, %s first: %s", len(names), names[0], why)
             self._given_up |= dict.fromkeys(names, self._clock_s)
-            self._reports.offline(names, may_follow=True)
+            self._report_offline(names, may_follow=True)
 
     def look_at_disks(self) -> None:
         """Report each log dir that has failed to the controller, once: its replicas are lost (rule L5)."""
@@ -232,4 +231,4 @@ class IsrMonitor:
                 log.error("%s: %d replicas are lost with it", one.failure.message, len(one.logs))
                 self._runtime.tell("log-dir-offline", dir=one.path, replicas=len(one.logs), reason=one.failure.message)
                 if one.logs:
-                    self._reports.offline(list(one.logs), may_follow=False)
+                    self._report_offline(list(one.logs), may_follow=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,7 +27,6 @@ from klog.replication.led_partition import LedPartition
 from klog.server import image
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
-from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -55,13 +54,13 @@ class IsrWriter:
         self,
         runtime: Runtime,
         cluster: ClusterImage,
-        reports: Reports,
+        report_isr: Callable[[Collection[TopicPartition]], None],
         fence_of: Callable[[TopicPartition], Sequence[Check]],
         step_down: Callable[..., None],
     ) -> None:
         self._runtime = runtime
         self._image = cluster
-        self._reports = reports
+        self._report_isr = report_isr
         self._fence_of = fence_of
         self._step_down = step_down
         self._queue: dict[TopicPartition, _Wanted] = {}
@@ -110,7 +109,7 @@ class IsrWriter:
             return
         written = [name for name, one in wanted.items() if self._settle(one, found[name])]
         if written:
-            self._reports.isr(written)
+            self._report_isr(written)
 
     def _state(self, wanted: _Wanted) -> PartitionState:
         partition, change = wanted

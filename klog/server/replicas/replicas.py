@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -51,7 +51,6 @@ from klog.server.replicas.isr_writer import IsrWriter, write_states
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.opening import Opened, open_logs
 from klog.server.replicas.removal import remove_logs, undeletable
-from klog.server.replicas.reports import Reports
 from klog.server.runtime import Runtime
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
@@ -73,7 +72,8 @@ class Replicas:
         log_dirs: LogDirs,
         flusher: Flusher,
         authority: Authority,
-        reports: Reports,
+        report_isr: Callable[[Collection[TopicPartition]], None],
+        report_offline: Callable[..., None],
         fetchers: Fetchers,
         on_assigned: Callable[[], None],
     ) -> None:
@@ -101,8 +101,8 @@ class Replicas:
         """The newest version of a state that this broker had written or read in ZooKeeper when it stopped leading."""
         self._suspended: int | None = None
         """The incarnation whose session has expired."""
-        writer = IsrWriter(runtime, image, reports, self.fence_of, self.step_down)
-        self._monitor = IsrMonitor(runtime, image, log_dirs, reports, self.partitions, self._damaged, writer)
+        writer = IsrWriter(runtime, image, report_isr, self.fence_of, self.step_down)
+        self._monitor = IsrMonitor(runtime, image, log_dirs, report_offline, self.partitions, self._damaged, writer)
 
     # --- requests of the controller -----------------------------------------------------------------------------------
 

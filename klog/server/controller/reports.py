@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import Any, Protocol
 
 from klog.coordination.session import SessionState
 from klog.errors import KlogError, NotController
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.server.controller.controller import Controller
+from klog.server.controller.controller_election import ControllerElection
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -22,36 +23,13 @@ LEAVE_WITHIN_S = 15.0
 """How long a controlled shutdown waits for the elections."""
 
 
-class OwnController(Protocol):
-    """This broker's own controller, for the time that it is the active one."""
-
-    @property
-    def active(self) -> bool: ...
-    def require(self) -> object:
-        """Raises NotController where it is not active."""
-
-    async def isr_reported(self, names: Collection[TopicPartition]) -> None: ...
-    async def give_up_leadership(self, broker_id: int, incarnation: int, names: Collection[TopicPartition]) -> None: ...
-    def replicas_lost(self, broker_id: int, incarnation: int, names: Collection[TopicPartition]) -> None: ...
-    async def leave(self, broker_id: int, incarnation: int) -> int:
-        """The number of partitions that remain without another leader."""
-
-
-class ActiveController(Protocol):
-    """The way to the active controller on another broker."""
-
-    @property
-    def holder(self) -> int: ...
-    async def ask(self, entity: Any, *, within_s: float) -> Any: ...
-
-
 class Reports:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, controller: OwnController, active: ActiveController) -> None:
+    def __init__(self, runtime: Runtime, controller: Controller, election: ControllerElection) -> None:
         self._runtime = runtime
         self._controller = controller
-        self._active = active
+        self._election = election
 
     @property
     def _who(self) -> tuple[int, int]:
@@ -101,9 +79,9 @@ class Reports:
         listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
         broker_id, incarnation = self._who
         request = codec.request(key, 0, broker_id=broker_id, incarnation=incarnation, topics=listed, **more)
-        answer = await self._active.ask(request, within_s=REPORT_WITHIN_S)
+        answer = await self._election.ask(request, within_s=REPORT_WITHIN_S)
         if int(answer.error_code) != 0:
-            raise NotController(f"broker {self._active.holder} rejects a report with error {answer.error_code}")
+            raise NotController(f"broker {self._election.holder} rejects a report with error {answer.error_code}")
 
     async def leave(self) -> None:
         """Controlled shutdown (0.8): the controller elects other leaders while this broker still serves."""
@@ -141,9 +119,9 @@ class Reports:
     async def _ask_controller_to_lead(self) -> int:
         broker_id, incarnation = self._who
         request = codec.request(ApiKey.CONTROLLED_SHUTDOWN, 0, broker_id=broker_id, incarnation=incarnation)
-        answer = await self._active.ask(request, within_s=LEAVE_WITHIN_S)
+        answer = await self._election.ask(request, within_s=LEAVE_WITHIN_S)
         if int(answer.error_code) != 0:
             raise NotController(
-                f"broker {self._active.holder} rejects the controlled shutdown with error {int(answer.error_code)}"
+                f"broker {self._election.holder} rejects the controlled shutdown with error {int(answer.error_code)}"
             )
         return int(answer.remaining)
