@@ -311,8 +311,8 @@ class Forwarding:
 
 
 Permits = Callable[[Request, Callable[[Request], Any]], Any]
-"""Gives the values of an answer, or what they can be awaited from; of what is asked it has what the request's principal
-may have answered by the function (`klog.server.access`)."""
+"""Checks a request's permissions (`klog.server.access`): the function serves what is permitted. Returns the values of
+the answer, or an awaitable of them."""
 
 
 class OpenRequests:
