@@ -31,6 +31,7 @@ PURE = {
         "tls_failed",
         "lost",
         "hint_after",
+        "listen_error",
         "_failure",
         "_wrong",
     ),
