@@ -48,16 +48,5 @@ async def undo(
     if row.undone_by is not None:
         invocation.warn(f"act {act} was undone by {row.undone_by} before")
     invocation.confirm(f"Undo act {act} of {row.principal} on {row.subject}", invocation.report(plan.rows))
-    await undoing.undo(await invocation.cluster(client_id=undoing.undo_client(act)), session, plan)
-    changed = {
-        undoing.SettingsUndo: "setting",
-        undoing.OffsetsUndo: "offset",
-        undoing.SchemaLevelUndo: "level",
-        undoing.ElectionUndo: "leader",
-        undoing.ZnodeUndo: "znode",
-        undoing.AclUndo: "ACL",
-        undoing.QuotaUndo: "quota",
-        undoing.DeletionUndo: "topic",
-    }
-    what = changed.get(type(plan), "partition")
-    return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), what)} as before")
+    await plan.carry_out(await invocation.cluster(client_id=undoing.undo_client(act)), session)
+    return invocation.report(plan.rows, footer=f"{counted(len(plan.rows), plan.what)} as before")

@@ -116,7 +116,7 @@ def test_an_undo_compares_when_it_writes(broker: RunningBroker, registry: ZooKee
     plan = undoing.plan_undo(registry, act)
     commit(registry, group, {TopicPartition(topic, 1): 4})
     with pytest.raises(Refused, match=f"{topic}-1 is at 4"):
-        run(broker.bootstrap, lambda cluster: undoing.undo(cluster, registry, plan))
+        run(broker.bootstrap, lambda cluster: plan.carry_out(cluster, registry))
     assert {one.offset for one in committed.read(registry, group).values()} == {0, 4}
     assert acts_of(registry, group) == [act]
 
