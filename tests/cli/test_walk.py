@@ -16,9 +16,9 @@ from typer.core import TyperArgument, TyperOption
 from klog.cli import flag_parsing
 from klog.cli.command import KlogCommand, arguments
 from klog.cli.command_table import ENTRIES
-from klog.cli.manual import REFERENCE
 from klog.cli.root import walk
 from klog.render.columns import columns
+from scripts.manual.pages import REFERENCE
 from tests.cli.runner import klog
 from tests.rows import each
 

@@ -18,8 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
-from klog.cli.spark_options_page import PATH, with_table
 from klog.spark.option_table import BATCH, BOTH_REFUSE, OPTIONS, SAME, SESSION, STREAM, WRITE
+from scripts.manual.spark_options_page import PATH, with_table
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
 

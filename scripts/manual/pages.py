@@ -13,47 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from textwrap import wrap
 
 from klog import __version__
-from klog.cli import flags, metrics_page, permissions_page, requests_page, settings_page
+from klog.cli import flags
 from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
 from klog.cli.command_table import ENTRIES, Entry
 from klog.cli.examples import Example, examples_of
+from klog.cli.man import RULES
 from klog.cli.root import ABOUT, load, root, walk
 from klog.render.columns import can_fail, columns
+from scripts.manual import metrics_page, permissions_page, requests_page, settings_page
 
 REFERENCE = "docs/cli-reference.md"
-
-RULES = r"""
-Which cluster: Flags (-B, -z, --profile), then KLOG_BOOTSTRAP_SERVER and KLOG_ZOOKEEPER, then KLOG_PROFILE, then the
-current profile of the nearest .klog.toml from the working folder upwards, then that of profiles.toml in KLOG_HOME, then
-the local cluster that `klog up` runs. Both addresses come from the same source; a missing one is looked up through the
-other. If both are given, their cluster ids are compared, and a mismatch is an error.
-
-Profiles: `klog profile add NAME -B HOST:PORT` gives a cluster a name; `klog profile use NAME` makes it the current one.
-On a protected profile a command that asks wants the profile's name as the answer, and --yes needs --confirm NAME; some
-commands ask there alone, such as broker restart. On a read-only profile a command that changes the cluster is refused
-with exit code 2 before it sends anything. Both hold also if the cluster is given by one of the profile's addresses.
-
-Output: Data goes to stdout; progress, questions, warnings and summaries go to stderr. Tables are aligned text, never
-truncated in a pipe, with `-` for unknown values. JSON is {"_command", "_version", "rows"} with the columns as keys in
-snake_case; jsonl is one row per line; TSV has a header and escapes tab, newline and backslash as \t, \n, \\. Times are
-RFC 3339, UTC, with milliseconds. Errors follow the format: with json, {"_command", "error": {"code", "message",
-"hint"}} on stderr.
-
-Exit codes: 0: success. 1: the command failed, or any row failed, or a check had findings. 2: wrong usage, or
-confirmation was needed and stdin is not a terminal. 130: stopped by Ctrl-C. A closed pipe ends a command with 0.
-
-Positions: start, end, 1000 (an offset), +10 and -10 (messages from the start, before the end, of each partition),
-@2026-02-01T10:00:00Z (UTC if without a zone), @-1h. A range A:B begins at A and ends before B.
-
-Durations, sizes, rates: 500ms 10s 5m 2h 7d; 64KB 1GiB; 500/s (messages), 20MB/s.
-
-Environment: KLOG_BOOTSTRAP_SERVER, KLOG_ZOOKEEPER, KLOG_PROFILE: the cluster. KLOG_HOME: folder of local clusters,
-profiles and the shell's history (~/.klog). NO_COLOR: disables colours.
-"""
-"""What holds for every command: paragraphs, each with its title before the first colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,40 +185,6 @@ def _roff(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace("†", "\\[dg]")
     escaped = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", escaped)
     return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped
-
-
-# --- plain text -------------------------------------------------------------------------------------------------------
-
-
-def text_pages(described: Iterable[Page], width: int) -> str:
-    """The pages of commands for a terminal or a pipe without `man`."""
-    lines: list[str] = []
-    for one in described:
-        lines += [one.usage, ""]
-        for paragraph in one.text:
-            lines += [*wrap(paragraph, width, initial_indent="  ", subsequent_indent="  "), ""]
-        for left, right in (*one.arguments, *one.own_flags):
-            lines += [f"  {left}", *wrap(right, width, initial_indent="      ", subsequent_indent="      ")]
-        if one.arguments or one.own_flags:
-            lines.append("")
-        if one.columns:
-            told = "Columns: " + " ".join(one.columns) + _column_notes(one)
-            lines += [*wrap(told, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False), ""]
-        for example in one.examples:
-            lines += [f"  {example.line}", *wrap(example.purpose, width, initial_indent="      "), ""]
-    return "\n".join(lines)
-
-
-def text_overview(width: int) -> str:
-    """The overview for a terminal or a pipe without `man`."""
-    lines = ["klog NOUN VERB [ARGUMENTS] [FLAGS]", ""]
-    for part in ABOUT.strip().split("\n\n"):
-        lines += [*wrap(" ".join(part.split()), width, initial_indent="  ", subsequent_indent="  "), ""]
-    for entry in ENTRIES:
-        lines.append(f"  {entry.name:<12} {entry.help}")
-    for title, told in _rules():
-        lines += ["", title, *wrap(told, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)]
-    return "\n".join(lines) + "\n"
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------
