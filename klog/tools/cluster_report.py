@@ -9,35 +9,44 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog import __version__
 from klog.admin import acts
-from klog.admin.brokers import shares
-from klog.admin.group_lag import of_groups
+from klog.admin.acts import ActRow
 from klog.admin.health.findings import Finding
-from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, fullest_dir, group_lags
+from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
 from klog.names import counted
 from klog.render import plots
+from klog.render.columns import columns
 from klog.render.page import NO_PLOTS, Section, Tile, plotted, render_page
 from klog.render.plots import Bars
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
+from klog.render.values import to_text
 from klog.render.visible import visible
-from klog.tools.events import Event, EventFilter, read_events, row
+from klog.tools.events import Event, EventFilter, EventRow, read_events, row
 from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments
 from klog.tools.status import Where, look, with_causes
-from klog.tools.top.facts import partition_lines
+from klog.tools.top.facts import (
+    BrokerLine,
+    GroupLine,
+    PartitionLine,
+    TopicLine,
+    broker_lines,
+    group_lines,
+    partition_lines,
+    topic_lines,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
     from klog.client.metadata import Metadata
@@ -219,14 +228,14 @@ def render(facts: Facts) -> str:
         _plot(facts, "Lag of replicas", "replica_lag_bytes", size_text, "Of each broker's slowest replica"),
         _plot(facts, "Processor", "cpu", lambda value: f"{value:.0f}%", "Of the event loops, as shares of a core"),
         _plot(facts, "Memory", "memory_bytes", size_text, "Resident"),
-        _findings(facts),
-        _brokers(facts),
-        _in_trouble(facts),
-        _topics(facts),
-        _groups(facts),
+        _table("Findings", Finding, facts.findings, FINDINGS_SHOWN),
+        _table("Brokers", BrokerLine, _brokers(facts)),
+        _table("Partitions in trouble", PartitionLine, partition_lines(facts.metadata)),
+        _table("Topics", TopicLine, sorted(topic_lines(facts.metadata, {}), key=_by_trouble)),
+        _table("Groups by lag", GroupLine, group_lines(facts.snapshot.groups, {})),
         _lag_plot(facts),
-        _acts(facts),
-        _events_section(facts),
+        _table("Acts of the last day", ActRow, facts.acts[::-1], more="`klog events ACT` has what changed."),
+        _table("The last events", EventRow, [row(one) for one in facts.events[::-1]], EVENTS_SHOWN),
     ]
     first = facts.now_ms - int(facts.hours * 3_600_000)
     return render_page(
@@ -348,134 +357,45 @@ def _missing(facts: Facts) -> Section | None:
     return Section("Not on this page", heads=("What",), rows=[(_text(one),) for one in facts.missing])
 
 
-def _findings(facts: Facts) -> Section | None:
-    rows = [
-        (
-            _text(one.what),
-            one.severity,
-            _text(one.found),
-            _text(one.cause or ""),
-            _text(one.expected),
-            _text(one.do),
-        )
-        for one in facts.findings[:FINDINGS_SHOWN]
-    ]
-    if not rows:
-        return None
-    said = _shown(len(rows), len(facts.findings))
-    return Section("Findings", said, heads=("What", "Severity", "Found", "Why", "Expected", "Do"), rows=rows)
-
-
-def _brokers(facts: Facts) -> Section:
-    led, kept = shares(facts.metadata)
-    rows = []
-    for one in facts.brokers:
-        room, points = fullest_dir(facts.snapshot, one.broker), facts.history.get(one.broker)
+def _brokers(facts: Facts) -> list[BrokerLine]:
+    numbers = {}
+    for broker, points in facts.history.items():
         last = points[-1].values if points else {}
-        rows.append(
-            (
-                f"{one.broker} {one.address or ''}",
-                "controller" if one.state == "up" and one.broker == facts.metadata.controller_id else one.state,
-                f"{led[one.broker]:,}",
-                f"{kept[one.broker]:,}",
-                _size(last.get("replica_lag_bytes")),
-                "–" if room is None else f"{_size(room.free_bytes)} of {_size(room.total_bytes)}",
-                _size(last.get("memory_bytes")),
-            )
-        )
-    return Section("Brokers", heads=("Broker", "State", "Leads", "Replicas", "Lag", "Disk free", "Memory"), rows=rows)
+        lag, memory = (last.get(name) for name in ("replica_lag_bytes", "memory_bytes"))
+        numbers[broker] = {"lag_bytes": lag, "memory": memory}
+    return broker_lines(facts.snapshot, numbers)
 
 
-def _in_trouble(facts: Facts) -> Section | None:
-    there = partition_lines(facts.metadata)
-    rows = [
-        (
-            f"{one.topic}-{one.partition}",
-            one.trouble,
-            "none" if one.leader is None else str(one.leader),
-            _listed(one.replicas),
-            _listed(one.isr),
-        )
-        for one in there[:ROWS_SHOWN]
-    ]
+def _by_trouble(one: TopicLine) -> tuple[int, int, str]:
+    """The worst first."""
+    return -one.offline, -one.under_replicated, one.topic
+
+
+def _table(title: str, row_type: type, rows: Sequence[Any], shown: int = ROWS_SHOWN, more: str = "") -> Section | None:
+    """The first rows, in the columns that have anything in them."""
     if not rows:
         return None
-    heads = ("Partition", "What", "Leader", "Replicas", "In sync")
-    return Section("Partitions in trouble", _shown(len(rows), len(there)), heads=heads, rows=rows)
+    some = rows[:shown]
+    which = [one for one in columns(row_type) if any(getattr(row, one.field) is not None for row in some)]
+    cells = [[_cell(one.name, getattr(row, one.field)) for one in which if not one.wide] for row in some]
+    heads = [one.name.replace("_", " ").capitalize() for one in which if not one.wide]
+    said = f"{len(some)} of {len(rows):,}." if len(some) < len(rows) else ""
+    return Section(title, " ".join(filter(None, (said, more))), heads=heads, rows=cells)
 
 
-def _topics(facts: Facts) -> Section | None:
-    every = {name: count_partitions(facts.metadata, only=name) for name in facts.metadata.topics}
-    worst = sorted(every.items(), key=lambda one: (-one[1].offline, -one[1].under_replicated, one[0]))
-    rows = [
-        (_text(name), f"{one.partitions:,}", f"{one.under_replicated:,}", f"{one.offline:,}")
-        for name, one in worst[:ROWS_SHOWN]
-    ]
-    if not rows:
-        return None
-    said = _shown(len(rows), len(every))
-    return Section("Topics", said, heads=("Topic", "Partitions", "Not in sync", "Offline"), rows=rows)
-
-
-def _groups(facts: Facts) -> Section | None:
-    partitions = Counter(one.group for one in facts.snapshot.groups)
-    sums = of_groups(facts.snapshot.groups)
-    rows = [
-        (
-            _text(str(one.group)),
-            _known(one.lag),
-            _size(one.lag_bytes),
-            "–" if one.lag_ms is None else duration_text(one.lag_ms),
-            f"{partitions[one.group]:,}",
-        )
-        for one in sums[:ROWS_SHOWN]
-    ]
-    if not rows:
-        return None
-    said = _shown(len(rows), len(sums))
-    return Section("Groups by lag", said, heads=("Group", "Messages", "Bytes", "Oldest waits", "Partitions"), rows=rows)
-
-
-def _acts(facts: Facts) -> Section | None:
-    rows = [
-        (f"{one.time:%m-%d %H:%M:%S}", _text(one.kind), _text(one.subject), _text(one.principal), one.act)
-        for one in list(facts.acts)[-ROWS_SHOWN:][::-1]
-    ]
-    if not rows:
-        return None
-    said = _shown(len(rows), len(facts.acts), "`klog events ACT` has what changed.")
-    return Section("Acts of the last day", said, heads=("Time", "Kind", "Subject", "By", "Act"), rows=rows)
-
-
-def _events_section(facts: Facts) -> Section | None:
-    rows = []
-    for event in list(facts.events)[::-1]:
-        one = row(event)
-        when = f"{one.time:%m-%d %H:%M:%S}" if one.time is not None else "–"
-        what = f"{one.what} ({one.reason})" if one.reason else one.what
-        rows.append((when, _text(one.kind), _text(one.subject), _text(what)))
-    if not rows:
-        return None
-    return Section("The last events", "", heads=("Time", "Kind", "Subject", "What"), rows=rows)
-
-
-def _shown(shown: int, there: int, more: str = "") -> str:
-    return " ".join(one for one in (f"{shown} of {there:,}." if shown < there else "", more) if one)
+def _cell(name: str, value: Any) -> str:
+    """As people read it: numbers by their units."""
+    if value is None:
+        return "–"
+    if isinstance(value, datetime):
+        return f"{value:%m-%d %H:%M:%S}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        is_size = name in ("disk_free", "disk_total", "memory") or name.endswith("bytes")
+        return size_text(value) if is_size else duration_text(value) if name.endswith("_ms") else f"{value:,}"
+    return _text(to_text(value))
 
 
 def _text(text: str) -> str:
     """Cut, and without characters that would reorder a line; the template escapes the rest."""
     shown = visible(text)
     return shown if len(shown) <= TEXT_MAX else shown[: TEXT_MAX - 3] + "..."
-
-
-def _known(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
-
-
-def _size(value: float | None) -> str:
-    return "–" if value is None else size_text(int(value))
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers)) or "none"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from klog.admin.brokers import shares
+from klog.admin.group_lag import of_groups
+from klog.admin.health.verdict import broker_states, count_partitions, fullest_dir
+
 if TYPE_CHECKING:
+    from klog.admin.group_lag import LagRow
+    from klog.admin.health.snapshot import Snapshot
     from klog.client.metadata import Metadata, PartitionNode
 
 
@@ -94,6 +101,51 @@ class TopTick:
     events: tuple[Mapping[str, Any], ...]
     trouble: str | None = None
     no_groups: str | None = None
+
+
+def broker_lines(snapshot: Snapshot, numbers: Mapping[int, Mapping[str, Any]]) -> list[BrokerLine]:
+    """Every broker; ``numbers``: of those that are up, what else is known of them."""
+    metadata = snapshot.metadata
+    led, kept = (Counter[int | None](), Counter[int]()) if metadata is None else shares(metadata)
+    found = []
+    for broker, state, address in broker_states(snapshot):
+        if state != "up":
+            found.append(BrokerLine(broker, address, state))
+            continue
+        room = fullest_dir(snapshot, broker)
+        found.append(
+            BrokerLine(
+                broker,
+                address,
+                "controller" if metadata is not None and metadata.controller_id == broker else state,
+                leaders=led[broker],
+                replicas=kept[broker],
+                disk_free=None if room is None else room.free_bytes,
+                disk_total=None if room is None else room.total_bytes,
+                **numbers.get(broker, {}),
+            )
+        )
+    return found
+
+
+def topic_lines(metadata: Metadata, rates: Mapping[str, Sequence[float | None]]) -> list[TopicLine]:
+    """Every topic; ``rates``: messages and bytes in, and bytes out, where they are known."""
+    found = []
+    for name in metadata.topics:
+        counts = count_partitions(metadata, only=name)
+        numbers = counts.partitions, counts.under_replicated, counts.offline
+        found.append(TopicLine(name, *numbers, *rates.get(name, (None, None, None))))
+    return found
+
+
+def group_lines(rows: Sequence[LagRow], trends: Mapping[str, float | None]) -> list[GroupLine]:
+    """Every group, the furthest behind first."""
+    partitions = Counter(one.group for one in rows)
+    return [
+        GroupLine(name, one.lag, one.lag_bytes, one.lag_ms, trends.get(name), partitions[one.group])
+        for one in of_groups(rows)
+        for name in (str(one.group),)
+    ]
 
 
 def partition_lines(metadata: Metadata, only: str | None = None) -> list[PartitionLine]:

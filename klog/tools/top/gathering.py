@@ -18,24 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
-from klog.admin.brokers import shares
 from klog.admin.health.snapshot import MIN_ISR, Snapshot, ask_brokers
-from klog.admin.health.verdict import (
-    DOWN,
-    WELL,
-    BrokerState,
-    Verdict,
-    broker_states,
-    count_partitions,
-    fullest_dir,
-    verdict,
-)
+from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
 from klog.admin.metrics import MetricRow, read_metrics
 from klog.admin.settings import describe_settings
 from klog.client.positions import parse_position
@@ -43,13 +33,7 @@ from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, Refused, SessionLost
 from klog.names import counted
 from klog.tools.events import Event, EventFilter, read_events
-from klog.tools.top.facts import (
-    BrokerLine,
-    GroupLine,
-    TopicLine,
-    TopTick,
-    partition_lines,
-)
+from klog.tools.top.facts import GroupLine, TopicLine, TopTick, broker_lines, group_lines, partition_lines, topic_lines
 from klog.tools.top.rates import Rates, Trend
 from klog.tools.why.addresses import last_addresses
 
@@ -207,7 +191,6 @@ class Gatherer:
         said = str(found if self._trouble is None else Verdict(DOWN, "no broker answers"))
         if self._trouble is None and counts is not None and found.word == WELL:
             said = f"{counted(counts.partitions, 'partition')} in sync"
-        led, kept = (Counter[int | None](), Counter[int]()) if metadata is None else shares(metadata)
         return TopTick(
             time=datetime.now(UTC),
             cluster=self._cluster.bootstrap,
@@ -216,7 +199,7 @@ class Gatherer:
             partitions=0 if counts is None else counts.partitions,
             under_replicated=0 if counts is None else counts.under_replicated,
             offline=0 if counts is None else counts.offline,
-            brokers=tuple(self._broker_line(one, led, kept) for one in broker_states(snapshot)),
+            brokers=tuple(broker_lines(snapshot, self._numbers)),
             topics=() if metadata is None else self._topics(metadata),
             in_trouble=() if metadata is None else tuple(partition_lines(metadata)),
             groups=None if snapshot.no_groups is not None else self._groups,
@@ -225,30 +208,10 @@ class Gatherer:
             no_groups=snapshot.no_groups,
         )
 
-    def _broker_line(self, one: BrokerState, led: Counter[int | None], kept: Counter[int]) -> BrokerLine:
-        metadata = self.snapshot.metadata
-        is_controller = metadata is not None and metadata.controller_id == one.broker
-        if one.state != "up":
-            return BrokerLine(one.broker, one.address, one.state)
-        room = fullest_dir(self.snapshot, one.broker)
-        return BrokerLine(
-            one.broker,
-            one.address,
-            "controller" if is_controller else one.state,
-            leaders=led[one.broker],
-            replicas=kept[one.broker],
-            disk_free=None if room is None else room.free_bytes,
-            disk_total=None if room is None else room.total_bytes,
-            **self._numbers.get(one.broker, {}),
-        )
-
     def _topics(self, metadata: Metadata) -> tuple[TopicLine, ...]:
         """The busiest first."""
-        lines = []
-        for name in metadata.topics:
-            rates, counts = self._topic_rates.get(name, {}), count_partitions(metadata, only=name)
-            numbers = counts.partitions, counts.under_replicated, counts.offline
-            lines.append(TopicLine(name, *numbers, *map(rates.get, _OF_TOPICS)))
+        rates = {name: [some.get(one) for one in _OF_TOPICS] for name, some in self._topic_rates.items()}
+        lines = topic_lines(metadata, rates)
         lines.sort(key=lambda line: (-(line.bytes_in or 0) - (line.bytes_out or 0), line.topic))
         return tuple(lines[:TOPICS_MAX])
 
@@ -328,17 +291,13 @@ class Gatherer:
             self.snapshot.no_zookeeper = error.message if is_away else None
             return
         self.snapshot.groups, self.snapshot.no_groups, self.snapshot.no_zookeeper = rows, None, None
-        now_s, partitions = self._clock.monotonic_s(), Counter(one.group for one in rows)
-        sums = group_lag.of_groups(rows)
-        self._trends = {str(one.group): self._trends.get(str(one.group), Trend()) for one in sums}
-        lines = []
-        for one in sums:
-            trend = self._trends[str(one.group)]
+        now_s, trends = self._clock.monotonic_s(), self._trends
+        self._trends = {}
+        for one in group_lag.of_groups(rows):
+            trend = self._trends[str(one.group)] = trends.get(str(one.group), Trend())
             if one.lag is not None:
                 trend.add(one.lag, now_s)
-            rest = (one.lag, one.lag_bytes, one.lag_ms, trend.per_second, partitions[one.group])
-            lines.append(GroupLine(str(one.group), *rest))
-        self._groups = tuple(lines)
+        self._groups = tuple(group_lines(rows, {name: one.per_second for name, one in self._trends.items()}))
 
     # --- events ---------------------------------------------------------------------------------------------------
 
