@@ -46,9 +46,14 @@ def named(word: str) -> str:
     return word
 
 
+def _common(*words: str, **more: Any) -> Any:
+    """A flag of many commands."""
+    return typer.Option(*words, rich_help_panel=GLOBAL_PANEL, **more)
+
+
 BootstrapServer = Annotated[
     str | None,
-    typer.Option(
+    _common(
         "-B",
         "--bootstrap-server",
         "--bootstrap-servers",
@@ -56,109 +61,61 @@ BootstrapServer = Annotated[
         metavar="HOST:PORT,...",
         parser=named,
         help="The cluster, by the addresses of one or more brokers.",
-        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 ZooKeeperFlag = Annotated[
     str | None,
-    typer.Option(
-        "-z",
-        "--zookeeper",
-        metavar="HOST:PORT,.../CHROOT",
-        parser=named,
-        help="The cluster, by its ZooKeeper address.",
-        rich_help_panel=GLOBAL_PANEL,
+    _common(
+        "-z", "--zookeeper", metavar="HOST:PORT,.../CHROOT", parser=named, help="The cluster, by its ZooKeeper address."
     ),
 ]
 Profile = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        parser=named,
-        help="The cluster, by the name of a profile.",
-        rich_help_panel=GLOBAL_PANEL,
-    ),
+    str | None, _common("--profile", metavar="NAME", parser=named, help="The cluster, by the name of a profile.")
 ]
 ClientConfig = Annotated[
     Path | None,
-    typer.Option(
-        "--client-config",
-        metavar="FILE",
-        help="Client settings: consumer.properties or producer.properties of Kafka.",
-        rich_help_panel=GLOBAL_PANEL,
+    _common(
+        "--client-config", metavar="FILE", help="Client settings: consumer.properties or producer.properties of Kafka."
     ),
 ]
 ConnectBy = Annotated[
     list[str] | None,
-    typer.Option(
+    _common(
         "-X",
         "--property",
         metavar="NAME=VALUE",
         help="A setting of the connection, under Kafka's name: security.protocol, sasl.*, ssl.*.",
-        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="DURATION",
-        parser=limit,
-        help="Time limit for each answer (10s).",
-        rich_help_panel=GLOBAL_PANEL,
-    ),
+    float | None, _common("--timeout", metavar="DURATION", parser=limit, help="Time limit for each answer (10s).")
 ]
-Trace = Annotated[
-    bool,
-    typer.Option(
-        "--trace", help="Show each request and znode access with its time in ms.", rich_help_panel=GLOBAL_PANEL
-    ),
-]
+Trace = Annotated[bool, _common("--trace", help="Show each request and znode access with its time in ms.")]
 Output = Annotated[
     Format | None,
-    typer.Option(
+    _common(
         "-o",
         "--output",
         metavar="FORMAT",
         help="Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns).",
-        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
 OutputLong = Annotated[
     Format | None,
-    typer.Option(
+    _common(
         "--output",
         metavar="FORMAT",
         help="Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns).",
-        rich_help_panel=GLOBAL_PANEL,
     ),
 ]
-NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="Leave out the header line of tables and TSV.", rich_help_panel=GLOBAL_PANEL)
-]
-Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Print only errors on stderr.", rich_help_panel=GLOBAL_PANEL)
-]
-Verbose = Annotated[
-    bool,
-    typer.Option(
-        "-v", "--verbose", help="Show the cluster's address and where it came from.", rich_help_panel=GLOBAL_PANEL
-    ),
-]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.", rich_help_panel=GLOBAL_PANEL)]
+NoHeader = Annotated[bool, _common("--no-header", help="Leave out the header line of tables and TSV.")]
+Quiet = Annotated[bool, _common("-q", "--quiet", help="Print only errors on stderr.")]
+Verbose = Annotated[bool, _common("-v", "--verbose", help="Show the cluster's address and where it came from.")]
+Yes = Annotated[bool, _common("-y", "--yes", help="Do not ask for confirmation.")]
 Confirm = Annotated[
-    str | None,
-    typer.Option(
-        "--confirm",
-        metavar="NAME",
-        help="Name of the profile, for --yes on a protected one.",
-        rich_help_panel=GLOBAL_PANEL,
-    ),
+    str | None, _common("--confirm", metavar="NAME", help="Name of the profile, for --yes on a protected one.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done without doing it.", rich_help_panel=GLOBAL_PANEL)
-]
+DryRun = Annotated[bool, _common("--dry-run", help="Show what would be done without doing it.")]
 
 
 def connection(
