@@ -6,67 +6,30 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 COMMANDS = {
-    **dict.fromkeys(("consume", "consumer", "cat", "read", "kafka-console-consumer", "kcat", "kafkacat"), "tail"),
-    **dict.fromkeys(("producer", "publish", "send", "write", "kafka-console-producer"), "produce"),
-    **dict.fromkeys(("start", "run", "server"), "up"),
-    **dict.fromkeys(("stop", "shutdown"), "down"),
-    **dict.fromkeys(("info", "cluster", "cluster-info", "health", "doctor", "lint"), "status"),
-    **dict.fromkeys(("kafka-topics", "kafka-create-topic", "kafka-list-topic", "kafka-add-partitions"), "topic"),
-    **dict.fromkeys(("kafka-consumer-groups", "consumer-group", "consumer-groups"), "group"),
+    **dict.fromkeys(("consume", "cat", "kcat", "kafka-console-consumer"), "tail"),
+    "kafka-console-producer": "produce",
+    "start": "up",
+    "stop": "down",
+    **dict.fromkeys(("info", "health"), "status"),
+    "kafka-topics": "topic",
+    "kafka-consumer-groups": "group",
     "kafka-configs": "topic config",
-    "kafka-get-offsets": "offset list",
     "kafka-reassign-partitions": "reassign",
-    "kafka-check-reassignment-status": "reassign status",
-    **dict.fromkeys(("kafka-leader-election", "kafka-preferred-replica-election"), "topic elect"),
     "kafka-acls": "acl",
-    "kafka-replica-verification": "topic verify",
     "kafka-dump-log": "log dump",
-    "kafka-log-dirs": "broker describe",
-    "kafka-server-start": "broker start",
-    "kafka-server-stop": "broker stop",
-    "zookeeper-server-start": "zookeeper start",
-    "zookeeper-server-stop": "zookeeper stop",
     "zookeeper-shell": "zk",
-    **dict.fromkeys(("kafka-mirror-maker", "connect-mirror-maker"), "mirror"),
-    "kafka-producer-perf-test": "perf produce",
-    "kafka-consumer-perf-test": "perf consume",
-    **dict.fromkeys(("history", "acts"), "events"),
     "verify": "topic verify",
     "election": "topic elect",
     "partition": "topic describe",
     "registry": "zookeeper rebuild",
-    "version": "--version",
 }
 """For a word in a noun's place."""
 
-NOUNS = {
-    **dict.fromkeys(("list", "describe"), ("topic", "group", "broker")),
-    "create": ("topic", "zk"),
-    "delete": ("topic", "group"),
-    **dict.fromkeys(("alter", "restore", "elect"), ("topic",)),
-    "config": ("topic", "broker"),
-    **dict.fromkeys(("rewind", "peek", "copy"), ("group",)),
-    "import": ("offset",),
-    **dict.fromkeys(("plan", "execute", "cancel"), ("reassign",)),
-    **dict.fromkeys(("get", "ls", "tree", "find"), ("zk",)),
-    **dict.fromkeys(("dump", "repair"), ("log",)),
-    "rebuild": ("zookeeper",),
-    "register": ("schema",),
-}
-"""For a verb without its noun."""
-
 VERBS = {
-    **dict.fromkeys(("info", "show", "view"), ("describe", "show", "get", "list")),
-    **dict.fromkeys(("add", "new", "make"), ("create", "add", "register")),
-    **dict.fromkeys(("remove", "del", "drop", "destroy", "rmr", "deleteall", "delete"), ("delete", "remove", "rm")),
-    **dict.fromkeys(("update", "modify", "configure", "edit"), ("config", "set", "alter")),
-    **dict.fromkeys(("reset", "reset-offsets", "seek"), ("rewind",)),
-    **dict.fromkeys(("restore", "undelete"), ("restore",)),
-    "add-partitions": ("alter",),
-    "verify": ("status", "verify"),
-    "list": ("ls",),
-    "generate": ("plan",),
-    "validate": ("check", "verify"),
+    **dict.fromkeys(("info", "show"), ("describe", "show", "get", "list")),
+    "add": ("create", "register"),
+    **dict.fromkeys(("remove", "delete"), ("delete", "remove", "rm")),
+    **dict.fromkeys(("reset", "reset-offsets"), ("rewind",)),
 }
 """For a word in a verb's place, those that a noun may have; the first that it has."""
 
@@ -79,61 +42,20 @@ class OtherFlag(NamedTuple):
 
 
 FLAGS = {
-    **dict.fromkeys(("--from-beginning", "--from-start"), (OtherFlag("--offset", "-o start"),)),
-    **dict.fromkeys(("--to-earliest", "--to-start"), (OtherFlag("--to", "--to start"),)),
-    **dict.fromkeys(("--to-latest", "--to-end"), (OtherFlag("--to", "--to end"),)),
-    "--to-offset": (OtherFlag("--to", "--to N"),),
-    "--to-datetime": (OtherFlag("--to", "--to @TIME"),),
-    "--by-duration": (OtherFlag("--to", "--to @-DURATION"),),
-    "--shift-by": (OtherFlag("--by", "--by -N"),),
-    "--execute": (OtherFlag("--yes", "--yes"),),
-    **dict.fromkeys(("--max-messages", "--num"), (OtherFlag("--count", "-c N"),)),
-    "--num-records": (OtherFlag("--messages", "--messages N"),),
-    "--record-size": (OtherFlag("--message-size", "--message-size SIZE"),),
-    "--throughput": (OtherFlag("--rate", "--rate RATE"),),
-    **dict.fromkeys(
-        ("--config", "--topic-config", "--add-config", "--producer-property", "--consumer-property", "--override"),
-        (OtherFlag("--property", "-X NAME=VALUE"),),
-    ),
-    "--delete-config": (OtherFlag("--delete", "--delete NAME"),),
-    **dict.fromkeys(
-        ("--command-config", "--producer.config", "--consumer.config", "--config-file"),
-        (OtherFlag("--client-config", "--client-config FILE"),),
-    ),
-    "--time": (OtherFlag("--at", "--at POSITION"),),
-    "--replicas": (OtherFlag("--replication-factor", "--replication-factor R"),),
-    "--under-replicated-partitions": (OtherFlag("--under-replicated", "--under-replicated"),),
-    "--unavailable-partitions": (OtherFlag("--offline", "--offline"),),
-    "--under-min-isr-partitions": (OtherFlag("--under-min-isr", "--under-min-isr"),),
-    "--at-min-isr-partitions": (OtherFlag("--at-min-isr", "--at-min-isr"),),
-    "--topics-to-move-json-file": (OtherFlag("--topics", "--topics TOPIC,..."),),
-    "--format": (OtherFlag("--output", "-o FORMAT"),),
-    "--json": (OtherFlag("--output", "-o json"),),
-    "--force": (OtherFlag("--yes", "--yes"),),
-    "--brokers": (OtherFlag("--bootstrap-server", "-B HOST:PORT,..."),),
-    "-b": (OtherFlag("--bootstrap-server", "-B HOST:PORT,..."),),
+    "--from-beginning": OtherFlag("--offset", "-o start"),
+    "--to-earliest": OtherFlag("--to", "--to start"),
+    "--shift-by": OtherFlag("--by", "--by -N"),
+    "--max-messages": OtherFlag("--count", "-c N"),
+    **dict.fromkeys(("--config", "--add-config"), OtherFlag("--property", "-X NAME=VALUE")),
+    "--command-config": OtherFlag("--client-config", "--client-config FILE"),
+    "--time": OtherFlag("--at", "--at POSITION"),
+    "-b": OtherFlag("--bootstrap-server", "-B HOST:PORT,..."),
 }
 
-ARGUMENTS = {
-    **dict.fromkeys(("-t", "--topics", "--entity-name"), "TOPIC"),
-    **dict.fromkeys(("-g", "-G", "--groups", "--group-id"), "GROUP"),
-    **dict.fromkeys(("--broker", "--broker-id"), "ID"),
-    **dict.fromkeys(("--reassignment-json-file", "--files"), "FILE"),
-    "--offset": "OFFSET",
-}
+ARGUMENTS = {"-t": "TOPIC", "-g": "GROUP", "--broker": "ID"}
 """Flags for what klog takes without a flag, by the argument's name."""
 
-VALUES = {
-    **dict.fromkeys(("earliest", "beginning", "smallest", "oldest", "first"), "start"),
-    **dict.fromkeys(("latest", "largest", "newest", "last"), "end"),
-    "-1": "all",
-    "csv": "tsv",
-    "text": "table",
-    "plain": "table",
-    "uncompressed": "none",
-    "gz": "gzip",
-    "zst": "zstd",
-}
+VALUES = {"earliest": "start", "latest": "end", "-1": "all"}
 """For values of which klog takes one of several."""
 
 

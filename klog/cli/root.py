@@ -23,6 +23,9 @@ from klog.cli.global_flags import GlobalFlags
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
 """Set by a shell's completion script: klog then answers what may stand next, and does nothing else."""
 
+NOUNS_NAMED_MAX = 3
+"""Of those that have a verb which came without its noun."""
+
 ABOUT = """A distributed log: manage the brokers, topics, messages and files of a cluster.
 
 Start a cluster on this machine with `klog up`. See `klog NOUN --help` and `klog NOUN VERB --help` for details.
@@ -42,8 +45,9 @@ class RootGroup(KlogGroup):
         meant = other_words.GONE.get(word) or other_words.COMMANDS.get(word.removesuffix(".sh"))
         if meant is not None:
             return [meant]
-        nouns = other_words.NOUNS.get(word, ())
-        return [f"{noun} {word}" for noun in nouns] or super().near_commands(ctx, word)
+        groups = (load(entry) for entry in ENTRIES)
+        nouns = [one.name for one in groups if isinstance(one, NounGroup) and word in one.commands]
+        return [f"{noun} {word}" for noun in nouns[:NOUNS_NAMED_MAX]] or super().near_commands(ctx, word)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         entry = entry_named(cmd_name)

@@ -70,9 +70,9 @@ def _meant(ctx: Any, word: str) -> str:
     if isinstance(ctx.command, NounGroup) and word.lstrip("-") in ctx.command.commands:
         return f"; did you mean `{ctx.command_path} {word.lstrip('-')}`?"
     known = {name for flag in _flags(ctx) for name in flag.opts}
-    for other in other_words.FLAGS.get(word, ()):
-        if other.needs in known:
-            return f"; did you mean {other.written}?"
+    other = other_words.FLAGS.get(word)
+    if other is not None and other.needs in known:
+        return f"; did you mean {other.written}?"
     if len(word) == 2:
         same = [name for name in sorted(known) if len(name) == 2 and name.lower() == word.lower()]
         near = same or [
