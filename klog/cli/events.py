@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klog.cli.absent import check_there
 from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.flag_parsing import did_you_mean
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.name_cache import event_kinds, group_names, subjects, topic_names
-from klog.errors import KlogError, NoSuchThing, UsageError
+from klog.cli.name_cache import event_kinds, subjects
+from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
 
@@ -38,18 +37,6 @@ async def events(
             help="Only topic T, partition T-P, group G or broker ID; or a name, or an act's id.",
             autocompletion=subjects,
         ),
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topic_names)
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", min=0, help="Only this partition of --topic.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Only this group.", autocompletion=group_names)
-    ] = None,
-    broker: Annotated[
-        int | None, typer.Option("--broker", metavar="ID", min=0, help="Only what concerns this broker.")
     ] = None,
     kinds: Annotated[
         list[str] | None,
@@ -88,10 +75,6 @@ async def events(
         found_act = await _act(invocation, subject[-1], is_said=len(subject) > 1)
         if found_act is not None:
             return found_act
-    if subject and any(one is not None for one in (topic, partition, group, broker)):
-        raise UsageError("a SUBJECT excludes --topic, --partition, --group and --broker")
-    if partition is not None and topic is None:
-        raise UsageError("--partition needs --topic")
     for kind in kinds or ():
         if kind not in EVENT_KINDS:
             raise UsageError(
@@ -110,14 +93,12 @@ async def events(
         invocation.shared = replace(invocation.shared, output=Format.JSONL)
     invocation.has_shown = follow
     cluster = await invocation.cluster()
-    if subject:
-        of = reading.filter_of(subject, (await cluster.metadata()).topics)
-        topic, partition, group, broker = of.topic, of.partition, of.group, of.broker
-    chosen = reading.EventFilter(topic, partition, group, broker, tuple(kinds or ()) if by is None else ("act",), by)
+    of = reading.filter_of(subject, (await cluster.metadata()).topics) if subject else reading.EventFilter()
+    chosen = replace(of, kinds=tuple(kinds or ()) if by is None else ("act",), by=by)
     found: list[Any] = []
     if follow:
         try:
-            await check_there(invocation, topic=topic, group=group, broker=broker)
+            await check_there(invocation, of)
         except KlogError as error:  # it may still come
             invocation.say("; ".join(filter(None, [error.message, error.hint])))
     is_folded = not follow and invocation.output is Format.TABLE
@@ -135,12 +116,34 @@ async def events(
         if not follow:
             raise
     if not follow and not (any(map(chosen.takes, found)) if is_folded else found):
-        await check_there(invocation, topic=topic, group=group, broker=broker)
+        await check_there(invocation, of)
     if follow or invocation.output is Format.JSONL:
         return None
     if invocation.output is not Format.TABLE:
         return invocation.report(found if count is None else found[-count:])
     return _told(invocation, found, chosen, count or (LAST if since is None else max(1, len(found))))
+
+
+async def check_there(invocation: Invocation, of: EventFilter) -> None:
+    """UnknownTopicOrPartition, GroupIdNotFound or BrokerNotAvailable for what the events are of, and is not there.
+
+    The error names what is similar. A broker is there while it lives, and while it has replicas.
+    """
+    from klog.coordination.groups import check_known
+
+    cluster = await invocation.cluster()
+    if of.topic is not None:
+        await cluster.topic(of.topic)
+    if of.group is not None:
+        await asyncio.to_thread(check_known, await invocation.zookeeper(), [of.group])
+    if of.broker is not None:
+        metadata = await cluster.metadata()
+        partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+        there = {*metadata.brokers, *(replica for one in partitions for replica in one.replicas)}
+        if of.broker not in there:
+            raise BrokerNotAvailable(
+                f"{cluster} does not have a broker {of.broker}", hint=f"brokers: {', '.join(map(str, sorted(there)))}"
+            )
 
 
 async def _act(invocation: Invocation, act_id: str, *, is_said: bool) -> Report | None:

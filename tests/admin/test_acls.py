@@ -111,5 +111,5 @@ def test_what_is_denied_leaves_an_event_that_tells_the_rule(make_broker: MakeBro
     assert all("no ACL allows it" in one["evidence"] for one in why.rows)
     assert "klog acl add" in now["do"]
     assert klog("why", "denied", "bob", *at).code == 0
-    (event, *_) = klog("events", "--kind", "denied", "--topic", "secret", "-o", "jsonl", *at).stdout.splitlines()
+    (event, *_) = klog("events", "topic", "secret", "--kind", "denied", "-o", "jsonl", *at).stdout.splitlines()
     assert '"principal": "User:ANONYMOUS"' in event

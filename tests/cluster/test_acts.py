@@ -137,7 +137,7 @@ def test_acts_that_zookeeper_has_no_more_are_in_the_events(broker: RunningBroker
         session.multi([Delete(paths.act(first.act_id))])
     rows = klog("events", "topic", topic, "--kind", "act", *at).rows
     assert [row["act"] for row in rows] == [first.act_id, second.act_id]
-    assert [row["act"] for row in klog("acts", "list", "--topic", topic, "--by", "night", *at).rows] == [second.act_id]
+    assert [row["act"] for row in klog("events", "topic", topic, "--by", "night", *at).rows] == [second.act_id]
     assert klog("events", "act", first.act_id, *at).error["code"] == "NOT_FOUND"
     (shown,) = klog("acts", "show", second.act_id, *at).rows  # the words of the version before, as above
     assert (shown["act"], shown["kind"], shown["after"]) == (second.act_id, "topic-settings", "retention.ms=7000000")

@@ -68,7 +68,7 @@ def made(shared_three: RunningCluster, tmp_path_factory: pytest.TempPathFactory)
     at = ("--since", "@-1m", "-B", shared_three.bootstrap, "-o", "json")
 
     def is_told() -> bool:  # the topic of events is created some seconds after the first start
-        told = klog("events", "--kind", "broker-down", "--broker", 3, *at)
+        told = klog("events", "broker", 3, "--kind", "broker-down", *at)
         return told.code == 0 and bool(told.rows)
 
     shared_three.wait_until(is_told, "its death is among the events")

@@ -68,7 +68,7 @@ def test_when_its_entry_has_gone(make_cluster: Callable[..., RunningCluster]) ->
 
     # Known by its event, where its address was not given; a second one is dead.
     at = cluster.brokers[1].bootstrap
-    told = ("events", "--broker", 3, "-B", at, "-o", "json")
+    told = ("events", "broker", 3, "-B", at, "-o", "json")
     cluster.wait_until(
         lambda: {*BROKER_KINDS} & {row["kind"] for row in klog(*told).rows} - {"broker-up"}, "its end is an event"
     )

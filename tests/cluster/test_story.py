@@ -106,7 +106,7 @@ def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCl
         return [json.loads(line) for line in ran.stdout.splitlines()]
 
     assert events("--since", "start")[: len(found)] == found
-    assert events("--topic", "t", "--partition", "0") == [
+    assert events("partition", "t-0") == [
         event for event in found if event.get("topic") == "t" and event.get("partition") == 0
     ]
     assert {event["kind"] for event in events("--kind", "broker-up", "--kind", "broker-down")} == {

@@ -355,7 +355,7 @@ def test_a_deleted_topic_is_purged_in_time(make_cluster: Callable[..., RunningCl
     with registry(cluster) as session:
         assert committed.read(session, f"g-{topic}") == {}
     cluster.wait_until(
-        lambda: "topic-purged" in klog("events", "--topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
+        lambda: "topic-purged" in klog("events", "topic", topic, "-o", "jsonl", *at).stdout, "an event tells it"
     )
 
     broker.settings["klog.trash.retention.ms"] = "0"

@@ -34,8 +34,8 @@ def test_a_broker_dies(operator: Operator, topic: str) -> None:
         cluster.wait_for_leader(topic, other_than=2)
 
     def is_told() -> bool:  # the topic of events is created some seconds after the first start
-        told = operator.run("events", "--broker", "2", "--kind", "broker-down")
+        told = operator.run("events", "broker", "2", "--kind", "broker-down")
         return told.code == 0 and any("stopped answering" in str(row["reason"]) for row in told.rows)
 
     cluster.wait_until(is_told, "klog events says so")
-    operator.runbook("klog events --broker 2")
+    operator.runbook("klog events broker 2")

@@ -144,7 +144,7 @@ def _loop(known: Known, of: GroupFacts) -> Iterator[Step]:
             if one.get("why"):
                 why[name] = str(one["why"])
     if not who:
-        do = f"`klog events --group {of.name}` shows each of them"
+        do = f"`klog events group {of.name}` shows each of them"
         yield step(last, f"group {of.name} rebalances in a loop", "its members stay the same", do)
         return
     (name, times), *_ = who.most_common(1)
@@ -208,7 +208,7 @@ def _no_member(known: Known, of: GroupFacts) -> Iterator[Step]:
     name = shlex.quote(of.name)
     unneeded = f"where it is not needed, `klog group delete {name}`"
     if gone is None:
-        do = f"start its consumers: `klog events --group {name}` shows its last members; {unneeded}"
+        do = f"start its consumers: `klog events group {name}` shows its last members; {unneeded}"
         yield step(last.time or of.committed, f"group {of.name} has no member", last.evidence, do)
         return
     member, where = gone.get("member"), f"client {gone.get('client')} at {gone.get('host')}"
