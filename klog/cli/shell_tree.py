@@ -138,7 +138,6 @@ class Tree:
             (*(_flag(path, command, option) for option in options), Flag(("-h", "--help"), "Show the help.", False)),
             tuple(
                 Argument(
-                    str(argument.metavar),
                     _kind(path, str(argument.metavar)),
                     argument.required,
                     argument.nargs != 1,

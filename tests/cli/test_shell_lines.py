@@ -1,4 +1,4 @@
-"""What is written in the shell: statements, variables, names, settings, and the words that are wrong before Enter."""
+"""What is written in the shell: statements, names, settings, and what is offered before Enter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from klog.admin.group_lag import LagRow
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.shell import bar
 from klog.admin.shell.catalog import LiveCatalog
-from klog.admin.shell.checking import LineCheck
 from klog.admin.shell.completer import KlogCompleter
 from klog.admin.shell.facts import ClusterFacts, LastCommand, LiveFacts, Place, WorstLag
 from klog.admin.shell.screen import Screen
@@ -26,6 +25,7 @@ from klog.admin.shell.secrets import without_secrets
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end, read, statements
 from klog.admin.shell.tree import Kind
+from klog.admin.shell.usage import usage
 from klog.admin.shell.using import Using
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.shell_tree import Tree
@@ -245,49 +245,6 @@ def test_a_wrong_setting_is_an_error_with_line_and_key(text: str, parts: list[st
 
 
 @each(
-    ("line", "wrong"),
-    [
-        ("topic list", None),
-        ("tpic list", "tpic"),
-        ("topic lits", "lits"),
-        ("topics ls", None),
-        ("topic list --nonsense", "--nonsense"),
-        ("topic list -o xml", "xml"),
-        ("topic list -ojson", None),
-        ("topic list a b", "b"),
-        ("topic describe orders nothere", "nothere"),
-        ("topic create nothere", None),
-        ("group describe nothere", "nothere"),
-        ("tail 'or.*'", None),
-        ("topic list; tpic", "tpic"),
-        ("topic list | tpic", None),
-        ("! tpic", None),
-        ("exit", None),
-        ("\\watch", None),
-        ("topic list \\watch 2s", None),
-        ("\\h tpic", "tpic"),
-        ("", None),
-    ],
-)
-def test_the_wrong_word_is_found(line: str, wrong: str | None, tree: Tree, names: LiveCatalog) -> None:
-    found = LineCheck(tree, names).wrong_words(line)
-    assert [line[word.start : word.end] for word in found] == ([wrong] if wrong else [])
-
-
-@each(("line", "near"), [("topic describe orderz", "orders"), ("group describe reader", "readers"), ("tpic", "topic")])
-def test_what_may_be_meant_is_named(line: str, near: str, tree: Tree, names: LiveCatalog) -> None:
-    (found,) = LineCheck(tree, names).wrong_words(line)
-    assert found.why.split()[-1] == f"{near}?"
-
-
-@each("line", ["topi", "topic desc", "topic list --out", "topic describe ord", "topic list -o js"])
-def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, names: LiveCatalog) -> None:
-    check = LineCheck(tree, names)
-    assert check.wrong_words(line, len(line)) == []
-    assert check.wrong_words(line, 0) != []
-
-
-@each(
     ("line", "parts"),
     [
         ("topic describe ", ["topic describe [TOPIC...]", "[FLAGS]"]),
@@ -299,9 +256,9 @@ def test_a_word_that_may_become_right_is_not_wrong_yet(line: str, tree: Tree, na
         ("", []),
     ],
 )
-def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree, names: LiveCatalog) -> None:
-    usage = LineCheck(tree, names).usage(line)
-    assert all(part in usage for part in parts) and bool(usage) == bool(parts)
+def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree) -> None:
+    found = usage(tree, line)
+    assert all(part in found for part in parts) and bool(found) == bool(parts)
 
 
 @each(
@@ -357,7 +314,6 @@ def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveCatalog) -
     offered = [one.text for one in completer.get_completions(Document("topic config preall"), CompleteEvent())]
     assert offered == ["preallocate="]
     assert len(list(completer.get_completions(Document("tail -p "), CompleteEvent()))) == 3
-    assert LineCheck(tree, names, using=using).wrong_words("topic config retention.ms=1") == []
 
 
 # --- On a cluster -----------------------------------------------------------------------------------------------------

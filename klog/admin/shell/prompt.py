@@ -16,15 +16,14 @@ from prompt_toolkit.styles import Style
 
 from klog.admin.shell import bar
 from klog.admin.shell.catalog import LiveCatalog
-from klog.admin.shell.checking import LineCheck
 from klog.admin.shell.completer import KlogCompleter
 from klog.admin.shell.facts import LiveFacts
 from klog.admin.shell.history import QuietHistory
-from klog.admin.shell.lexer import WrongWordLexer
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end
 from klog.admin.shell.tree import Kind
+from klog.admin.shell.usage import usage
 from klog.render.visible import visible
 
 STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "usage": "italic"})
@@ -44,7 +43,6 @@ class Prompt:
     ) -> None:
         self._shell = shell
         self._names = LiveCatalog(shell.tree.names)
-        self._check = LineCheck(shell.tree, self._names, using=lambda: shell.using)
         self._facts = LiveFacts(shell.tree.facts, self._redraw, settings.refresh_s)
         lines = QuietHistory(str(history))
         shell.history = lines.get_strings
@@ -61,7 +59,6 @@ class Prompt:
             completer=ThreadedCompleter(self._completer),
             complete_while_typing=settings.complete,
             auto_suggest=AutoSuggestFromHistory() if settings.suggest else None,
-            lexer=WrongWordLexer(self._check),
             bottom_toolbar=self.toolbar if settings.toolbar else None,
             multiline=Condition(self._is_open),
             prompt_continuation="... ",
@@ -106,13 +103,11 @@ class Prompt:
         return True
 
     def toolbar(self) -> StyleAndTextTuples:
-        """Two lines: the usage of what is typed, or why a word is wrong; and the cluster."""
-        document = self._session.default_buffer.document
-        wrong = self._check.wrong_words(document.text, document.cursor_position)
-        usage = wrong[0].why if wrong else self._check.usage(document.text_before_cursor)
+        """Two lines: the usage of what is typed, and the cluster."""
         shell = self._shell
+        typed = usage(shell.tree, self._session.default_buffer.document.text_before_cursor)
         status = bar.toolbar(shell.place, self._facts.now(), shell.last, shell.trouble)
-        return [("class:usage", f" {visible(usage)}\n"), ("", status)]
+        return [("class:usage", f" {visible(typed)}\n"), ("", status)]
 
     def _prompt(self) -> StyleAndTextTuples:
         using = self._shell.using.name if self._shell.using is not None else ""

@@ -64,7 +64,6 @@ class Flag:
 class Argument:
     """One argument of a command. ``many``: it takes all words that are left."""
 
-    name: str
     kind: Kind
     required: bool
     many: bool
