@@ -84,21 +84,6 @@ def test_counted_again_and_again_until_it_is_stopped(broker: RunningBroker, topi
     assert (again.code, again.rows) == (0, [])
 
 
-def test_wrong_use(broker: RunningBroker, topic: str) -> None:
-    own = ["--audit-topic", f"{topic}.audit", "-B", broker.bootstrap]
-    nobody = klog("audit", "report", topic, *own, "-o", "json")
-    assert (nobody.code, nobody.error["code"]) == (1, "NOT_FOUND")
-    assert klog("audit", "run", *own).code == 1
-    assert klog("audit", "run", "--no-publish", "--publish-to", "h:1", *own).code == 2
-    assert klog("audit", "run", "--every", "1s", "--no-publish", *own).code == 2
-    assert klog("audit", "run", "--every", "1s", "-o", "json", *own).code == 2
-    assert klog("audit", "run", "--every", "0s", *own).code == 2
-    assert klog("audit", "report", "--window", "0s", *own).code == 2
-    assert klog("audit", "report", "--grace", "soon", *own).code == 2
-    assert klog("audit", "report", "--from", "1-2", *own).code == 2
-    assert klog("audit", "report", "--mirror", "127.0.0.1:1", *own).code == 1
-
-
 def test_produce_takes_part(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     audit_topic = f"{topic}.audit"

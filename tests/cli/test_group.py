@@ -22,7 +22,6 @@ from tests.admin.group_registry import commit, enter, join, member, registry_of
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import Ran, klog
-from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
 
@@ -117,47 +116,6 @@ def test_the_lag_of_a_group(at: list[str], topic: str, group: str) -> None:
     (total,) = klog("lag", group, "--total", "-o", "json", *at).rows
     assert (total["group"], total["topic"], total["partition"], total["lag"]) == (group, None, None, 26)
     assert klog("lag", group, "-t", topic, "-o", "json", *at).rows[0]["lag"] == 26
-
-
-@each(
-    ("words", "code", "error"),
-    [
-        (["group", "describe", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
-        (["lag", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
-        (["lag", "-t", "no-such-topic"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (["lag", "--sort", "worst"], 2, "USAGE"),
-        (["lag", "--watch", "-o", "json"], 2, "USAGE"),
-        (["lag", "--watch", "--every", "0s"], 2, "USAGE"),
-        (["group", "list", "-r"], 2, "USAGE"),
-        (["group", "list", "-r", "("], 2, "USAGE"),
-        (["group", "rewind", "no-such-group", "--to", "start"], 1, "GROUP_ID_NOT_FOUND"),
-        (["group", "rewind", "g"], 2, "USAGE"),
-        (["group", "rewind", "g", "--to", "1:5"], 2, "USAGE"),
-        (["group", "rewind", "g", "--to", "yesterday"], 2, "USAGE"),
-        (["group", "rewind", "g", "--to", "start", "-p", "0"], 2, "USAGE"),
-        (["group", "delete", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
-        (["group", "copy", "no-such-group", "other"], 1, "GROUP_ID_NOT_FOUND"),
-        (["offset", "export", "no-such-group"], 1, "GROUP_ID_NOT_FOUND"),
-        (["offset", "export", "g", "--format", "xml"], 2, "USAGE"),
-        (["offset", "import", "/no/such/file"], 1, "NOT_FOUND"),
-    ],
-)
-def test_wrong_input_is_one_error_with_its_code(
-    at: list[str], words: list[str], code: int, error: str, home: Path
-) -> None:
-    ran = klog(*words, *at) if "json" in words else klog(*words, "-o", "json", *at)
-    assert (ran.code, ran.stdout, ran.error["code"]) == (code, "", error)
-
-
-def test_a_near_name_is_offered(at: list[str], group: str) -> None:
-    assert group in klog("lag", group[:-1] + "h", *at).stderr
-
-
-def test_zookeeper_away(at: list[str], dead_address: str) -> None:
-    for words in (["group", "list"], ["lag"], ["group", "rewind", "g", "--to", "start", "-y"]):
-        ran = klog(*words, "-z", dead_address, "-o", "json")
-        assert (ran.code, ran.error["code"]) == (1, "CANNOT_CONNECT")
-        assert dead_address in ran.error["message"]
 
 
 def test_a_node_that_means_nothing_spoils_its_own_group_only(

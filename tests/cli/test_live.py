@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -93,16 +92,6 @@ def test_one_missing_topic_of_two_is_a_failed_row(at: list[str], topic: str) -> 
     assert topic not in klog("topic", "list", *at).stdout
 
 
-def test_what_asks_needs_an_answer_or_yes_or_a_dry_run(at: list[str], filled: str) -> None:
-    asked = klog("topic", "delete", filled, "-o", "json", *at)
-    assert asked.code == 2 and asked.error["code"] == "NEEDS_ANSWER"
-    assert "30 messages" in asked.error["message"] and at[1] in asked.error["message"]
-    assert "--yes" in asked.error["message"] and "--dry-run" in asked.error["hint"]
-    dry = klog("topic", "delete", filled, "--dry-run", "-o", "json", *at)
-    assert dry.code == 0 and dry.rows[0]["messages"] == 30
-    assert klog("topic", "describe", filled, *at).code == 0
-
-
 def test_a_person_is_asked_with_a_preview(at: list[str], filled: str) -> None:
     with on_terminal("topic", "delete", filled, *at) as (process, terminal):
         shown = terminal.wait_for("[y/N] ")
@@ -131,33 +120,6 @@ def test_ctrl_c_at_a_question_is_a_no(at: list[str], filled: str) -> None:
         terminal.type("exit\r")
         assert process.wait(20) == 130
     assert klog("topic", "describe", filled, *at).code == 0
-
-
-def test_what_tail_writes_produce_takes_again(at: list[str], filled: str) -> None:
-    source = klog("tail", filled, "-o", "start", "-e", "--output", "jsonl", *at)
-    assert source.code == 0 and len(source.stdout.splitlines()) == 30
-    copy = f"{filled}-copy"
-    klog("topic", "create", copy, "-p", "3", *at)
-    receipt = klog("produce", copy, "-i", "jsonl", "-o", "json", *at, input=source.stdout)
-    assert receipt.code == 0 and receipt.stdout == ""
-    assert sum(row["messages"] for row in json.loads(receipt.stderr)["rows"]) == 30
-    copied = klog("tail", copy, "-o", "start", "-e", "--output", "jsonl", *at)
-
-    def contents(text: str) -> list[tuple[str, str, int]]:
-        return sorted((row["key"], row["value"], row["partition"]) for row in map(json.loads, text.splitlines()))
-
-    assert contents(copied.stdout) == contents(source.stdout)
-
-
-def test_a_mistyped_topic_is_not_made(at: list[str], filled: str) -> None:
-    mistyped = f"{filled}s"
-    ran = klog("produce", mistyped, "-o", "json", *at, input="lost\n")
-    assert (ran.code, ran.error["code"]) == (2, "UNKNOWN_TOPIC_OR_PARTITION")
-    assert filled in ran.error["hint"]
-    assert mistyped not in klog("topic", "list", *at).stdout
-    ran = klog("produce", mistyped, "--create", *at, input="kept\n")
-    assert ran.code == 0 and f"topic {mistyped}" in ran.stderr
-    assert klog("tail", mistyped, "-o", "start", "-e", *at).stdout == "kept\n"
 
 
 def test_the_receipt_goes_to_stderr_with_the_line_that_shows_it(at: list[str], filled: str) -> None:
@@ -223,16 +185,6 @@ def test_addresses_of_two_clusters_are_an_error(broker: RunningBroker, zk_chroot
         assert broker.bootstrap in ran.error["message"] and zk_chroot in ran.error["message"]
 
 
-def test_a_profile_may_say_which_cluster_it_expects(broker: RunningBroker, home: Path) -> None:
-    home.mkdir()
-    profile = f'[here]\nbootstrap_server = "{broker.bootstrap}"\n'
-    (home / "profiles.toml").write_text(profile)
-    assert klog("topic", "list", "--profile", "here").code == 0
-    (home / "profiles.toml").write_text(profile + 'cluster_id = "another"\n')
-    ran = klog("topic", "list", "-o", "json", env={"KLOG_PROFILE": "here"})
-    assert ran.code == 1 and ran.error["code"] == "WRONG_CLUSTER" and "another" in ran.error["message"]
-
-
 def test_a_missing_chroot_is_an_error_and_stays_missing(broker: RunningBroker) -> None:
     address = f"{broker.zookeeper.partition('/')[0]}/never-made"
     for _ in range(2):
@@ -249,12 +201,6 @@ def test_status_and_broker_commands(broker: RunningBroker, at: list[str]) -> Non
     settings = {row["name"]: row for row in klog("broker", "config", broker.broker_id, "-o", "json", *at).rows}
     assert settings["broker.id"]["value"] == str(broker.broker_id)
     assert all(row["doc"] for row in settings.values())
-
-
-def test_reading_never_makes_a_topic(at: list[str], topic: str) -> None:
-    ran = klog("tail", topic, "-e", *at)
-    assert ran.code == 1 and topic in ran.stderr
-    assert topic not in klog("topic", "list", *at).stdout
 
 
 def test_an_export_is_planned_without_spark(at: list[str], filled: str, tmp_path: Path) -> None:
@@ -297,34 +243,6 @@ def test_tail_notices_that_its_reader_has_gone_although_nothing_comes(at: list[s
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("way", ["tail", "produce"])
-def test_ctrl_c_stops_with_130(at: list[str], filled: str, way: str) -> None:
-    words = ["tail", filled, "-o", "start", *at] if way == "tail" else ["produce", filled, *at]
-    with started(*words) as process:
-        assert process.stdout is not None and process.stdin is not None and process.stderr is not None
-        if way == "tail":
-            process.stdout.readline()
-        else:
-            process.stdin.write(b"a message\n")
-            process.stdin.flush()
-            _wait_for_message(at, filled, "a message")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130  # it would wait for ever
-        assert b"Traceback" not in process.stderr.read()
-
-
-def _wait_for_message(at: list[str], topic: str, text: str) -> None:
-    with started("tail", topic, "-o", "start", "--grep", f"^{text}$", "-c", "1", *at) as reader:
-        assert reader.wait(20) == 0
-
-
-def test_a_server_stops_in_order_on_ctrl_c(make_broker: object) -> None:
-    broker = make_broker()  # type: ignore[operator]
-    broker.start()
-    broker.send(signal.SIGINT)
-    assert broker.process.wait(20) == 0
-
-
 def test_broker_stop_stops_it(make_broker: object) -> None:
     broker = make_broker()  # type: ignore[operator]
     broker.start()
@@ -335,10 +253,3 @@ def test_broker_stop_stops_it(make_broker: object) -> None:
     assert (act["subject"], act["client"]) == (f"broker {broker.broker_id}", "klog")
     ran = klog("undo", act["act"], "-y", "-z", broker.zookeeper, "-o", "json")
     assert ran.code == 1 and "klog broker start" in ran.error["message"]
-
-
-def test_wrong_settings_are_told_before_anything_starts(tmp_path: Path) -> None:
-    for words in (["-X", "log.segment.bytes=many"], ["--listen", "nowhere"]):
-        ran = klog("broker", "start", "--dir", tmp_path, "-z", "127.0.0.1:1", *words)
-        assert ran.code != 0 and "Traceback" not in ran.stderr
-        assert "log.segment.bytes" in ran.stderr or "nowhere" in ran.stderr

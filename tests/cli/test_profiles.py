@@ -178,12 +178,6 @@ def test_what_cannot_be_written_changes_nothing(at_home: Path, words: list[str])
     assert [one.name for one in at_home.parent.iterdir()] == [at_home.name]
 
 
-def test_names_that_are_not_there(at_home: Path) -> None:
-    for words in (["show", "x"], ["set", "x", "colour=red"], ["use", "x"], ["remove", "x"], ["test", "x"]):
-        ran = klog("profile", *words, "-o", "json")
-        assert ran.code == 1 and "prod" in ran.error["hint"]
-
-
 def test_use_says_when_something_goes_before_it(at_home: Path, project: Path) -> None:
     (project / ".klog.toml").write_text('current = "near"\n[near]\nbootstrap_server = "near:1"\n')
     ran = klog("profile", "use", "prod")

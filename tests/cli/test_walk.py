@@ -370,45 +370,10 @@ def test_without_any_cluster_the_error_says_how_to_name_one(name: str, home: Pat
     assert "klog up" in ran.error["hint"] and "-B" in ran.error["hint"]
 
 
-def test_wrong_values_are_wrong_usage() -> None:
-    for words in (
-        ["topic", "list", "--timeout", "10"],
-        ["topic", "list", "--timeout", "0s"],
-        ["topic", "create", "t", "-p", "0"],
-        ["topic", "create", "t", "-p", "many"],
-        ["topic", "list", "-o", "xml"],
-        ["offset", "list", "t", "--at", "5:9"],
-        ["offset", "list", "t", "--at", "yesterday"],
-        ["tail", "t", "-o", "9:x"],
-        ["tail", "t", "-p", "5-2"],
-        ["tail", "t", "-f", "value only"],
-        ["tail", "t", "--grep", "("],
-        ["produce", "t", "-k", "a", "-K", ":"],
-        ["produce", "t", "--rate", "fast"],
-        ["topic", "create", "t", "--assignment", "1;2"],
-        ["topic", "create", "t", "-X", "retention.ms"],
-        ["topic", "list", "--profile", "p", "-B", "h:1"],
-        ["zk", "get", "no-slash"],
-        ["where", "t", "12"],
-        ["nonsense"],
-        ["topic", "nonsense"],
-        [],
-    ):
-        ran = klog(*words)
-        assert ran.code == 2, f"{words}: {ran}"
-        assert ran.stderr and not ran.stdout
-        assert "Traceback" not in ran.stderr
-
-
 def test_positions_that_begin_with_a_sign_are_values() -> None:
     for words in (["tail", "t", "-o", "-10"], ["tail", "t", "-o-10"], ["tail", "t", "-o", "@-1h:end"]):
         assert klog(*words, "--output", "jsonl").error["code"] == "NO_CLUSTER"
     assert klog("offset", "list", "t", "--at", "-10", "-o", "json").error["code"] == "NO_CLUSTER"
-
-
-def test_a_mistyped_word_brings_the_nearest() -> None:
-    assert re.search(r"\btopic\b.*\?", klog("topci", "list").stderr)
-    assert re.search(r"\bdescribe\b.*\?", klog("topic", "descripe").stderr)
 
 
 def test_flags_may_stand_before_the_noun(dead_address: str) -> None:

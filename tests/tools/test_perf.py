@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import time
 
@@ -126,44 +125,6 @@ def test_latency(broker: RunningBroker, topic: str, extra: list[str]) -> None:
     assert row["messages"] == 30
     assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["p99_9_ms"] <= row["max_ms"]
     assert 0 < row["average_ms"] <= row["max_ms"]
-
-
-@each(
-    ("words", "complaint"),
-    [
-        (["produce", "T", "--messages", "0"], "--messages"),
-        (["produce", "T", "--message-size", "0"], "messages of 0 bytes"),
-        (["produce", "T", "--message-size", "x"], "--message-size"),
-        (["produce", "T", "--threads", "65"], "--threads"),
-        (["produce", "T", "--acks", "2"], "--acks"),
-        (["produce", "T", "--compression", "rot13"], "--compression"),
-        (["produce", "T", "--rate", "5"], "--rate"),
-        (["produce", "T", "--rate", "5KB/s", "--vary-message-size"], "bytes"),
-        (["produce", "T", "--csv", "-o", "json"], "--csv"),
-        (["produce", "T", "-X", "no.such.thing=1"], "librdkafka"),
-        (["produce"], "TOPIC"),
-        (["consume", "T", "--fetch-size", "0"], "--fetch-size"),
-        (["consume", "T", "--threads", "0"], "--threads"),
-        (["consume", "T", "-X", "no.such.thing=1"], "librdkafka"),
-        (["latency", "T", "--message-size", "7"], "messages of 7 bytes"),
-        (["latency", "T", "--rate", "5KB/s"], "rate"),
-        (["latency", "T", "-X", "no.such.thing=1"], "librdkafka"),
-    ],
-)
-def test_wrong_usage(broker: RunningBroker, topic: str, words: list[str], complaint: str) -> None:
-    if "librdkafka" in complaint:
-        make_topic(broker.bootstrap, topic)
-    ran = klog("perf", *(topic if word == "T" else word for word in words), "-B", broker.bootstrap)
-    assert ran.code == 2 and complaint in ran.stderr, ran.stderr
-
-
-def test_a_missing_topic_or_partition_is_told_and_not_made(broker: RunningBroker, topic: str) -> None:
-    for verb in ("produce", "consume", "latency"):
-        ran = klog("perf", verb, topic, "--messages", 1, "-o", "json", "-B", broker.bootstrap)
-        assert ran.code == 1 and ran.error["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
-    make_topic(broker.bootstrap, topic)
-    ran = klog("perf", "latency", topic, "-p", 7, "-B", broker.bootstrap)
-    assert ran.code == 1 and re.search(r"\b7\b", ran.stderr)
 
 
 def test_what_is_refused_is_counted_and_fails(broker: RunningBroker, topic: str) -> None:
