@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from klog.admin.shell.screen import Screen
+    from klog.admin.shell.tree import Names
     from klog.cli.session import Session
 
 
@@ -40,6 +41,8 @@ class GlobalFlags:
     """Connections of the shell that the command runs in."""
     screen: Screen | None = None
     """The shell's screen: pages, and tables that do not fit."""
+    live: Names | None = None
+    """The names that the shell knows, for completion."""
 
     def over(self, outer: GlobalFlags) -> GlobalFlags:
         """These flags, and the outer ones where these say nothing."""

@@ -19,14 +19,15 @@ import typer
 
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
 from klog.cli.traits import command_name
-from klog.errors import KlogError
 from klog.event_kinds import EVENT_KINDS
 
 CACHED_NAMES_MAX = 10_000
 """Longer lists do not help anyone who completes a name."""
 ACTS_KEPT = 100
 """More are too many to choose from."""
-POSITIONS = ("start", "end", "@-1h", "@-1d", "+10", "-10")
+POSITIONS = ("start", "end", "@-10m", "@-1h", "@-1d", "+10", "-10")
+RANGES = ("start:", "@-10m:", "@-1h:", "@-1d:", ":end", "-10:")
+DURATIONS = ("1s", "5s", "10s", "1m", "10m", "1h")
 QUOTAS = (
     *("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
     "connection_creation_rate",
@@ -60,50 +61,62 @@ SUBJECTS = {
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The known topics that begin so."""
-    return _names(ctx, "topics", incomplete)
+    """The known topics that begin so; in a list, the one behind the last comma."""
+    return _last_of(incomplete, _names(ctx, "topics"))
 
 
 def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The known groups that begin so."""
-    return _names(ctx, "groups", incomplete)
+    return _last_of(incomplete, _names(ctx, "groups"))
 
 
 def broker_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     """The known brokers, by id; in a list, the one behind the last comma."""
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{one}" for one in _names(ctx, "brokers", last)]
+    return _last_of(incomplete, _names(ctx, "brokers"))
+
+
+def partition_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The partitions of the first topic that the command names."""
+    named = next((one.name for one in ctx.command.params if one.metavar == "TOPIC"), None)
+    topics = ctx.params.get(named or "") or ()
+    topic = topics if isinstance(topics, str) else next(iter(topics), "")
+    return _last_of(incomplete, _names(ctx, "numbers", topic) if topic else ())
+
+
+def schema_subjects(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The subjects of the schema registry."""
+    return _beginning(incomplete, _names(ctx, "schemas"))
 
 
 def topics_and_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
     """The known topics, and ``T-P`` of each of their partitions."""
-    return [*_names(ctx, "topics", incomplete), *_names(ctx, "partitions", incomplete)]
+    return _beginning(incomplete, [*_names(ctx, "topics"), *_names(ctx, "partitions")])
 
 
 def deleted_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """The topics that are known to be deleted, and can be restored."""
-    return _names(ctx, "trash", incomplete)
+    return _beginning(incomplete, _names(ctx, "trash"))
 
 
 def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
     """What ``klog status`` can explain: the kind first, or the name alone."""
     before = ctx.params.get("subject") or []
     if len(before) == 1:
-        return _names(ctx, SUBJECTS.get(before[0], ""), incomplete)
+        return _beginning(incomplete, _names(ctx, SUBJECTS.get(before[0], "")))
     if before:
         return []
-    names = [name for kind in ("topics", "groups", "brokers", "partitions") for name in _names(ctx, kind, incomplete)]
-    return list(dict.fromkeys((*(word for word in SUBJECTS if word.startswith(incomplete)), *names)))
+    names = [name for kind in ("topics", "groups", "brokers", "partitions") for name in _names(ctx, kind)]
+    return list(dict.fromkeys(_beginning(incomplete, [*SUBJECTS, *names])))
 
 
 def event_kinds(incomplete: str) -> list[str]:
     """Kinds of event."""
-    return [kind for kind in EVENT_KINDS if kind.startswith(incomplete)]
+    return _beginning(incomplete, EVENT_KINDS)
 
 
 def act_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """The known acts, the newest first, each with what it did."""
-    known = (name.partition("\t") for name in reversed(_names(ctx, "acts", incomplete)))
+    known = (name.partition("\t") for name in _beginning(incomplete, sorted(_names(ctx, "acts"), reverse=True)))
     return [(act, what) for act, _, what in known]
 
 
@@ -111,45 +124,49 @@ def znode_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     """The known znodes one level below what is typed, and those that every cluster has."""
     if not command_name(ctx).startswith("zk."):
         return []
-    known = {*_names(ctx, "znodes", incomplete), *(one for one in ZNODES if one.startswith(incomplete))}
+    folder = incomplete.rpartition("/")[0]
+    known = {f"{folder}/{name}" for name in _names(ctx, "znodes", folder or "/")} or set(ZNODES)
     depth = incomplete.count("/")
-    return sorted(one for one in known if one.count("/") <= max(depth, 1))
+    return sorted(one for one in _beginning(incomplete, known) if one.count("/") <= max(depth, 1))
 
 
 def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Settings of a topic or a broker, ready for the value."""
+    """Settings of a topic or a broker, ready for the value; and values that are worth offering."""
+    from klog.config.broker import BROKER_SETTINGS, default_text
+    from klog.config.topic import TOPIC_SETTINGS
+
     noun = command_name(ctx).partition(".")[0]
-    if noun == "topic":
-        from klog.config.topic import TOPIC_SETTINGS
-
-        names: Iterable[str] = TOPIC_SETTINGS
-    elif noun in ("broker", "up"):
-        from klog.config.broker import BROKER_SETTINGS
-
-        names = BROKER_SETTINGS
-    else:
+    known: Mapping[str, str] = TOPIC_SETTINGS if noun == "topic" else {}
+    if noun in ("broker", "up"):
+        known = {name: name for name in BROKER_SETTINGS}
+    name, sign, _ = incomplete.partition("=")
+    if not sign:
+        return _beginning(incomplete, [f"{one}=" for one in known])
+    setting = BROKER_SETTINGS.get(known.get(name, ""))
+    if setting is None:
         return []
-    return [f"{name}=" for name in names if name.startswith(incomplete)]
+    values = [default_text(setting.name) or ""]
+    if setting.kind == "bool":
+        values = ["true", "false"]
+    elif setting.check is not None and setting.check.expected.startswith("out of "):
+        values = setting.check.expected.removeprefix("out of ").split(", ")
+    return _beginning(incomplete, [f"{name}={value}" for value in values if value])
 
 
 def quota_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """With the sign behind them where a value follows."""
     sign = "=" if ctx.info_name == "set" else ""
-    return [f"{name}{sign}" for name in QUOTAS if name.startswith(incomplete)]
+    return _beginning(incomplete, [f"{name}{sign}" for name in QUOTAS])
 
 
-def positions(incomplete: str) -> list[str]:
-    """Places in a log."""
-    return [one for one in POSITIONS if one.startswith(incomplete)]
+def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
+    """What completes a value that is often one of these."""
+    return lambda incomplete: _beginning(incomplete, words)
 
 
-def profile_names(incomplete: str) -> list[str]:
+def profile_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The profiles that begin so."""
-    try:
-        known = profiles_here(klog_home(), Path.cwd())
-    except (KlogError, OSError):
-        return []
-    return [] if known is None else sorted(name for name in known.by_name if name.startswith(incomplete))
+    return _beginning(incomplete, _names(ctx, "profiles"))
 
 
 BY_FLAG: Mapping[str, Callable[..., Sequence[Any]]] = {"profile": profile_names}
@@ -159,17 +176,45 @@ COMPLETERS: Mapping[str, Callable[..., Sequence[Any]]] = {
     "ACT": act_ids,
     "PATH": znode_paths,
     "NAME=VALUE": setting_names,
-    **dict.fromkeys(("POSITION", "POS"), positions),
+    "0,2,5-8": partition_numbers,
+    **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), schema_subjects),
+    **dict.fromkeys(("POSITION", "POS", "OFFSET"), one_of(POSITIONS)),
+    "RANGE": one_of(RANGES),
+    "DURATION": one_of(DURATIONS),
 }
 """By the name of a value in usage lines, where a parameter has none of its own."""
 
 
-def _names(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _last_of(incomplete: str, names: Iterable[str]) -> list[str]:
+    """As `_beginning`, of what stands behind the last comma."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(last, names)]
+
+
+def _names(ctx: typer.Context, kind: str, about: str = "") -> Sequence[str]:
+    """The names of a kind: in the shell those that there are now, else those of the cache."""
     try:
+        live = getattr(ctx.find_root().obj, "live", None)
+        if live is not None:
+            found: Sequence[str] = live(kind, about)
+            return found
+        if kind == "profiles":
+            profiles = profiles_here(klog_home(), Path.cwd())
+            return [] if profiles is None else sorted(profiles.by_name)
         flags = TargetFlags(*(_given(ctx, name) for name in ("bootstrap_server", "zookeeper", "profile")))
         target = resolve(flags, os.environ, klog_home())
-        names = json.loads(_cache_file(target, kind).read_text("utf-8"))
-        return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]
+        if kind == "znodes":
+            below = f"{about.rstrip('/')}/"
+            known = {*ZNODES, *_remembered(target, kind)}
+            return [one.removeprefix(below) for one in known if one.startswith(below)]
+        if kind == "numbers":
+            names = (one.rpartition("-") for one in _remembered(target, "partitions"))
+            return [number for topic, _, number in names if topic == about]
+        return _remembered(target, kind)
     except Exception:
         return []  # whatever it is, the person who typed <Tab> does not want to read about it
 

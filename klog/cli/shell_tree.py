@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from typer.core import TyperOption
 
 from klog.admin.shell.facts import Place
-from klog.admin.shell.tree import Argument, CommandShape, Flag, Kind, Suggestion
+from klog.admin.shell.tree import Argument, CommandShape, Flag, Kind, Names, Suggestion
 from klog.cli import interrupt
 from klog.cli.command import VERB_ALIASES, KlogCommand, NounGroup, arguments, usage_of
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.connect_by import connect_by
-from klog.cli.flag_parsing import choices
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.name_cache import (
     ACTS_KEPT,
@@ -32,7 +31,6 @@ from klog.cli.name_cache import (
 from klog.cli.session import Background, Session
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve, secured
 from klog.errors import KlogError, NoNode
-from klog.event_kinds import EVENT_KINDS
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,18 +44,9 @@ BACKGROUND_TIMEOUT_S = 2.0
 NAMES_SHOWN_MAX = 10_000
 
 KINDS = {
-    **dict.fromkeys(("TOPIC", "TOPIC,...", "SRC", "DST"), Kind.TOPIC),
+    "TOPIC": Kind.TOPIC,
     "GROUP": Kind.GROUP,
-    **dict.fromkeys(("ID", "ID,...", "BROKER"), Kind.BROKER),
-    "0,2,5-8": Kind.PARTITION,
-    "TOPIC|TOPIC-P": Kind.TOPIC_OR_PARTITION,
-    "NAME=VALUE": Kind.SETTING,
-    **dict.fromkeys(("POSITION", "POS", "OFFSET"), Kind.POSITION),
-    "RANGE": Kind.RANGE,
-    "DURATION": Kind.DURATION,
-    **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), Kind.SCHEMA),
     "ROOT": Kind.EXPORT,
-    "ACT": Kind.ACT,
     **dict.fromkeys(("FILE", "PATH", "DIR", "FOLDER", "DIR,..."), Kind.FILE),
     **dict.fromkeys(("QUERY", "SQL"), Kind.SQL),
 }
@@ -135,40 +124,29 @@ class Tree:
         return CommandShape(
             " ".join((*path, *(usage_of(argument) for argument in names), "[FLAGS]")),
             command.get_short_help_str(80),
-            (*(_flag(path, command, option) for option in options), Flag(("-h", "--help"), "Show the help.", False)),
+            (*map(_flag, options), Flag("help", ("-h", "--help"), "Show the help.", False)),
             tuple(
-                Argument(
-                    _kind(path, str(argument.metavar)),
-                    argument.required,
-                    argument.nargs != 1,
-                    choices(command.types[str(argument.name)]),
-                )
-                for argument in names
+                Argument(str(one.name), KINDS.get(str(one.metavar), Kind.OTHER), one.required, one.nargs != 1)
+                for one in names
             ),
         )
 
-    def settings(self, path: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """A topic's or a broker's settings and values of them; other commands take settings of clients."""
-        from klog.config.broker import BROKER_SETTINGS, default_text
-        from klog.config.topic import TOPIC_SETTINGS
+    def offered(
+        self, path: tuple[str, ...], words: list[str], taker: str, unfinished: str, names: Names
+    ) -> list[Suggestion]:
+        """As other shells are offered them, by the names that there are now."""
+        from klog.cli.root import root
 
-        entry = entry_named(path[0])
-        noun = entry.name if entry is not None else ""
-        known: Mapping[str, str] = {"topic": TOPIC_SETTINGS}.get(noun, {})
-        if noun in ("up", "broker"):
-            known = {name: name for name in BROKER_SETTINGS}
-        found = {}
-        for name, behind in known.items():
-            setting = BROKER_SETTINGS[behind]
-            if setting.kind == "bool":
-                values: tuple[str, ...] = ("true", "false")
-            elif setting.check is not None and setting.check.expected.startswith("out of "):
-                values = tuple(setting.check.expected.removeprefix("out of ").split(", "))
-            else:
-                default = default_text(behind)
-                values = (default,) if default else ()
-            found[name] = values
-        return found
+        ctx: Any = typer.Context(root(), info_name="klog", obj=replace(self._shared, live=names))
+        if len(path) > 1:
+            ctx = typer.Context(self._command(path[:1]), info_name=path[0], parent=ctx)
+        command = self._command(path)
+        ctx = command.make_context(command.name, list(words), parent=ctx, resilient_parsing=True)
+        parameter = next((one for one in command.params if one.name == taker), None)
+        found = [] if parameter is None else parameter.shell_complete(ctx, unfinished)
+        value = str(parameter and parameter.metavar)
+        what = value.lower() if value.isalpha() else taker.replace("_", " ")
+        return [Suggestion(one.value, one.help or what) for one in found if one.type == "plain"]
 
     def _command(self, path: tuple[str, ...]) -> Any:
         from klog.cli.root import load
@@ -237,9 +215,9 @@ class Tree:
 
         return self._background.ask(ask, BACKGROUND_TIMEOUT_S * 3)
 
-    def names(self, kind: Kind, about: str) -> list[str]:
+    def names(self, kind: str, about: str) -> list[str]:
         """The names of a kind."""
-        if kind is Kind.PROFILE:
+        if kind == "profiles":
             known = profiles_here(klog_home(), Path.cwd())
             return [] if known is None else list(known.by_name)
         return self._background.ask(
@@ -274,88 +252,61 @@ def _secured(target: Target, client_config: Path | None, connect_by_words: tuple
     return secured(target, given, more)
 
 
-def _flag(path: tuple[str, ...], command: KlogCommand, option: Any) -> Flag:
+def _flag(option: Any) -> Flag:
     value = option.metavar or option.name.upper().replace("_", "-")
-    takes_value = not option.is_flag
-    words = choices(command.types[option.name])
-    if path == ("events",) and option.name == "kinds":
-        words = tuple(EVENT_KINDS)
-    kind = Kind.PROFILE if option.name in ("profile", "confirm") else _kind(path, value)
-    if option.name == "like":
-        kind = Kind.TOPIC
-    if path == ("topic", "config") and option.name == "delete":
-        kind = Kind.SETTING
-    return Flag((*option.opts, *option.secondary_opts), option.help or "", takes_value, words, kind, value)
+    words = (*option.opts, *option.secondary_opts)
+    return Flag(option.name, words, option.help or "", not option.is_flag, KINDS.get(value, Kind.OTHER), value)
 
 
-def _kind(path: tuple[str, ...], value: str) -> Kind:
-    """What a value is: by its name, and where that has two meanings by its noun."""
-    noun = entry_named(path[0])
-    name = noun.name if noun is not None else ""
-    if name == "zk" and value == "PATH":
-        return Kind.ZNODE
-    if name == "profile" and value == "NAME":
-        return Kind.PROFILE
-    if name in ("status", "events") and value == "SUBJECT":
-        return Kind.SUBJECT
-    if path == ("topic", "restore") and value == "NAME":
-        return Kind.DELETED_TOPIC
-    if value in ("SUBJECT", "ID|SUBJECT") and name != "schema":
-        return Kind.OTHER
-    if value == "TOPIC" and path[-1] == "create":
-        return Kind.OTHER
-    return KINDS.get(value, Kind.OTHER)
-
-
-async def _names(question: Question, kind: Kind, about: str) -> list[str]:
+async def _names(question: Question, kind: str, about: str) -> list[str]:
     from klog.admin import groups, registries, undo
     from klog.cli import connect
     from klog.coordination import topics as topic_registry
 
-    if kind is Kind.ZNODE:
+    if kind == "znodes":
         zookeeper = await connect.open_zookeeper(question)
         try:
             return (await asyncio.to_thread(zookeeper.children, about))[:NAMES_SHOWN_MAX]
         except NoNode as error:
             raise await registries.no_node(zookeeper, about) or error from None
-    if kind is Kind.ACT:
+    if kind == "acts":
         acts = await asyncio.to_thread(undo.open_acts, await connect.open_zookeeper(question), ACTS_KEPT)
         known = {one.act: undo.what_was_done(one) for one in acts}
         remember_acts(question.target, known)
         return [f"{act}\t{what}" for act, what in known.items()]
-    if kind is Kind.DELETED_TOPIC:
+    if kind == "trash":
         found = list(await asyncio.to_thread(topic_registry.deleted, await connect.open_zookeeper(question), {}))
         remember_trash(question.target, found)
         return found[:NAMES_SHOWN_MAX]
     cluster = await connect.open_cluster(question)
-    if kind is Kind.TOPIC:
+    if kind == "topics":
         topics = (await cluster.metadata(fresh=True)).topics
         remember_topics(question.target, {name: len(one.partitions) for name, one in topics.items()})
         found = list(topics)
-    elif kind is Kind.TOPIC_PARTITION:
+    elif kind == "partitions":
         topics = (await cluster.metadata(fresh=True)).topics
         found = [str(TopicPartition(name, number)) for name, one in topics.items() for number in one.partitions]
-    elif kind is Kind.GROUP:
+    elif kind == "groups":
         found = list(await groups.phases(cluster))
         remember_groups(question.target, found)
-    elif kind is Kind.BROKER:
+    elif kind == "brokers":
         ids = [one.broker_id for one in await cluster.brokers()]
         remember_brokers(question.target, ids)
         found = list(map(str, ids))
-    elif kind is Kind.PARTITION:
+    elif kind == "numbers":
         found = [str(number) for number in (await cluster.topic(about, fresh=True)).partitions]
-    elif kind is Kind.SCHEMA:
+    elif kind == "schemas":
         from klog.schemas import rows
         from klog.schemas.remote import RemoteRegistry
 
         registry = RemoteRegistry(cluster, asyncio.get_running_loop())
         listed = await asyncio.to_thread(rows.list_schemas, registry, (), deleted=False)
         found = list(dict.fromkeys(row.subject for row in listed))
-    elif kind is Kind.VIEW:
+    elif kind == "views":
         from klog.streams.program import Input
 
         found = [Input(topic).name for topic in (await cluster.metadata(fresh=True)).topics]
-    elif kind is Kind.COLUMN:
+    elif kind == "columns":
         from klog.streams.columns import columns_of
         from klog.streams.program import Input
 

@@ -17,13 +17,12 @@ from prompt_toolkit.output import DummyOutput
 from klog.admin.health.rules import SUBJECTS as PARTS
 from klog.admin.shell import bar
 from klog.admin.shell.catalog import LiveCatalog
-from klog.admin.shell.completer import SUBJECTS, KlogCompleter, split_unfinished
+from klog.admin.shell.completer import KlogCompleter, split_unfinished
 from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
 from klog.admin.shell.prompt import Prompt
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import read
-from klog.admin.shell.tree import Kind
 from klog.cli import name_cache
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.root import walk
@@ -45,7 +44,7 @@ def at(broker: RunningBroker) -> GlobalFlags:
 
 
 def completions(line: str, *topics: str) -> list[str]:
-    names = LiveCatalog(lambda kind, about: list(topics) if kind is Kind.TOPIC else [], patience_s=PATIENCE_S)
+    names = LiveCatalog(lambda kind, about: list(topics) if kind == "topics" else [], patience_s=PATIENCE_S)
     completer = KlogCompleter(Tree(GlobalFlags()), names)
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
@@ -101,7 +100,7 @@ def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: st
     both = [f"{topic}-0", f"{topic}-1"]
     assert offered(f"topic elect {topic}") == [topic, *both]
     assert offered(f"status {topic}") == [topic, f"{topic}-readers", *both]
-    assert {*SUBJECTS, topic, str(broker.broker_id)} <= set(offered("status "))
+    assert {*name_cache.SUBJECTS, topic, str(broker.broker_id)} <= set(offered("status "))
     assert offered(f"status topic {topic}") == [topic]
     assert offered(f"status group {topic}") == [f"{topic}-readers"]
     assert offered(f"status partition {topic}") == both == offered(f"status message {topic}")
@@ -111,11 +110,10 @@ def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: st
     tree.close()
 
 
-def test_the_subjects_of_why_are_the_commands() -> None:
-    assert {*SUBJECTS, *PARTS} == {*name_cache.SUBJECTS}
-    for word, kind in SUBJECTS.items():
-        named = {Kind.TOPIC_PARTITION: "t-0", Kind.BROKER: "1"}.get(kind, "t")
-        assert parsed([word, named, "5"] if word == "message" else [word, named]).kind is not None
+def test_the_subjects_that_are_offered_are_the_commands() -> None:
+    for word, kind in name_cache.SUBJECTS.items():
+        named = {"partitions": "t-0", "brokers": "1"}.get(kind, "t")
+        assert word in PARTS or parsed([word, named, "5"] if word == "message" else [word, named]).kind is not None
 
 
 AVRO = '{"type": "record", "name": "Person", "fields": [{"name": "country_of_birth", "type": "string"}]}'
@@ -209,7 +207,7 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
     tree = Tree(GlobalFlags(bootstrap_server=dead_address))
-    live = LiveNames(lambda: tree.names(Kind.TOPIC, ""))
+    live = LiveNames(lambda: tree.names("topics", ""))
     live.now()
     live.wait(20)
     assert live.now() == ()

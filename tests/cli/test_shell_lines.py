@@ -39,18 +39,18 @@ from tests.cli.test_startup import modules_after_run
 from tests.rows import each
 
 NAMES = {
-    (Kind.TOPIC, ""): ["orders", "logs"],
-    (Kind.GROUP, ""): ["readers"],
-    (Kind.BROKER, ""): ["1", "2"],
-    (Kind.PARTITION, "orders"): ["0", "1", "2"],
-    (Kind.ZNODE, "/"): ["brokers", "klog"],
-    (Kind.ZNODE, "/brokers"): ["ids", "topics"],
-    (Kind.PROFILE, ""): ["prod", "staging"],
-    (Kind.SCHEMA, ""): ["orders-value"],
-    (Kind.ACT, ""): ["mifz3k2a9x4q"],
-    (Kind.VIEW, ""): ["orders", "log_lines"],
-    (Kind.COLUMN, "orders"): ["key", "value", "offset"],
-    (Kind.COLUMN, "log-lines:json=page string"): ["page", "key", "offset"],
+    ("topics", ""): ["orders", "logs"],
+    ("groups", ""): ["readers"],
+    ("brokers", ""): ["1", "2"],
+    ("numbers", "orders"): ["0", "1", "2"],
+    ("znodes", "/"): ["brokers", "klog"],
+    ("znodes", "/brokers"): ["ids", "topics"],
+    ("profiles", ""): ["prod", "staging"],
+    ("schemas", ""): ["orders-value"],
+    ("acts", ""): ["mifz3k2a9x4q"],
+    ("views", ""): ["orders", "log_lines"],
+    ("columns", "orders"): ["key", "value", "offset"],
+    ("columns", "log-lines:json=page string"): ["page", "key", "offset"],
 }
 
 

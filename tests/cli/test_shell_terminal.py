@@ -68,7 +68,7 @@ def test_completion_suggestion_and_usage(broker: RunningBroker, topic: str, home
         terminal.type("\x05\r")  # Ctrl-E takes it
         terminal.wait_until(lambda screen: screen.text.count('{"_command": "topic.') == 2, "the same output")
         terminal.type(f"tail {topic} -p ")
-        terminal.wait_until(lambda screen: re.search("0 +partition\n.*1 +partition", screen.text) is not None, "two")
+        terminal.wait_until(lambda screen: re.search("0 +partitions?\n.*1 +partition", screen.text) is not None, "two")
         terminal.type("\x15exit\r")
 
 

@@ -7,16 +7,9 @@ import threading
 from collections.abc import Callable
 
 from klog.admin.shell.live_names import LiveNames
-from klog.admin.shell.tree import Kind
 
 PLACES_MAX = 200
 """Topics and folders whose partitions and children are remembered; then all are forgotten."""
-
-FETCHED = frozenset(
-    {Kind.TOPIC, Kind.GROUP, Kind.BROKER, Kind.PARTITION, Kind.ZNODE, Kind.PROFILE, Kind.SCHEMA, Kind.ACT}
-    | {Kind.TOPIC_PARTITION, Kind.DELETED_TOPIC, Kind.VIEW, Kind.COLUMN}
-)
-"""What a cluster, or a file, is asked for."""
 
 FIRST_ANSWER_S = 0.5
 """How long completion, in its thread, waits for names that were never asked for before."""
@@ -25,20 +18,18 @@ FIRST_ANSWER_S = 0.5
 class LiveCatalog:
     """`LiveNames` of each kind, and for partitions and znodes of each topic and folder. Thread-safe."""
 
-    def __init__(self, fetch: Callable[[Kind, str], list[str]], *, patience_s: float = FIRST_ANSWER_S) -> None:
+    def __init__(self, fetch: Callable[[str, str], list[str]], *, patience_s: float = FIRST_ANSWER_S) -> None:
         self._fetch = fetch
         self._patience_s = patience_s
         self._lock = threading.Lock()
-        self._names: dict[tuple[Kind, str], LiveNames] = {}
+        self._names: dict[tuple[str, str], LiveNames] = {}
 
-    def now(self, kind: Kind, about: str = "") -> tuple[str, ...]:
+    def now(self, kind: str, about: str = "") -> tuple[str, ...]:
         """What is known, at once."""
-        return self._of(kind, about).now() if kind in FETCHED else ()
+        return self._of(kind, about).now()
 
-    def soon(self, kind: Kind, about: str = "") -> tuple[str, ...]:
+    def soon(self, kind: str, about: str = "") -> tuple[str, ...]:
         """The same, after a short wait where nothing is known yet: not for the thread that takes the keys."""
-        if kind not in FETCHED:
-            return ()
         names = self._of(kind, about)
         found = names.now()
         if not found:
@@ -57,7 +48,7 @@ class LiveCatalog:
         with self._lock:
             self._names = {}
 
-    def _of(self, kind: Kind, about: str) -> LiveNames:
+    def _of(self, kind: str, about: str) -> LiveNames:
         with self._lock:
             if len(self._names) > PLACES_MAX:
                 self._names = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,23 +14,8 @@ from klog.admin.shell.own_commands import OWN
 from klog.admin.shell.sql_words import SqlWord, forms_in, names_in, next_words, unfinished_word
 from klog.admin.shell.syntax import Statement, statements
 from klog.admin.shell.tree import Argument, CommandShape, CommandTree, Flag, Kind, Suggestion, command_path
-from klog.admin.shell.using import Using, is_left_out, positional
+from klog.admin.shell.using import Using, filled_in, is_left_out, positional
 from klog.render.visible import visible
-
-POSITIONS = ("start", "end", "@-10m", "@-1h", "@-1d", "-10")
-RANGES = ("start:", "@-10m:", "@-1h:", "@-1d:", ":end", "-10:")
-DURATIONS = ("1s", "5s", "10s", "1m", "10m", "1h")
-STATIC = {Kind.POSITION: POSITIONS, Kind.RANGE: RANGES, Kind.DURATION: DURATIONS}
-SUBJECTS = {
-    "topic": Kind.TOPIC,
-    "partition": Kind.TOPIC_PARTITION,
-    "group": Kind.GROUP,
-    "broker": Kind.BROKER,
-    "message": Kind.TOPIC_PARTITION,
-    "denied": Kind.OTHER,
-    "throttled": Kind.OTHER,
-}
-"""What `status` takes first, and what follows each."""
 
 _EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc)\s+(\S+)")
 
@@ -98,17 +82,18 @@ class KlogCompleter(Completer):
             if len(path) == len(words):
                 yield from self._tree.words_after(path)
                 if not path:
-                    yield from self._top()
+                    yield from (Suggestion(name, own.help) for name, own in OWN.items())
             return
         rest = words[len(path) :]
         awaited = flag_awaiting_value(shape, rest)
         if awaited is not None:
-            yield from self._values(path, awaited, rest, shape, unfinished)
+            yield from self._values(path, awaited, filled_in(path, rest[:-1], shape, self._using()), unfinished)
         elif unfinished.startswith("--") and "=" in unfinished:
             flag = shape.flag(unfinished)
             if flag is not None and flag.takes_value:
                 name, _, value = unfinished.partition("=")
-                yield from self._values(path, flag, rest, shape, value, f"{name}=")
+                for one in self._values(path, flag, filled_in(path, rest, shape, self._using()), value):
+                    yield Suggestion(f"{name}={one.text}", one.help)
         elif unfinished.startswith("-"):
             for flag in shape.flags:
                 yield from (Suggestion(text, flag.help) for text in flag.words)
@@ -119,94 +104,26 @@ class KlogCompleter(Completer):
             for more, behind in enumerate(rests):
                 argument = shape.argument(number + more)
                 if argument is not None:
-                    yield from self._values(path, argument, behind, shape, unfinished)
+                    yield from self._values(path, argument, behind, unfinished)
 
     def _plain(self, words: list[str]) -> list[str]:
         """The words without ``klog`` and ``help``."""
         return words[1:] if words and words[0] in ("klog", "help", "\\h") else words
 
-    def _top(self) -> Iterator[Suggestion]:
-        for name, own in OWN.items():
-            yield Suggestion(name, own.help)
-
     def _of_own(self, words: list[str]) -> Iterator[Suggestion]:
         name, own = words[0], OWN[words[0]]
-        if name == "use":
-            yield from self._live(Kind.TOPIC)
-            yield from self._live(Kind.GROUP)
-        elif own.kind is not None and len(words) == 1:
-            yield from self._live(own.kind)
+        if len(words) == 1 and own.names is not None:
+            for kind in ("topics", "groups") if name == "use" else (own.names,):
+                yield from (Suggestion(one, kind) for one in self._names.soon(kind))
 
     def _values(
-        self,
-        path: tuple[str, ...],
-        taker: Flag | Argument,
-        rest: list[str],
-        shape: CommandShape,
-        unfinished: str,
-        before: str = "",
+        self, path: tuple[str, ...], taker: Flag | Argument, rest: list[str], unfinished: str
     ) -> Iterator[Suggestion]:
-        """Values that a flag or an argument takes; ``before`` is what stands before the value in the same word."""
-        kind, choices = taker.kind, taker.choices
-        listed = unfinished.rpartition(",")[0]
-        if listed and kind in (Kind.TOPIC, Kind.BROKER, Kind.PARTITION):
-            before += f"{listed},"
-        found: Iterable[Suggestion]
-        if choices:
-            found = [Suggestion(choice, "") for choice in choices]
-        elif kind is Kind.SETTING:
-            found = self._settings_of(path, unfinished)
-        elif kind is Kind.ZNODE:
-            found = self._znodes(unfinished)
-        elif kind is Kind.PARTITION:
-            using = self._using()
-            topics = positional(rest, shape) or ([using.name] if using is not None else [])
-            found = self._live(kind, topics[0]) if topics else ()
-        elif kind is Kind.TOPIC_OR_PARTITION:
-            found = self._all_live(Kind.TOPIC, Kind.TOPIC_PARTITION)
-        elif kind is Kind.SUBJECT:
-            found = self._subjects(positional(rest, shape))
-        elif kind is Kind.EXPORT:
-            found = [Suggestion(root, "export") for root in self._export_roots()]
-        elif kind in STATIC:
-            found = [Suggestion(value, kind.value) for value in STATIC[kind]]
+        """Values that a flag or an argument takes."""
+        if taker.kind is Kind.EXPORT:
+            yield from (Suggestion(root, "export") for root in self._export_roots())
         else:
-            found = self._live(kind)
-        for one in found:
-            yield Suggestion(before + one.text, one.help) if before else one
-
-    def _live(self, kind: Kind, about: str = "") -> Iterator[Suggestion]:
-        for name in self._names.soon(kind, about):
-            text, _, what = name.partition("\t") if kind is Kind.ACT else (name, "", "")
-            yield Suggestion(text, what or kind.value)
-
-    def _all_live(self, *kinds: Kind) -> Iterator[Suggestion]:
-        for kind in kinds:
-            self._names.now(kind)  # all are asked for at once; the wait for the first is the wait for the next
-        for kind in kinds:
-            yield from self._live(kind)
-
-    def _subjects(self, before: list[str]) -> Iterator[Suggestion]:
-        """What `why` can explain; ``before`` are the words that it has been given."""
-        if not before:
-            yield from (Suggestion(word, Kind.SUBJECT.value) for word in SUBJECTS)
-            yield from self._all_live(Kind.TOPIC, Kind.GROUP, Kind.BROKER, Kind.TOPIC_PARTITION)
-        elif len(before) == 1:
-            yield from self._live(SUBJECTS.get(before[0], Kind.OTHER))
-
-    def _settings_of(self, path: tuple[str, ...], unfinished: str) -> Iterator[Suggestion]:
-        name, sign, _ = unfinished.partition("=")
-        for known, values in self._tree.settings(path).items():
-            if sign and known == name:
-                yield from (Suggestion(f"{name}={value}", "setting") for value in values)
-            elif not sign:
-                yield Suggestion(f"{known}=", f"setting: {', '.join(values)}" if values else "setting")
-
-    def _znodes(self, unfinished: str) -> Iterator[Suggestion]:
-        folder, slash, _ = unfinished.rpartition("/")
-        about = posixpath.normpath(posixpath.join("/", folder + slash)).replace("//", "/")
-        for name in self._names.soon(Kind.ZNODE, about):
-            yield Suggestion(f"{folder}{slash}{name}", "znode")
+            yield from self._tree.offered(path, rest, taker.name, unfinished, self._names.soon)
 
     def _export_roots(self) -> list[str]:
         roots: dict[str, None] = {}
@@ -216,8 +133,8 @@ class KlogCompleter(Completer):
 
     def _of_query(self, query: str, line: str) -> Iterator[SqlWord]:
         """What may stand next in a query."""
-        topics, forms = self._names.soon(Kind.VIEW), forms_in(line)
-        columns = {name: self._names.soon(Kind.COLUMN, forms.get(name, name)) for name in names_in(query, topics)}
+        topics, forms = self._names.soon("views"), forms_in(line)
+        columns = {name: self._names.soon("columns", forms.get(name, name)) for name in names_in(query, topics)}
         return next_words(query, topics, columns)
 
     def _takes_query(self, words: list[str]) -> bool:
@@ -226,9 +143,8 @@ class KlogCompleter(Completer):
 
     def _takes_file(self, words: list[str], unfinished: str) -> bool:
         words = self._plain(words)
-        own = OWN.get(words[0]) if words else None
-        if own is not None:
-            return own.kind is Kind.FILE
+        if words and words[0] in OWN:
+            return False
         taker = self._taker(words)
         if isinstance(taker, Argument) and unfinished.startswith("-"):
             return False

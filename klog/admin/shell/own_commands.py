@@ -28,12 +28,12 @@ class Shell(Protocol):
 
 
 class OwnCommand(NamedTuple):
-    """One of them: its usage line, and what its argument is."""
+    """One of them: its usage line, and whose names its argument may be."""
 
     usage: str
     help: str
     run: Callable[[Shell, list[str]], int]
-    kind: Kind | None = None
+    names: str | None = None
 
 
 def _say(text: str) -> None:
@@ -65,7 +65,7 @@ def _use(shell: Shell, words: list[str]) -> int:
     if words[0] in kinds and len(words) > 1:
         kinds, words = [Kind(words[0])], words[1:]
     name = _one(words, "use TOPIC, use GROUP, or use topic NAME")
-    found = [kind for kind in kinds if name in shell.tree.names(kind, "")]
+    found = [kind for kind in kinds if name in shell.tree.names(f"{kind}s", "")]
     if len(found) > 1:
         raise UsageError(f"{name!r} is a topic and a group", hint=f"use topic {name}, or use group {name}")
     if not found or name is None:
@@ -117,8 +117,8 @@ def _leave(shell: Shell, words: list[str]) -> int:
 
 
 OWN: dict[str, OwnCommand] = {
-    "\\c": OwnCommand("\\c [PROFILE|HOST:PORT]", "Talk to another cluster; show this one.", _switch, Kind.PROFILE),
-    "use": OwnCommand("use [TOPIC|GROUP]", "Name that later commands may leave out; none ends it.", _use, Kind.TOPIC),
+    "\\c": OwnCommand("\\c [PROFILE|HOST:PORT]", "Talk to another cluster; show this one.", _switch, "profiles"),
+    "use": OwnCommand("use [TOPIC|GROUP]", "Name that later commands may leave out; none ends it.", _use, "topics"),
     "\\watch": OwnCommand("COMMAND \\watch [2s]", "Repeat the command until Ctrl-C.", _only_behind),
     "history": OwnCommand("history [N|TEXT]", "Show the last lines, or those with a text.", _history),
     "echo": OwnCommand("echo WORD...", "Print words.", _echo),

@@ -22,7 +22,6 @@ from klog.admin.shell.history import QuietHistory
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end
-from klog.admin.shell.tree import Kind
 from klog.admin.shell.usage import usage
 from klog.render.visible import visible
 
@@ -74,7 +73,7 @@ class Prompt:
 
     def run(self) -> int:
         """Prompt until the end of input or ``exit``; the exit code of the last command."""
-        self._names.now(Kind.TOPIC)
+        self._names.now("topics")
         self._facts.start()
         try:
             while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -13,30 +14,18 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a value is, as far as it can be completed."""
+    """What a value is, as far as the shell itself has to know."""
 
     TOPIC = "topic"
     GROUP = "group"
-    BROKER = "broker"
-    PARTITION = "partition"
-    TOPIC_PARTITION = "topic partition"
-    TOPIC_OR_PARTITION = "topic or partition"
-    DELETED_TOPIC = "deleted topic"
-    SUBJECT = "subject of why"
-    ZNODE = "znode"
-    SETTING = "setting"
-    POSITION = "position"
-    RANGE = "range"
-    DURATION = "duration"
-    PROFILE = "profile"
-    SCHEMA = "schema"
     EXPORT = "export"
-    ACT = "act"
     FILE = "file"
     SQL = "query"
-    VIEW = "topic in a query"
-    COLUMN = "column"
     OTHER = "value"
+
+
+Names = Callable[[str, str], Sequence[str]]
+"""The names that there are now, by what they are of (``topics``), and what of (``numbers`` of a topic)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +38,12 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag of a command: its ``words`` (``-p``, ``--partitions``), and what may follow it."""
+    """One flag of a command, ``name``: its ``words`` (``-p``, ``--partitions``), and what may follow it."""
 
+    name: str
     words: tuple[str, ...]
     help: str
     takes_value: bool
-    choices: tuple[str, ...] = ()
     kind: Kind = Kind.OTHER
     value: str = ""
     """The value's name in usage lines."""
@@ -64,10 +53,10 @@ class Flag:
 class Argument:
     """One argument of a command. ``many``: it takes all words that are left."""
 
+    name: str
     kind: Kind
     required: bool
     many: bool
-    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +109,20 @@ class CommandTree(Protocol):
         profile."""
         ...
 
-    def settings(self, path: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-        """The settings that a command takes, a topic's or a broker's, each with the values that are worth offering."""
+    def offered(
+        self, path: tuple[str, ...], words: list[str], taker: str, unfinished: str, names: Names
+    ) -> list[Suggestion]:
+        """What may stand for a flag's or an argument's value, behind these words of the command, and begins so."""
         ...
 
     def facts(self, with_lag: bool) -> Snapshot:
         """What the cluster is like now; blocks, may raise anything. Called from a thread."""
         ...
 
-    def names(self, kind: Kind, about: str) -> list[str]:
-        """The names of a kind that there are now: partitions of the topic ``about``, children of the znode ``about``,
-        columns of the topic in the form ``about``, as ``klog sql --from`` takes it. Blocks, may raise anything. Called
-        from a thread."""
+    def names(self, kind: str, about: str) -> list[str]:
+        """The names of a kind that there are now: ``topics``, ``numbers`` of the partitions of the topic ``about``,
+        ``znodes`` below ``about``, ``columns`` of the topic in the form ``about``, as ``klog sql --from`` takes it.
+        Blocks, may raise anything. Called from a thread."""
         ...
 
     def close(self) -> None:
