@@ -36,13 +36,13 @@ import os
 import re
 import shlex
 import stat
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.admin import toml_lines
 from klog.admin.toml_lines import wrong
 from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
@@ -68,28 +68,27 @@ KEYS: Final[Mapping[str, type]] = {
     "token_command": str,
 }
 COMMANDS: Final = ("password_command", "token_command")
-KEY_PARTS_MAX: Final = 64
 COLOURS: Final = ("red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TYPE_WORDS: Final = {str: "a string", bool: "true or false"}
 _TRUTHS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One section of a file."""
+    """One section of a file, and a row; ``current``: a command that is given no cluster takes it here."""
 
     name: str
-    file: Path
-    bootstrap_server: str | None = None
+    bootstrap: str | None = None
     zookeeper: str | None = None
     cluster_id: str | None = None
-    colour: str | None = None
     protected: bool = False
     read_only: bool = False
-    client_config: str | None = None
-    password_command: str | None = None
-    token_command: str | None = None
+    colour: str | None = None
+    current: bool = False
+    file: Path = field(default=Path(), metadata={"wide": True})
+    client_config: str | None = field(default=None, metadata={"wide": True})
+    password_command: str | None = field(default=None, metadata={"wide": True})
+    token_command: str | None = field(default=None, metadata={"wide": True})
 
     @property
     def secrets(self) -> SecretCommands:
@@ -102,25 +101,7 @@ class Profile:
     @property
     def addresses(self) -> frozenset[str]:
         """Each server of the profile: ``HOST:PORT`` of brokers, and of ZooKeeper without the chroot."""
-        return frozenset(split_addresses(self.bootstrap_server) + split_addresses(self.zookeeper))
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileRow:
-    """A profile; ``current``: a command that is given no cluster takes it here."""
-
-    name: str
-    bootstrap: str | None
-    zookeeper: str | None
-    cluster_id: str | None
-    protected: bool
-    read_only: bool
-    colour: str | None
-    current: bool
-    file: str = field(default="", metadata={"wide": True})
-    client_config: str | None = field(default=None, metadata={"wide": True})
-    password_command: str | None = field(default=None, metadata={"wide": True})
-    token_command: str | None = field(default=None, metadata={"wide": True})
+        return frozenset(split_addresses(self.bootstrap) + split_addresses(self.zookeeper))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,25 +210,9 @@ def _check_owner(path: Path) -> None:
         raise UsageError(f"{path} may be written by everyone, and would choose the cluster", hint=f"chmod o-w {path}")
 
 
-def _check_depth(path: Path, text: str) -> None:
-    """UsageError for a key of very many parts: the parser takes memory by their square, 6.9 GB for 60,000."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.partition("=")[0].count(".") > KEY_PARTS_MAX:
-            raise UsageError(f"{path}, line {number}: a key has more than {KEY_PARTS_MAX} parts")
-
-
 def read_file(path: Path) -> ProfileFile:
     """A file; without profiles where it does not exist. UsageError with its line."""
-    try:
-        text = read_text(path)
-        _check_depth(path, text)
-        document = tomllib.loads(text)
-    except FileNotFoundError:
-        return ProfileFile(path, {}, None)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: brackets are nested too deep") from None
+    text, document = toml_lines.read(path)
     profiles: dict[str, Profile] = {}
     current = document.pop(CURRENT, None)
     if current is not None and not isinstance(current, str):
@@ -262,18 +227,12 @@ def read_file(path: Path) -> ProfileFile:
 
 
 def _profile(path: Path, text: str, name: str, values: dict[str, Any]) -> Profile:
-    for key, value in values.items():
-        wanted = KEYS.get(key)
-        if wanted is None:
-            raise wrong(path, text, name, key, f"is not a known key; known: {', '.join(KEYS)}")
-        if not isinstance(value, wanted):
-            raise wrong(path, text, name, key, f"must be {_TYPE_WORDS[wanted]}, got {value!r}")
-    if "colour" in values and values["colour"] not in COLOURS:
-        raise wrong(path, text, name, "colour", f"must be one of {', '.join(COLOURS)}, got {values['colour']!r}")
+    toml_lines.check(path, text, name, values, KEYS, {"colour": COLOURS})
     for key in COMMANDS:
         if key in values:
             _check_command(path, text, name, key, values)
-    profile = Profile(name, path, **values)
+    bootstrap = values.pop("bootstrap_server", None)
+    profile = Profile(name, bootstrap, file=path, **values)
     if not profile.addresses:
         raise wrong(path, text, name, None, "has neither bootstrap_server nor zookeeper")
     return profile
@@ -292,27 +251,14 @@ def _check_command(path: Path, text: str, name: str, key: str, values: Mapping[s
         raise wrong(path, text, name, key, "is empty")
 
 
-def rows(profiles: Profiles, in_use: str | None) -> list[ProfileRow]:
+def rows(profiles: Profiles, in_use: str | None) -> list[Profile]:
     """All profiles, by name. ``in_use``: the one that commands take here."""
     return [row(profiles.by_name[name], in_use) for name in sorted(profiles.by_name)]
 
 
-def row(profile: Profile, in_use: str | None) -> ProfileRow:
+def row(profile: Profile, in_use: str | None) -> Profile:
     """One profile as it is shown."""
-    return ProfileRow(
-        profile.name,
-        profile.bootstrap_server,
-        profile.zookeeper,
-        profile.cluster_id,
-        profile.protected,
-        profile.read_only,
-        profile.colour,
-        profile.name == in_use,
-        str(profile.file),
-        profile.client_config,
-        profile.password_command,
-        profile.token_command,
-    )
+    return replace(profile, current=profile.name == in_use)
 
 
 # --- writing

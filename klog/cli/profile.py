@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 profile = Noun("profile", "Clusters by name: addresses, colour, protection.")
 
-ROW = "klog.admin.profiles:ProfileRow"
+ROW = "klog.admin.profiles:Profile"
 Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "white"]
 
 
@@ -259,7 +259,7 @@ async def _tested(invocation: Invocation, one: Profile) -> Any:
             )
     except (KlogError, OSError) as error:
         code = error.code if isinstance(error, KlogError) else type(error).__name__
-        return ProfileTest(one.name, one.bootstrap_server, None, None, None, code, str(error))
+        return ProfileTest(one.name, one.bootstrap, None, None, None, code, str(error))
 
 
 def _written(invocation: Invocation, name: str) -> Report:

@@ -12,6 +12,7 @@ import dataclasses
 import types
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 FAILURE_FIELDS = ("error", "message")
@@ -74,6 +75,7 @@ _TYPE_NAMES: tuple[tuple[type, str], ...] = (
     (int, "integer"),
     (float, "number"),
     (str, "text"),
+    (PurePath, "text"),
     (datetime, "time"),
     (Mapping, "object"),
     (Collection, "list"),

@@ -12,16 +12,15 @@ An unknown key and a value of another type are errors with the line.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from klog.admin import toml_lines
 from klog.admin.toml_lines import wrong
-from klog.config.properties import read_text
 from klog.config.units import parse_duration_ms
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError
 
 FILE: Final = "shell.toml"
 PAGER: Final = "less -SRXF"
@@ -37,7 +36,6 @@ _TYPES: Final[Mapping[str, type]] = {
     "editing": str,
 }
 _WORDS: Final = {"editing": ("emacs", "vi")}
-_TYPE_WORDS: Final = {str: "a string", bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +52,8 @@ class ShellSettings:
 
 def load(path: Path) -> ShellSettings:
     """The file's settings; the defaults where it does not exist. UsageError with its line."""
-    try:
-        text = read_text(path)
-        document = tomllib.loads(text)
-    except FileNotFoundError:
-        return ShellSettings()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: brackets are nested too deep") from None
-    for key, value in document.items():
-        wanted = _TYPES.get(key)
-        if wanted is None:
-            raise wrong(path, text, None, key, f"is not a known key; known: {', '.join(_TYPES)}")
-        if not isinstance(value, wanted):
-            raise wrong(path, text, None, key, f"must be {_TYPE_WORDS[wanted]}, got {value!r}")
-        if key in _WORDS and value not in _WORDS[key]:
-            raise wrong(path, text, None, key, f"must be one of {', '.join(_WORDS[key])}, got {value!r}")
+    text, document = toml_lines.read(path)
+    toml_lines.check(path, text, None, document, _TYPES, _WORDS)
     refresh_s = _refresh(path, text, document.pop("refresh", "5s"))
     return ShellSettings(refresh_s=refresh_s, **document)
 
