@@ -16,7 +16,7 @@ from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import Noun
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember_brokers
+from klog.cli.name_cache import remember
 from klog.cli.progress import counting
 from klog.cli.target import klog_home
 from klog.config import BrokerConfig, read_properties
@@ -276,7 +276,7 @@ async def list_brokers(
     from klog.admin import brokers
 
     rows = await brokers.list_brokers(await invocation.cluster())
-    remember_brokers(invocation.target, [row.broker for row in rows])
+    remember(invocation.target, "brokers", [row.broker for row in rows])
     return [row for row in rows if host is None or row.host == host]
 
 

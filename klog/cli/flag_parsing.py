@@ -80,16 +80,6 @@ def _two_dashes(parameter: Parameter, given: Iterable[Any], ctx: typer.Context) 
     return next((f"did you mean {name}? names of flags have two dashes" for name in meant if name in flags), None)
 
 
-def choices(annotation: Any) -> tuple[str, ...]:
-    """The values that a parameter of this type takes, where it takes one of several; otherwise nothing."""
-    annotation = _inner(annotation)
-    if get_origin(annotation) is Literal:
-        return tuple(str(choice) for choice in get_args(annotation))
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return tuple(str(member.value) for member in annotation)
-    return ()
-
-
 def _converter(annotation: Any) -> Callable[[Any], Any]:
     inner = _inner(annotation)
     if get_origin(inner) is Literal:

@@ -20,7 +20,7 @@ from klog.cli.arguments import (
 )
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember_groups, topic_names
+from klog.cli.name_cache import remember, topic_names
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
@@ -55,7 +55,7 @@ async def list_groups(
     session = await invocation.zookeeper()
     rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))
     if pattern is None:
-        remember_groups(invocation.target, [row.group for row in rows])
+        remember(invocation.target, "groups", [row.group for row in rows])
     missing = pattern is not None and not rows
     return invocation.report(rows, footer=f"no group matches {pattern!r}" if missing else "", failed=missing)
 

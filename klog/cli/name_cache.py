@@ -226,41 +226,39 @@ def _given(ctx: typer.Context, name: str) -> str | None:
 
 
 def remember_topics(target: Target, partitions: Mapping[str, int]) -> None:
-    """Keep the names, each with its number of partitions, for the next completion; a home that cannot be written is not
-    an error."""
-    _remember(target, "topics", partitions)
+    """Keep the names, each with its number of partitions, for the next completion."""
+    remember(target, "topics", partitions)
     names = (f"{topic}-{number}" for topic, count in partitions.items() for number in range(count))
-    _remember(target, "partitions", islice(names, CACHED_NAMES_MAX))
+    remember(target, "partitions", islice(names, CACHED_NAMES_MAX))
 
 
-def remember_trash(target: Target, names: Iterable[str]) -> None:
-    """As `remember_topics`, of deleted ones."""
-    _remember(target, "trash", names)
+def remember_acts(target: Target, acts: Mapping[str, str]) -> None:
+    """Acts, id -> what it did: their ids sort by time."""
+    remember(target, "acts", [f"{act}\t{acts[act]}" for act in sorted(acts)[-ACTS_KEPT:]])
+
+
+def remember_znodes(target: Target, paths: Iterable[str]) -> None:
+    """Znodes; what was known stays."""
+    remember(target, "znodes", {*_remembered(target, "znodes"), *paths})
 
 
 def remember_deleted(target: Target, names: Iterable[str]) -> None:
     """Topics that have been deleted just now; others are still known."""
-    _remember(target, "trash", {*_remembered(target, "trash"), *names})
+    remember(target, "trash", {*_remembered(target, "trash"), *names})
 
 
-def remember_groups(target: Target, names: Iterable[str]) -> None:
-    """As `remember_topics`, of groups."""
-    _remember(target, "groups", names)
-
-
-def remember_brokers(target: Target, ids: Iterable[int]) -> None:
-    """As `remember_topics`, of brokers."""
-    _remember(target, "brokers", map(str, ids))
-
-
-def remember_acts(target: Target, acts: Mapping[str, str]) -> None:
-    """As `remember_topics`, of acts, id -> what it did: their ids sort by time."""
-    _remember(target, "acts", [f"{act}\t{acts[act]}" for act in sorted(acts)[-ACTS_KEPT:]])
-
-
-def remember_znodes(target: Target, paths: Iterable[str]) -> None:
-    """As `remember_topics`, of znodes; what was known stays."""
-    _remember(target, "znodes", {*_remembered(target, "znodes"), *paths})
+def remember(target: Target, kind: str, names: Iterable[object]) -> None:
+    """Keep the names of a kind (topics, partitions, groups, brokers, acts, znodes, trash) for the next completion; a
+    home that cannot be written is not an error."""
+    path = _cache_file(target, kind)
+    text = json.dumps(sorted(map(str, names))[:CACHED_NAMES_MAX])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(text, "utf-8")
+        unfinished.replace(path)
+    except OSError:
+        pass
 
 
 def _remembered(target: Target, kind: str) -> list[str]:
@@ -269,18 +267,6 @@ def _remembered(target: Target, kind: str) -> list[str]:
     except (OSError, ValueError):
         known = []
     return [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
-
-
-def _remember(target: Target, kind: str, names: Iterable[str]) -> None:
-    path = _cache_file(target, kind)
-    text = json.dumps(sorted(names)[:CACHED_NAMES_MAX])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(text, "utf-8")
-        unfinished.replace(path)
-    except OSError:
-        pass
 
 
 def _cache_file(target: Target, kind: str) -> Path:

@@ -22,11 +22,9 @@ from klog.cli.connect_by import connect_by
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.name_cache import (
     ACTS_KEPT,
+    remember,
     remember_acts,
-    remember_brokers,
-    remember_groups,
     remember_topics,
-    remember_trash,
 )
 from klog.cli.session import Background, Session
 from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve, secured
@@ -276,7 +274,7 @@ async def _names(question: Question, kind: str, about: str) -> list[str]:
         return [f"{act}\t{what}" for act, what in known.items()]
     if kind == "trash":
         found = list(await asyncio.to_thread(topic_registry.deleted, await connect.open_zookeeper(question), {}))
-        remember_trash(question.target, found)
+        remember(question.target, "trash", found)
         return found[:NAMES_SHOWN_MAX]
     cluster = await connect.open_cluster(question)
     if kind == "topics":
@@ -288,10 +286,10 @@ async def _names(question: Question, kind: str, about: str) -> list[str]:
         found = [str(TopicPartition(name, number)) for name, one in topics.items() for number in one.partitions]
     elif kind == "groups":
         found = list(await groups.phases(cluster))
-        remember_groups(question.target, found)
+        remember(question.target, "groups", found)
     elif kind == "brokers":
         ids = [one.broker_id for one in await cluster.brokers()]
-        remember_brokers(question.target, ids)
+        remember(question.target, "brokers", ids)
         found = list(map(str, ids))
     elif kind == "numbers":
         found = [str(number) for number in (await cluster.topic(about, fresh=True)).partitions]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, TextIO, cast
 
+from klog.render.cells import cells
 from klog.render.columns import Column, ColumnType, column_types, columns, has_failed, shown_columns
 from klog.render.fitting import fit
 from klog.render.report import ENVELOPE_VERSION, Format, Report
@@ -140,12 +141,12 @@ def _write_schema(report: Report, out: TextIO, header: bool, terminal: bool) -> 
 def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
     rows = list(report.rows)
     shown = shown_columns(report.row_type, rows, wide=wide)
-    cells = [[to_cell(getattr(row, column.field)) for column in shown] for row in rows]
+    texts = [[to_cell(getattr(row, column.field)) for column in shown] for row in rows]
     if not terminal:
         heads = [[column.head for column in shown]] if header else []
-        out.writelines(line + "\n" for line in _aligned(shown, heads + cells))
+        out.writelines(line + "\n" for line in _aligned(shown, heads + texts))
         return
-    fitted = fit(shown, cells, MAX_WIDTH if wide else shutil.get_terminal_size().columns, _width)
+    fitted = fit(shown, texts, MAX_WIDTH if wide else shutil.get_terminal_size().columns, cells)
     lines, styles = ([fitted.heads], ["bold"]) if header else ([], [])
     for row, cell_lines in zip(rows, fitted.rows, strict=True):
         broken = list(zip_longest(*cell_lines, fillvalue=""))
@@ -157,7 +158,7 @@ def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *,
 
 def _aligned(shown: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[str]:
     """Each line's cells under one another, numbers to the right."""
-    sizes = [[_width(cell) for cell in line] for line in lines]
+    sizes = [[cells(cell) for cell in line] for line in lines]
     widths = [max(column, default=0) for column in zip(*sizes, strict=True)]
     aligned = []
     for line, own in zip(lines, sizes, strict=True):
@@ -167,15 +168,6 @@ def _aligned(shown: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[st
             padded.append(gap + cell if column.numeric else cell + gap)
         aligned.append(COLUMN_GAP.join(padded).rstrip())
     return aligned
-
-
-def _width(text: str) -> int:
-    """The columns that a terminal needs: two for a character of East Asia or an emoji, none for a combining one."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 def _write_styled(lines: Sequence[str], styles: Sequence[str], out: TextIO) -> None:

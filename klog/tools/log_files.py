@@ -25,11 +25,11 @@ class LogRow:
     base_offset: int
     end: int
     bytes: int
-    messages: int | None
-    codec: str | None
-    timestamp: datetime | None
-    epoch: int | None
-    producer: int | None
+    messages: int | None = field(default=None, kw_only=True)
+    codec: str | None = field(default=None, kw_only=True)
+    timestamp: datetime | None = field(default=None, kw_only=True)
+    epoch: int | None = field(default=None, kw_only=True)
+    producer: int | None = field(default=None, kw_only=True)
     state: str
     file: str = field(metadata={"wide": True})
     reason: str | None = field(default=None, metadata={"wide": True})
@@ -117,11 +117,6 @@ def row_of(event: Batch | Stretch) -> LogRow:
             base_offset=event.address,
             end=event.end,
             bytes=event.bytes,
-            messages=None,
-            codec=None,
-            timestamp=None,
-            epoch=None,
-            producer=None,
             state=event.state,
             file=event.file,
             reason=event.reason,

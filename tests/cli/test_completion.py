@@ -11,12 +11,10 @@ import pytest
 
 from klog.cli.name_cache import (
     SUBJECTS,
+    remember,
     remember_acts,
-    remember_brokers,
     remember_deleted,
-    remember_groups,
     remember_topics,
-    remember_trash,
     remember_znodes,
 )
 from klog.cli.target import Target
@@ -76,7 +74,7 @@ def test_topics_of_the_cluster_that_is_meant_and_of_no_other() -> None:
 
 def test_groups_are_remembered_beside_topics() -> None:
     remember_topics(Target("here:1", None, "test"), {"payments": 1})
-    remember_groups(Target("here:1", None, "test"), ["pay-readers", "others"])
+    remember(Target("here:1", None, "test"), "groups", ["pay-readers", "others"])
     assert offered("klog lag pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["pay-readers"], "")
     assert offered("klog offset export ", KLOG_BOOTSTRAP_SERVER="here:1") == (["others", "pay-readers"], "")
     assert offered("klog lag -t pay", KLOG_BOOTSTRAP_SERVER="here:1") == (["payments"], "")
@@ -84,7 +82,7 @@ def test_groups_are_remembered_beside_topics() -> None:
 
 def test_brokers_acts_and_znodes() -> None:
     here = Target("here:1", None, "test")
-    remember_brokers(here, [1, 2, 12])
+    remember(here, "brokers", [1, 2, 12])
     remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments", "mifz3k2b0000": "offsets of group a"})
     remember_znodes(here, ["/brokers/ids/1", "/brokers/ids/12"])
     remember_znodes(here, ["/mine", "/mine/too"])
@@ -102,8 +100,8 @@ def test_brokers_acts_and_znodes() -> None:
 def test_partitions_and_what_why_explains() -> None:
     here = Target("here:1", None, "test")
     remember_topics(here, {"payments": 2, "logs": 1})
-    remember_groups(here, ["pay-readers"])
-    remember_brokers(here, [1])
+    remember(here, "groups", ["pay-readers"])
+    remember(here, "brokers", [1])
     at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
     partitions = ["logs-0", "payments-0", "payments-1"]
     assert offered("klog topic elect ", **at) == (["logs", "payments", *partitions], "")
@@ -119,10 +117,10 @@ def test_partitions_and_what_why_explains() -> None:
 
 def test_deleted_topics() -> None:
     here, at = Target("here:1", None, "test"), {"KLOG_BOOTSTRAP_SERVER": "here:1"}
-    remember_trash(here, ["old"])
+    remember(here, "trash", ["old"])
     remember_deleted(here, ["older"])
     assert offered("klog topic restore ", **at) == (["old", "older"], "")
-    remember_trash(here, ["older"])
+    remember(here, "trash", ["older"])
     assert offered("klog topic restore ", **at) == (["older"], "")
 
 
@@ -202,9 +200,9 @@ def remember_names() -> None:
     """Those of CASES."""
     here = Target("here:1", None, "test")
     remember_topics(here, {"payments": 2})
-    remember_trash(here, ["deleted"])
-    remember_groups(here, ["pay-readers"])
-    remember_brokers(here, [1, 12])
+    remember(here, "trash", ["deleted"])
+    remember(here, "groups", ["pay-readers"])
+    remember(here, "brokers", [1, 12])
     remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments"})
     assert klog("profile", "add", "prod", "-B", "127.0.0.1:1").code == 0
 

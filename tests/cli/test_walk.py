@@ -13,7 +13,6 @@ from typing import Any, get_args
 
 from typer.core import TyperArgument, TyperOption
 
-from klog.cli import flag_parsing
 from klog.cli.command import KlogCommand, arguments
 from klog.cli.command_table import ENTRIES
 from klog.cli.root import walk
@@ -155,9 +154,9 @@ def words_for(name: str) -> list[str]:
 
 def _value(command: KlogCommand, parameter: TyperArgument | TyperOption) -> str:
     kind = command.types[parameter.name]
-    known = flag_parsing.choices(kind)
-    if known:
-        return known[0]
+    described = parameter.type_descriptor
+    if described.is_choice and described.choices:
+        return str(getattr(described.choices[0], "value", described.choices[0]))
     if get_args(kind)[0] is int:
         return "1"
     return "/brokers" if parameter.metavar == "PATH" else "some-name"

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.render.cells import cells
 from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick
 from klog.tools.top.gathering import PAUSE_MAX_S, PAUSES, Pace
 from klog.tools.top.rates import TREND_S, Rates, Trend
-from klog.tools.top.screen import HEIGHT_MIN, WIDTH_MIN, Screen, cells
+from klog.tools.top.screen import HEIGHT_MIN, WIDTH_MIN, Screen
 from tests.rows import each
 
 EVIL = "a\x1b]0;owned\x07b\x9b2Jc\u202e\n\t名前<b>"

@@ -19,7 +19,7 @@ from klog.cli.arguments import (
     topic_settings,
 )
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import deleted_topics, remember_deleted, remember_topics, remember_trash, topic_names
+from klog.cli.name_cache import deleted_topics, remember, remember_deleted, remember_topics, topic_names
 from klog.cli.progress import counting
 from klog.cli.topic.noun import topic
 from klog.errors import KlogError, UsageError
@@ -324,7 +324,7 @@ async def _deleted(invocation: Invocation) -> Report:
     rows = await trash.list_trash(await invocation.cluster(), session, damage)
     for what in damage.values():
         invocation.warn(f"left out: {what}")
-    remember_trash(invocation.target, dict.fromkeys(row.topic for row in rows))
+    remember(invocation.target, "trash", dict.fromkeys(row.topic for row in rows))
     return Report(invocation.command, trash.TrashRow, rows)
 
 

@@ -7,12 +7,12 @@ reason. Whatever a cluster says is shown as text (`klog.render.visible`), cut to
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from klog.admin.health.verdict import AT_RISK, BROKEN, DOWN
+from klog.render.cells import cells, cut, pad
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, row
@@ -471,36 +471,6 @@ def plain(text: str) -> str:
     """The text as one line's cells: without line ends, tabs, and what a terminal does not show."""
     shown = visible(text)
     return shown if shown.isprintable() else "".join(one if one.isprintable() else " " for one in shown)
-
-
-def cells(text: str) -> int:
-    """How many cells of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(_cell_width(one) for one in text)
-
-
-def _cell_width(one: str) -> int:
-    if unicodedata.combining(one):
-        return 0
-    return 2 if unicodedata.east_asian_width(one) in "WF" else 1
-
-
-def cut(text: str, width: int) -> str:
-    """No more than so many cells."""
-    if text.isascii():
-        return text[: max(0, width)]
-    kept, used = [], 0
-    for one in text:
-        used += _cell_width(one)
-        if used > width:
-            break
-        kept.append(one)
-    return "".join(kept)
-
-
-def pad(text: str, width: int) -> str:
-    return text + " " * max(0, width - cells(text))
 
 
 def _cell(text: str, width: int, number: int) -> str:
