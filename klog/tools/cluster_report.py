@@ -30,7 +30,7 @@ from klog.render.plots import Bars
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
 from klog.render.values import to_text
 from klog.render.visible import visible
-from klog.tools.events import Event, EventFilter, EventRow, read_events, row
+from klog.tools.events import Event, EventFilter, EventRow, events_since, row
 from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments
 from klog.tools.status import Where, look, with_causes
 from klog.tools.top.facts import (
@@ -155,10 +155,11 @@ async def gather(
         facts.acts = await asyncio.to_thread(lambda: acts.list_acts(session, since_ms=facts.now_ms - DAY_MS))
     except KlogError as error:
         facts.missing.append(f"the acts: {error.message}")
-    try:
-        facts.events = await _events(cluster)
-    except KlogError as error:
-        facts.missing.append(f"the events: {error.message}")
+    facts.events, why = await events_since(
+        cluster, EventFilter(), parse_position("@-1d"), most=EVENTS_SHOWN, within_s=EVENTS_S
+    )
+    if why is not None:
+        facts.missing.append(f"the events: {why}")
     return facts
 
 
@@ -197,21 +198,6 @@ def _values(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
     """What a plot can show: numbers from 0 on."""
     found = {name: value if 0 <= value < math.inf else 0.0 for name, value in zip(names, values, strict=False)}
     return found | {"cpu": 100 * found.get("cpu", 0.0)}
-
-
-async def _events(cluster: Cluster) -> list[Event]:
-    """Those of the last day, the oldest first."""
-    from collections import deque
-
-    found: deque[Event] = deque(maxlen=EVENTS_SHOWN)
-    try:
-        async with asyncio.timeout(EVENTS_S):
-            await read_events(
-                cluster, EventFilter(), parse_position("@-1d"), found.append, follow=False, note=lambda _: None
-            )
-    except TimeoutError:
-        raise TimedOut(f"{EVENTS_S:g} s were not enough to read those of a day") from None
-    return list(found)
 
 
 # --- The page ---------------------------------------------------------------------------------------------------------

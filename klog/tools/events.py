@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.positions import Position, Range
 from klog.coordination.acts import Actor
-from klog.errors import NoSuchThing, UnknownTopicOrPartition, UsageError
+from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, counted, host_port
 from klog.security.quotas import QuotaKey, told_value
 from klog.tools.tail import tail
@@ -124,6 +125,22 @@ async def read_events(
             hint="with klog.events.enable=false it is not: `klog broker config 1`",
         ) from None
     await asyncio.sleep(0)  # what the reader has handed over last is shown
+
+
+async def events_since(
+    cluster: Cluster, chosen: EventFilter, since: Position, *, most: int | None = None, within_s: float
+) -> tuple[list[Event], str | None]:
+    """The last so many events from a position on, in the topic's order; and why some may be missing, or all."""
+    found: deque[Event] = deque(maxlen=most)
+    why: str | None = None
+    try:
+        async with asyncio.timeout(within_s):
+            await read_events(cluster, chosen, since, found.append, follow=False, note=lambda text: None)
+    except KlogError as error:
+        why = error.message
+    except TimeoutError:
+        why = f"no end after {within_s:g} s"
+    return list(found), why
 
 
 class Once:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +17,7 @@ from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
-from klog.tools.events import Event, EventFilter, read_events
+from klog.tools.events import EventFilter, events_since
 from klog.tools.where import locate
 from klog.tools.why.addresses import last_addresses
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
@@ -117,7 +116,10 @@ async def known_of(
     timeout_s: float,
 ) -> Known:
     """The snapshot, with the events and acts that causes are found in."""
-    events, no_events = await _events(cluster, since, timeout_s)
+    events, no_events = await events_since(
+        cluster, EventFilter(kinds=KINDS), since, most=EVENTS_MAX, within_s=timeout_s
+    )
+    events.sort(key=lambda event: str(event.get("ts")))
     about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
     return Known(snapshot, metadata, events, no_events, about)
 
@@ -262,22 +264,6 @@ def _partition(known: Known, name: str) -> TopicPartition:
     if topic not in topics or _number(number) not in topics[topic].partitions:
         raise NoSuchThing(f"the cluster has no partition {name!r}", hint="`klog topic describe` shows what there is")
     return TopicPartition(topic, _number(number))
-
-
-async def _events(cluster: Cluster, since: Position, timeout_s: float) -> tuple[list[Event], str | None]:
-    """The events that causes are found in, by their time; and why there are none."""
-    events: deque[Event] = deque(maxlen=EVENTS_MAX)
-    no_events: str | None = None
-    try:
-        async with asyncio.timeout(timeout_s):
-            await read_events(
-                cluster, EventFilter(kinds=KINDS), since, events.append, follow=False, note=lambda text: None
-            )
-    except KlogError as error:
-        no_events = error.message
-    except TimeoutError:
-        no_events = f"no end after {timeout_s:g} s"
-    return sorted(events, key=lambda event: str(event.get("ts"))), no_events
 
 
 async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
