@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from klog.client.blocking import error_of
+from klog.admin.answers import check as check_answer
 from klog.errors import NoSuchThing, Refused
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import (
@@ -73,7 +73,7 @@ async def list_acls(cluster: Cluster, chosen: Filter) -> list[AclRow]:
 async def read_acls(cluster: Cluster, chosen: Filter) -> list[Binding]:
     """The same, as bindings."""
     answer = await cluster.to_any(ApiKey.DESCRIBE_ACLS, VERSION_MAX, VERSION_MIN, **_filter_fields(chosen))
-    _check(answer)
+    check_answer(answer)
     found = []
     for resource in answer.resources:
         pattern = Pattern(
@@ -101,7 +101,7 @@ async def add_acls(cluster: Cluster, bindings: Sequence[Binding]) -> None:
     ]
     answer = await cluster.to_any(ApiKey.CREATE_ACLS, VERSION_MAX, VERSION_MIN, creations=creations)
     for result in answer.results:
-        _check(result)
+        check_answer(result)
     await _let_all_read(cluster, [filter_of(one) for one in bindings])
 
 
@@ -112,9 +112,9 @@ async def remove_acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Bindi
     )
     removed = []
     for result in answer.filter_results:
-        _check(result)
+        check_answer(result)
         for one in result.matching_acls:
-            _check(one)
+            check_answer(one)
             pattern = Pattern(
                 word_of_number(ResourceType, one.resource_type),
                 str(one.resource_name),
@@ -166,13 +166,8 @@ async def check(
         resource_type=resource.kind,
         resource_name=resource.name,
     )
-    _check(answer)
+    check_answer(answer)
     return CheckRow(bool(answer.is_allowed), str(answer.rule))
-
-
-def _check(answer: Any) -> None:
-    if answer.error_code.value:
-        raise error_of(answer.error_code.value, answer.error_message or "the broker refuses")
 
 
 def _acl(found: Any) -> Acl:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.admin.answers import check
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, live_node, outage
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
@@ -100,7 +101,6 @@ async def every_broker(cluster: Cluster) -> list[int]:
 
 async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
     """Restart it and wait until it is in sync; the number of partitions that it holds alone."""
-    from klog.client.blocking import error_of
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
@@ -109,9 +109,7 @@ async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
     node = live_node(cluster, metadata, broker_id)
     channel, before = await _restartable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.RESTART_BROKER, 0, broker_id=broker_id))
-    wire = int(answer.error_code)
-    if wire:
-        raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
+    check(answer, f"broker {broker_id} at {node.address}")
     count.about = f"broker {broker_id} shuts down"
     await channel.wait_closed()
     count.about = f"broker {broker_id} starts"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from klog.admin.answers import check
 from klog.client.metadata import BrokerNode
 from klog.config.broker import BROKER_SETTINGS, default_text, setting_of
 from klog.coordination.brokers import Endpoint
@@ -148,16 +149,13 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
 
     Refused where it is not a klog broker: Kafka's protocol has no such request.
     """
-    from klog.client.blocking import error_of
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
     node = live_node(cluster, await cluster.metadata([]), broker_id)
     channel = await _stoppable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.STOP_BROKER, 0, broker_id=broker_id))
-    wire = int(answer.error_code)
-    if wire:
-        raise error_of(wire, f"broker {broker_id} at {node.address}: {answer.error_message or answer.error_code.name}")
+    check(answer, f"broker {broker_id} at {node.address}")
     try:
         async with asyncio.timeout(wait_s):
             await channel.wait_closed()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.admin.answers import check
 from klog.errors import BrokerNotAvailable, KlogError, MalformedRequest, Refused
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ async def _of_broker(cluster: Cluster, broker: int, patterns: Sequence[str], wai
 
 
 async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_s: float | None) -> list[Any]:
-    from klog.client.blocking import error_of
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
@@ -73,8 +73,7 @@ async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_
             ApiKey.READ_METRICS, 0, patterns=tuple(patterns), after_name=place[0], after_labels=place[1]
         )
         answer = await channel.request(asked, timeout_s=wait_s)
-        if int(answer.error_code):
-            raise error_of(int(answer.error_code), f"metrics of broker {broker} at {channel.address}")
+        check(answer, f"metrics of broker {broker} at {channel.address}")
         found += answer.samples
         if answer.next_name is None:
             return found

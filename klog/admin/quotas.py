@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from klog.client.blocking import error_of
+from klog.admin.answers import check as check_answer
 from klog.config import units
 from klog.errors import InvalidRequest, NoSuchThing, UsageError
 from klog.protocol.apis import ApiKey
@@ -81,7 +81,7 @@ def _shown(name: str | None) -> str | None:
 async def read_quotas(cluster: Cluster) -> dict[Entity, Values]:
     """All quotas, as the broker that is asked has them, without those that klog does not know."""
     answer = await cluster.to_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, VERSION_MAX, components=[], strict=False)
-    _check(answer)
+    check_answer(answer)
     found: dict[Entity, Values] = {}
     for entry in answer.entries or ():
         names = {
@@ -162,7 +162,7 @@ async def alter_quotas(
     }
     answer = await cluster.to_any(ApiKey.ALTER_CLIENT_QUOTAS, VERSION_MAX, entries=[entry], validate_only=validate_only)
     for one in answer.entries:
-        _check(one)
+        check_answer(one)
 
 
 def quota_named(text: str) -> QuotaKey:
@@ -188,8 +188,3 @@ def quota_value(key: QuotaKey, text: str) -> float:
     except (ValueError, UsageError):
         example = "20MB/s" if key.unit == BYTES else "50" if key is QuotaKey.REQUEST_PERCENTAGE else "10/s"
         raise UsageError(f"{key}={text}: expected a number above 0, as {key}={example}") from None
-
-
-def _check(answer: Any) -> None:
-    if answer.error_code.value:
-        raise error_of(answer.error_code.value, answer.error_message or "the broker refuses")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from klog.admin.answers import check
 from klog.config.topic import unknown_setting_hint
 from klog.errors import InvalidConfig
 
@@ -107,14 +108,14 @@ async def alter_topic_settings(
     )
     for one in answer.responses:
         try:
-            _check(one, f"topic {topic!r}", cluster)
+            check(one, f"topic {topic!r} on {cluster}")
         except InvalidConfig as error:
             error.hint = unknown_setting_hint([*given, *deleted])
             raise
 
 
 def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
-    _check(result, what, cluster)
+    check(result, f"{what} on {cluster}")
     found = []
     for one in result.configs:
         default = next((other.value for other in one.synonyms if int(other.source) == 5), None)
@@ -147,11 +148,3 @@ def _below(name: str, synonym: Any) -> str | None:
         return value
     number = int(value)
     return str(number * factor if number > 0 else number)  # -1 stays "no limit"
-
-
-def _check(result: Any, what: str, cluster: Cluster) -> None:
-    from klog.client.blocking import error_of
-
-    wire = int(result.error_code)
-    if wire:
-        raise error_of(wire, f"{what} on {cluster}: {result.error_message or result.error_code.name}")

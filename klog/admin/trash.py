@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from klog.admin.answers import check
 from klog.coordination import committed, entries, topics
 from klog.coordination.topics import Deletion, Topic
 from klog.errors import KlogError, NoSuchThing, NotController, UnknownTopicId
@@ -123,13 +124,10 @@ def _groups(zookeeper: ZooKeeper, topic: str) -> int:
 async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | None = None) -> RestoreRow:
     """Bring it back, and wait until its partitions have leaders, which ``led`` counts."""
     from klog.admin.topics import until_led
-    from klog.client.blocking import error_of
     from klog.protocol.apis import ApiKey
 
     answer = await _ask_controller(cluster, ApiKey.RESTORE_TOPIC, plan.topic_id)
-    wire = int(answer.error_code)
-    if wire:
-        raise error_of(wire, f"cannot restore topic {plan.row.topic!r} on {cluster}: {answer.error_message}")
+    check(answer, f"cannot restore topic {plan.row.topic!r} on {cluster}")
     await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
     return plan.row
 

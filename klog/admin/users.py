@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.acts import here
+from klog.admin.answers import check
 from klog.client.blocking import error_of
 from klog.coordination import scram_credentials
 from klog.errors import NoSuchThing, NotController, Refused, UsageError
@@ -40,7 +41,7 @@ async def list_users(cluster: Cluster, names: Iterable[str] | None = None) -> li
     """All users, or these, by name. One that does not exist has failed."""
     asked = None if names is None else [{"name": name} for name in names]
     answer = await cluster.to_any(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=asked)
-    _check(answer.error_code, answer.error_message)
+    check(answer)
     return sorted((_row(one) for one in answer.results), key=lambda row: row.user)
 
 
@@ -131,7 +132,7 @@ async def _alter(cluster: Cluster, deletions: list[dict[str, Any]], upsertions: 
         upsertions=upsertions,
     )
     for one in answer.results:
-        _check(one.error_code, one.error_message)
+        check(one)
     names = {one["name"] for one in (*deletions, *upsertions)}
     await cluster.to_each(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, wait_s=LEARN_S, users=[{"name": name} for name in names]
@@ -149,11 +150,6 @@ def _row(result: Any) -> UserRow:
         error.code if error is not None else None,
         error.message if error is not None else None,
     )
-
-
-def _check(code: Any, message: str | None) -> None:
-    if code.value:
-        raise error_of(code.value, message or code.name)
 
 
 def write_first(zookeeper: ZooKeeper, passwords: Mapping[str, str]) -> list[UserRow]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from klog import __version__
 from klog.admin import acts
 from klog.admin.acts import ActRow
+from klog.admin.answers import check
 from klog.admin.health.findings import Finding
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
 from klog.client.positions import parse_position
@@ -176,7 +177,6 @@ async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int])
 
 async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Point]:
     """What a broker remembers since a moment, the oldest first."""
-    from klog.client.blocking import error_of
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
@@ -184,8 +184,7 @@ async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Poi
     if ApiKey.READ_HISTORY not in channel.versions:
         raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
     answer = await channel.request(codec.request(ApiKey.READ_HISTORY, 0, since_ms=since_ms))
-    if int(answer.error_code):
-        raise error_of(int(answer.error_code), f"history of broker {broker} at {channel.address}")
+    check(answer, f"history of broker {broker} at {channel.address}")
     if len(answer.points) > POINTS_MAX or len(answer.names) > NAMES_MAX:
         raise MalformedRequest(
             f"broker {broker} at {channel.address} sends {len(answer.points)} points, expected {POINTS_MAX} at most"

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from klog.admin.answers import check
 from klog.admin.group_lag import of_groups
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
@@ -133,7 +134,6 @@ async def lag_history(cluster: Cluster, brokers: Iterable[int], since_ms: int) -
 
 async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: LagHistory) -> None:
     """Add what a broker remembers. Refused where it is an older version, MalformedRequest where it sends too much."""
-    from klog.client.blocking import error_of
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
@@ -141,8 +141,7 @@ async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: L
     if ApiKey.READ_LAG_HISTORY not in channel.versions:
         raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
     answer = await channel.request(codec.request(ApiKey.READ_LAG_HISTORY, 0))
-    if int(answer.error_code):
-        raise error_of(int(answer.error_code), f"lag history of broker {broker} at {channel.address}")
+    check(answer, f"lag history of broker {broker} at {channel.address}")
     curves = len(answer.end_curves) + len(answer.commit_curves)
     points = sum(len(one.curves) for one in (*answer.end_minutes, *answer.commit_minutes))
     if curves > CURVES_MAX or points > POINTS_MAX:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klog.admin.answers import check
 from klog.errors import CannotConnect, KlogError, Refused, UsageError
 from klog.names import TopicPartition
 
@@ -333,7 +334,6 @@ class Verification:
         seeded: bool,
         probes: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, Any]:
-        from klog.client.blocking import error_of
         from klog.protocol import codec
         from klog.protocol.apis import ApiKey
 
@@ -350,8 +350,7 @@ class Verification:
         channel.version_for(ApiKey.CHECKSUM_RANGES, 0)
         asked = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
         answer = await channel.request(codec.request(ApiKey.CHECKSUM_RANGES, 0, topics=asked))
-        if int(answer.error_code):
-            raise error_of(int(answer.error_code), f"broker {broker} refuses to compute checksums")
+        check(answer, f"broker {broker} refuses to compute checksums")
         return {
             TopicPartition(str(topic.name), int(one.partition_index)): one
             for topic in answer.topics
