@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from klog.config.text_files import read_text
+from klog.config.properties import read_text
 from klog.errors import UsageError
 
 KEY_PARTS_MAX: Final = 64
