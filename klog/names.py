@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
+from uuid import UUID
 
 from klog.errors import InvalidTopic
 
@@ -46,6 +48,19 @@ def host_port(host: str, port: int) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """``1 topic``, ``3 topics``; ``plural`` where that is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def uuid_text(value: UUID) -> str:
+    """Kafka's form of a UUID: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
+
+
+def parse_uuid(text: str) -> UUID | None:
+    """None where the text is none."""
+    try:
+        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except ValueError:
+        return None
 
 
 def name_in_program(topic: str) -> str:

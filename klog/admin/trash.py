@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from klog.admin.answers import check
-from klog.coordination import committed, entries, topics
+from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic
 from klog.errors import KlogError, NoSuchThing, NotController, UnknownTopicId
 from klog.metrics import Count
-from klog.names import check_topic_name, near_hint
+from klog.names import check_topic_name, near_hint, uuid_text
 from klog.render.values import moment
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _row(topic: Topic, deletion: Deletion, copies: Iterable[Copy]) -> TrashRow:
         sum(one.bytes for one in best.values()) if is_all else None,
         moment(deletion.since_ms),
         moment(deletion.until_ms),
-        "" if topic.topic_id is None else entries.uuid_text(topic.topic_id),
+        "" if topic.topic_id is None else uuid_text(topic.topic_id),
         deletion.act,
     )
 

@@ -15,6 +15,7 @@ import uuid
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Create, ZooKeeper
 from klog.errors import NodeExists, Refused, SessionLost, ZooKeeperError
+from klog.names import uuid_text
 from klog.secret import Secret
 
 RACE_TRIES = 10
@@ -71,7 +72,7 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         if found is not None:
             return found
         missing = _missing_folders(zookeeper)
-        made = entries.encode({"version": "1", "id": entries.uuid_text(uuid.uuid4())})
+        made = entries.encode({"version": "1", "id": uuid_text(uuid.uuid4())})
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])
         except (NodeExists, SessionLost):

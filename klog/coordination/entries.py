@@ -6,12 +6,12 @@ what was found. Unknown keys are ignored, as by 0.8's own readers.
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from klog import names
 from klog.errors import ZooKeeperError
 
 SHOWN_CHARS_MAX = 120
@@ -134,13 +134,9 @@ def number(path: str, data: bytes) -> int:
         raise ZooKeeperError(f"ZooKeeper node {path} holds {shown!r}, expected a number") from None
 
 
-def uuid_text(value: uuid.UUID) -> str:
-    """Kafka's form of a UUID: 22 characters of base64url."""
-    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
-
-
 def parse_uuid(path: str, text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
-    except ValueError:
-        raise ZooKeeperError(f"ZooKeeper node {path} has {text!r} where a UUID of 22 characters is expected") from None
+    """A UUID of that node in Kafka's form."""
+    found = names.parse_uuid(text)
+    if found is None:
+        raise ZooKeeperError(f"ZooKeeper node {path} has {text!r} where a UUID of 22 characters is expected")
+    return found

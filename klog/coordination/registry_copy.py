@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from klog.coordination.entries import parse_uuid, uuid_text
-from klog.errors import CorruptLog, ZooKeeperError
+from klog.errors import CorruptLog
+from klog.names import parse_uuid, uuid_text
 
 FILE: Final = "registry-checkpoint"
 VERSION: Final = 1
@@ -103,12 +103,14 @@ class RegistryCopy:
                 producer_ids_below=int(fields["producer_ids_below"]),
                 topics={topic.name: topic for topic in topics},
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ZooKeeperError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptLog(f"{path} is not a copy of the registries: {error!r}") from None
 
 
 def _topic(fields: Any) -> TopicCopy:
-    topic_id = parse_uuid("topic_id", fields["topic_id"])
+    topic_id = parse_uuid(fields["topic_id"])
+    if topic_id is None:
+        raise ValueError(f"topic id {fields['topic_id']!r}")
     partitions = {
         int(number): PartitionCopy(
             tuple(map(int, one["replicas"])), tuple(map(int, one["isr"])), int(one["leader"]), int(one["leader_epoch"])

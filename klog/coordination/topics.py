@@ -52,7 +52,7 @@ from klog.errors import (
     TopicAlreadyExists,
     ZooKeeperError,
 )
-from klog.names import TopicPartition, is_topic_name
+from klog.names import TopicPartition, is_topic_name, uuid_text
 
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> broker ids, the preferred leader first."""
@@ -365,7 +365,7 @@ def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[
     missing = [
         [_remember(topic, node is not None)]
         for topic, node in zip(listed, nodes, strict=True)
-        if topic.topic_id is not None and (node is None or node.data != entries.uuid_text(topic.topic_id).encode())
+        if topic.topic_id is not None and (node is None or node.data != uuid_text(topic.topic_id).encode())
     ]
     chroot = zookeeper.address.chroot
     room = MULTI_BYTES_MAX - sum(size_bytes(check, chroot) for check in fence)
@@ -376,7 +376,7 @@ def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[
 
 def _remember(topic: Topic, is_known: bool) -> Create | SetData:
     assert topic.topic_id is not None
-    path, data = paths.topic_id(topic.name), entries.uuid_text(topic.topic_id).encode()
+    path, data = paths.topic_id(topic.name), uuid_text(topic.topic_id).encode()
     return SetData(path, data) if is_known else Create(path, data)
 
 
@@ -442,7 +442,7 @@ def encode(topic: Topic) -> bytes:
         "partitions": {str(number): list(ids) for number, ids in topic.partitions.items()},
     }
     if topic.topic_id is not None:
-        fields["topic_id"] = entries.uuid_text(topic.topic_id)
+        fields["topic_id"] = uuid_text(topic.topic_id)
     for key, replicas in ((ADDING, topic.adding), (REMOVING, topic.removing)):
         if replicas:
             fields[key] = {str(number): list(ids) for number, ids in sorted(replicas.items())}

@@ -16,8 +16,8 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from klog.errors import CorruptLog
+from klog.names import parse_uuid, uuid_text
 from klog.secret import Secret
-from klog.storage import partition_folder
 from klog.storage.filesystem import FileSystem
 
 NAME: Final = "meta.properties"
@@ -36,12 +36,12 @@ class MetaProperties:
         self.path = f"{folder}/{NAME}"
         self._pairs = _parse(file_system.read(self.path) or b"")
         if DIRECTORY_ID not in self._pairs:
-            self.write({DIRECTORY_ID: partition_folder.uuid_text(uuid4())})
+            self.write({DIRECTORY_ID: uuid_text(uuid4())})
 
     @property
     def directory_id(self) -> UUID:
         """CorruptLog where it is none."""
-        found = partition_folder.parse_uuid(self._pairs[DIRECTORY_ID])
+        found = parse_uuid(self._pairs[DIRECTORY_ID])
         if found is None:
             raise CorruptLog(f"{self.path}: {DIRECTORY_ID} {self._pairs[DIRECTORY_ID]!r} is not a UUID")
         return found

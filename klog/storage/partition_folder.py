@@ -7,11 +7,10 @@ removed, so that a crash cannot bring half of it back.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from typing import Final
 
-from klog.names import TopicPartition
+from klog.names import TopicPartition, parse_uuid, uuid_text
 from klog.storage.filesystem import FileSystem, NewFolder
 from klog.storage.segment import segment_name
 
@@ -21,19 +20,6 @@ DELETED_SUFFIX: Final = "-delete"
 TRASHED_SUFFIX: Final = "-trash"
 """Of deleted replicas that klog 0.2 kept for a while: they stay, and the log names them."""
 FILE_NAME_CHARS_MAX: Final = 255
-
-
-def uuid_text(topic_id: uuid.UUID) -> str:
-    """Kafka's text of a UUID: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-
-
-def parse_uuid(text: str) -> uuid.UUID | None:
-    """None where the text is none."""
-    try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except ValueError:
-        return None
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from klog import names
 from klog.coordination import entries, paths
 from klog.coordination.entries import JsonNode
 from klog.errors import ZooKeeperError
@@ -56,8 +57,8 @@ def test_another_type(read: Callable[[JsonNode], object], data: bytes) -> None:
 
 def test_uuids_are_kafkas() -> None:
     one = uuid.UUID("12345678-1234-5678-1234-567812345678")
-    assert entries.uuid_text(one) == "EjRWeBI0VngSNFZ4EjRWeA"
-    assert entries.parse_uuid("/p", entries.uuid_text(one)) == one
+    assert names.uuid_text(one) == "EjRWeBI0VngSNFZ4EjRWeA"
+    assert entries.parse_uuid("/p", names.uuid_text(one)) == one
     for wrong in ("", "x", "EjRWeBI0VngSNFZ4EjRWe", "EjRWeBI0VngSNFZ4EjRWeA==", "EjRWeBI0VngSNFZ4EjRW+/!"):
         with pytest.raises(ZooKeeperError, match="/p"):
             entries.parse_uuid("/p", wrong)
