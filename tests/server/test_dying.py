@@ -98,7 +98,7 @@ def first(connection: Connection) -> Reach:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes are answered in time however loaded the machine is, and every pause lasts."""
-    monkeypatch.setattr(peer_probe, "KNOCK_WITHIN_S", FOR_EVER_S)
+    monkeypatch.setattr(peer_probe, "ANSWER_WITHIN_S", FOR_EVER_S)
     monkeypatch.setattr(broker_channel, "AGAIN_S", FOR_EVER_S)
     monkeypatch.setattr(broker_channel, "PROBE_EVERY_S", FOR_EVER_S)
     monkeypatch.setattr(controller_election, "AGAIN_S", FOR_EVER_S)

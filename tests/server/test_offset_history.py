@@ -98,10 +98,10 @@ def test_however_much_changes_it_is_bounded_and_no_value_is_made_up(seed: int) -
     chance = random.Random(seed)
     clock = Time()
     history = OffsetHistory[str](keeps_idle=True, clock=clock, points_max=300)
-    history: dict[str, list[int]] = {f"k{number}": [] for number in range(12)}
+    written: dict[str, list[int]] = {f"k{number}": [] for number in range(12)}
     for minute in range(1, 400):
         clock.ms = minute * MINUTE_MS
-        for key, known in history.items():
+        for key, known in written.items():
             known.append(known[-1] + chance.randrange(3) if known else 1)
             history.note(key, known[-1])
         history.end_minute()
@@ -110,7 +110,7 @@ def test_however_much_changes_it_is_bounded_and_no_value_is_made_up(seed: int) -
     times = [one.time_ms for one in found.minutes]
     assert times == sorted(times) and times[0] < 200 * MINUTE_MS, "the past becomes coarser before it is forgotten"
     assert times[-1] - times[-2] <= 3 * MINUTE_MS, "and the last minutes are as they were"
-    for key, known in history.items():
+    for key, known in written.items():
         for minute in range(1, 400):
             value = at(found, key, minute * MINUTE_MS)
             assert value == UNKNOWN or value in known[:minute], "a value of that minute, or of an earlier one"
