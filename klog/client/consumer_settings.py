@@ -29,7 +29,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "consumer.id",
         "string",
         None,
-        "A name of its own in the registry, instead of host and time; eight digits stand behind it.",
+        "A name of its own in the registry, instead of host and time; eight digits follow it.",
         "the consumer's id",
     ),
     Setting("client.id", "string", None, "What brokers log about its requests; the group's name.", "sent to brokers"),

@@ -31,7 +31,7 @@ def parse_properties(text: str, *, source: str = "the properties") -> dict[str, 
     for number, line in _logical_lines(text):
         match = _KEY.fullmatch(line)
         if match is None:
-            # The line is not shown: what stands there may be a secret.
+            # The line is not shown: it may have a secret.
             raise InvalidConfig(f"{source}, line {number} has no key; expected key=value")
         key, value = match.groups()
         properties[_unescape(key)] = _unescape(value.rstrip())

@@ -352,7 +352,7 @@ def log_file(directory: Path) -> Path:
 
 
 def tail(path: Path, since: int = 0) -> str:
-    """The end of a log file, for an error message, and nothing of what stands below byte ``since``; "" for none."""
+    """The end of a log file, for an error message, and nothing from before byte ``since``; "" for none."""
     try:
         with path.open("rb") as file:
             file.seek(max(since, path.stat().st_size - LOG_TAIL_BYTES))

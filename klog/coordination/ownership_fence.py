@@ -252,7 +252,7 @@ def _landed(zookeeper: ZooKeeper, batch: Iterable[Operation]) -> bool:
 
 
 def _gone(zookeeper: ZooKeeper, group: str, some: Sequence[TopicPartition]) -> Callable[[], bool]:
-    """After a lost answer (rule Z2): owners that are gone while our claims stand were removed by ourselves."""
+    """After a lost answer (rule Z2): owners that are gone while our claims are there were removed by ourselves."""
     where = [paths.consumer_owner(group, *one) for one in some]
     return lambda: all(node is None for node in zookeeper.get_many(where))
 

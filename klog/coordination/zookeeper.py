@@ -253,7 +253,7 @@ class ZooKeeper:
 
     @property
     def session_id(self) -> int:
-        """The id under which our ephemeral nodes stand; 0 while not connected."""
+        """The id of the session that has our ephemeral nodes; 0 while not connected."""
         identity = self._client.client_id
         return _unsigned(identity[0]) if identity and identity[0] else 0
 

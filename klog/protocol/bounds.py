@@ -1,6 +1,6 @@
 """Array lengths in a message, checked before the message is decoded (rule P2).
 
-Why: an array's length stands before its elements, in the peer's hand. kio's native reader reserves room for as many
+Why: an array's length precedes its elements, in the peer's hand. kio's native reader reserves room for as many
 elements as the length says, and a process that asks the kernel for 32 GiB is ended by it: twenty bytes from anybody
 would stop a broker. So the message is walked first, by its schema: nothing is decoded, and a length is believed only if
 the bytes that are there could hold that many elements.
@@ -61,7 +61,7 @@ class Walked:
     def __init__(self, elements_max: int) -> None:
         self.elements_left = self.elements_max = elements_max
         self.cuts: list[tuple[int, int, bytes]] = []
-        """(begin, end, what is to stand there instead), from the first to the last."""
+        """(begin, end, what replaces it), from the first to the last."""
 
 
 Walk = Callable[[memoryview, int, Walked], int]

@@ -3,7 +3,7 @@
     subscription   version int16, [topic string], user data bytes, then what later versions append
     assignment     version int16, [topic string, [partition int32]], user data bytes, then what later versions append
 
-Only what every version has in the same place is read: versions 0 to 3 differ in what stands behind it.
+Only what every version has in the same place is read: versions 0 to 3 differ in what follows it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ as parts, the bytes around the records and, between them, ranges of files. The r
 message that a consumer waits for costs one: kio's objects and the check of its arrays took 20 us, this 4.
 `tests/protocol/test_fetch.py` holds both against kio.
 
-Request (12 has compact lengths and tags, KIP-482); what stands behind the topics is of no use here:
+Request (12 has compact lengths and tags, KIP-482); what follows the topics is of no use here:
 
     replica_id      int32   -1 for a consumer, -2 for one that wants this broker's replica, led or not
     max_wait_ms     int32
@@ -88,7 +88,7 @@ class FetchRequest(NamedTuple):
 
 
 def read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
-    """The request in ``frame``; MalformedRequest if it does not parse. What stands behind the topics is ignored."""
+    """The request in ``frame``; MalformedRequest if it does not parse. What follows the topics is ignored."""
     try:
         return _read_request(frame, head)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -151,7 +151,7 @@ class FetchedPartition(NamedTuple, Generic[R]):
 
 
 def write_response(head: RequestHead, fetched: Sequence[FetchedPartition[R]]) -> list[bytes | R]:
-    """The parts of the whole answer, its length in front. Partitions of a topic must stand together."""
+    """The parts of the whole answer, its length in front. Partitions of a topic must be adjacent."""
     flexible = head.version >= FLEXIBLE_FROM
     parts: list[bytes | R] = []
     body_bytes = 0

@@ -41,7 +41,7 @@ _ANSWER_5 = struct.Struct(">ihqqq")
 FLEXIBLE_FROM = 9
 
 _AROUND_ONE = {False: (b"\0\0\0\1", b"\0\0\0\0"), True: (b"\0\2", b"\0\0\0\0\0\0")}
-"""What stands around the answer to one topic: tags of the head, an array's length; tags, the throttle time, tags."""
+"""What surrounds the answer to one topic: tags of the head, an array's length; tags, the throttle time, tags."""
 _NOTHING_REFUSED = {False: b"\0\0\0\0\xff\xff", True: b"\1\0\0"}
 """No record is refused alone, and there is no message."""
 
@@ -151,7 +151,7 @@ def _records(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
 
 
 def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
-    """The whole answer with its length in front. Partitions of a topic must stand together."""
+    """The whole answer with its length in front. Partitions of a topic must be adjacent."""
     flexible = head.version >= FLEXIBLE_FROM
     if len(answers) == 1:  # nearly all
         (answer,) = answers

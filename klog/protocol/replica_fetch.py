@@ -19,7 +19,7 @@ Request, behind the head (key 10017, version 0, no tags); a byte tells the sort:
         entries        to the end of the frame
     2 UPDATE   not answered: a flush has ended, or partitions have come or gone while a FETCH waits
         entries        to the end of the frame
-    3 RANGE    answered at once: bytes that the follower's disk has lost. It says nothing of where the follower stands
+    3 RANGE    answered at once: bytes that the follower's disk has lost. It says nothing of where the follower is
         topic id       16 bytes
         partition      int32
         leader epoch   int32
@@ -328,14 +328,14 @@ def opened(head: RequestHead, error_code: int, message: str, incarnation: int) -
 
 
 def answer_head(size_bytes: int, correlation_id: int) -> bytes:
-    """What stands before the entries, of ``size_bytes`` together, of an answer to FETCH."""
+    """What precedes the entries, of ``size_bytes`` together, of an answer to FETCH."""
     return _ANSWER.pack(4 + size_bytes, correlation_id)
 
 
 def records_head(
     slot: int, high_address: int, high_offset: int, start_offset: int, first_address: int, size_bytes: int
 ) -> bytes:
-    """What stands before the batches."""
+    """What precedes the batches."""
     return _RECORDS.pack(RECORDS, slot, high_address, high_offset, start_offset, first_address, size_bytes)
 
 

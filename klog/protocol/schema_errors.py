@@ -127,7 +127,7 @@ def words_of(error: KlogError) -> str:
 
 
 def error_of(code: int, message: str | None) -> KlogError:
-    """The error that a number on the wire stands for."""
+    """The error of a number on the wire."""
     text = message or f"the registry of schemas answers error {code}"
     if code == TIMED_OUT:
         return TimedOut(text)

@@ -150,7 +150,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header at ``position`` as it stands there, nothing of it checked. CorruptBatch where bytes are missing."""
+    """The header at ``position`` as it is, nothing of it checked. CorruptBatch where bytes are missing."""
     try:
         return _new(BatchHeader, _unpack(buffer, position))
     except struct.error:

@@ -1,7 +1,7 @@
 """Copied messages say where they come from, in a header that is small beside small messages.
 
 The header ``klog`` is the source's key (6 bytes: what BLAKE2b makes of ``CLUSTER-ID/TOPIC/PARTITION``) and the offset
-there, in as few bytes as hold the offsets of its batch, the most significant first. It stands behind all headers that a
+there, in as few bytes as hold the offsets of its batch, the most significant first. It follows all headers that a
 message has already, those of earlier copies among them, so the last one says which log this message was copied from.
 
 Strategy: keys, values, times and headers are bytes that are moved and not read. A record is walked over only as far as
@@ -9,7 +9,7 @@ its number of headers, that number is raised, and the new header is put at its e
 encoding would take 6. What is out of the ordinary (a batch of which a part is wanted, offsets with gaps as compaction
 leaves them, times that the broker has set) goes through the decoder and the encoder of `records`.
 
-Compression stays as it is unless a codec is asked for. Which records stand together in a batch stays as it is, too, but
+Compression stays as it is unless a codec is asked for. Which records are together in a batch stays as it is, too, but
 where a batch would become larger than its new log allows: then it is cut.
 """
 

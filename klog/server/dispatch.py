@@ -119,7 +119,7 @@ def forwarding_client(own: str, actor: Actor) -> str:
 
 
 def _forwarded(text: str) -> Actor:
-    """The client for which another broker asks: what stands behind `FORWARDED`."""
+    """The client for which another broker asks: what follows `FORWARDED`."""
     rest, _, host = text.rpartition("@")
     host, _, number = host.partition("#")
     # An older broker names no request, and before that no principal.

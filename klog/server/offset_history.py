@@ -3,7 +3,7 @@
 Strategy
     A leader remembers where its logs ended, a coordinator what its groups committed: each broker what it knows itself.
     `klog status --html` asks all of them (ReadLagHistory), and the difference is the lag. Each minute has the numbers
-    that have changed in it; one that stands costs nothing.
+    that have changed in it; one that does not change costs nothing.
 
 Bounds, of one `OffsetHistory`
     `CURVES_MAX` numbers: further ones are left out, and the answer says so. `POINTS_MAX` changes of 12 bytes: beyond
