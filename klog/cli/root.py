@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -26,6 +27,9 @@ COMPLETE_VARIABLE = "_KLOG_COMPLETE"
 NOUNS_NAMED_MAX = 3
 """Of those that have a verb which came without its noun."""
 
+SLIP = 0.8
+"""How like a command a word is that has letters of it swapped: no noun is loaded then to look for such a verb."""
+
 ABOUT = """A distributed log: manage the brokers, topics, messages and files of a cluster.
 
 Start a cluster on this machine with `klog up`. See `klog NOUN --help` and `klog NOUN VERB --help` for details.
@@ -45,6 +49,9 @@ class RootGroup(KlogGroup):
         meant = other_words.GONE.get(word) or other_words.COMMANDS.get(word.removesuffix(".sh"))
         if meant is not None:
             return [meant]
+        nearest = get_close_matches(word.lower(), self.list_commands(ctx), n=1, cutoff=SLIP)
+        if nearest:
+            return nearest
         groups = (load(entry) for entry in ENTRIES)
         nouns = [one.name for one in groups if isinstance(one, NounGroup) and word in one.commands]
         return [f"{noun} {word}" for noun in nouns[:NOUNS_NAMED_MAX]] or super().near_commands(ctx, word)
