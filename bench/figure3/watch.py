@@ -25,7 +25,7 @@ from klog.export.files import format_named
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.tools.audit.tally import Tally
-from klog.tools.sender import silent_logger
+from klog.tools.librdkafka import silent_logger
 
 RUN_MESSAGES: Final = 2000
 WAIT_S: Final = 0.2

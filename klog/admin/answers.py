@@ -1,8 +1,15 @@
-"""The error of what a broker has answered, in klog's class and the broker's words."""
+"""The error of what a broker has answered, in klog's class and the broker's words, and of what it lacks."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from klog.errors import UnknownTopicOrPartition
+from klog.names import counted
+
+if TYPE_CHECKING:
+    from klog.client.metadata import TopicNode
 
 
 def check(answer: Any, what: str = "") -> None:
@@ -12,3 +19,14 @@ def check(answer: Any, what: str = "") -> None:
     if int(answer.error_code):
         said = getattr(answer, "error_message", None) or answer.error_code.name
         raise error_of(int(answer.error_code), f"{what}: {said}" if what else said)
+
+
+def check_partitions(topic: TopicNode, wanted: Iterable[int], cluster: object) -> None:
+    """UnknownTopicOrPartition for those that the topic lacks."""
+    missing = sorted(set(wanted) - topic.partitions.keys())
+    if missing:
+        count = len(topic.partitions)
+        raise UnknownTopicOrPartition(
+            f"topic {topic.name!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
+            f" no partition {','.join(map(str, missing))}"
+        )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable, UnknownTopicOrPartition
-from klog.names import TopicPartition, counted
+from klog.admin.answers import check_partitions
+from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
+from klog.names import TopicPartition
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -88,10 +89,6 @@ async def _named(cluster: Cluster, metadata: Metadata, subjects: Sequence[str]) 
 async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> list[TopicPartition]:
     name, _, number = subject.rpartition("-")
     if subject not in metadata.topics and name in metadata.topics and number.isdecimal():
-        there = metadata.topics[name].partitions
-        if int(number) not in there:
-            raise UnknownTopicOrPartition(
-                f"topic {name!r} has no partition {number}; it has {counted(len(there), 'partition')}"
-            )
+        check_partitions(metadata.topics[name], [int(number)], cluster)
         return [TopicPartition(name, int(number))]
     return [TopicPartition(subject, one) for one in (await cluster.topic(subject)).partitions]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from klog.errors import KlogError, UnknownTopicOrPartition
-from klog.names import TopicPartition, counted
+from klog.admin.answers import check_partitions
+from klog.errors import KlogError
+from klog.names import TopicPartition
 from klog.render.values import moment
 
 if TYPE_CHECKING:
@@ -52,12 +53,7 @@ async def peek(
     from klog.record.records import Record
 
     for topic in topics:
-        there = (await cluster.topic(topic)).partitions
-        missing = sorted(set(partitions or ()) - set(there))
-        if missing:
-            raise UnknownTopicOrPartition(
-                f"topic {topic!r} on {cluster} has {counted(len(there), 'partition')}, no partition {missing[0]}"
-            )
+        check_partitions(await cluster.topic(topic), partitions or (), cluster)
     positions = (await asyncio.to_thread(read_positions, zookeeper, [group], topics))[group]
     chosen = {name: place for name, place in positions.items() if partitions is None or name.partition in partitions}
     starts = await cluster.to_leaders(dict.fromkeys(chosen, EARLIEST), leader_requests.list_offsets)

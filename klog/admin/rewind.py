@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from klog.admin.answers import check_partitions
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.group_requests import to_coordinator
@@ -25,7 +26,7 @@ from klog.coordination import committed, groups, offset_changes
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.offset_changes import OffsetChange
-from klog.errors import KlogError, Refused, UnknownTopicOrPartition, UsageError
+from klog.errors import KlogError, Refused, UsageError
 from klog.names import TopicPartition, counted
 from klog.protocol.apis import ApiKey
 
@@ -122,13 +123,7 @@ async def plan_rewind(
             notes.append(f"topic {topic} no longer exists: its offsets stay as they are")
             continue
         node = node or await cluster.topic(topic)
-        missing = sorted(set(partitions or ()) - node.partitions.keys())
-        if missing:
-            count = len(node.partitions)
-            raise UnknownTopicOrPartition(
-                f"{topic} has {counted(count, 'partition')} (0 to {count - 1}),"
-                f" no partition {','.join(map(str, missing))}"
-            )
+        check_partitions(node, partitions or (), cluster)
         wanted += [TopicPartition(topic, one) for one in (node.partitions if partitions is None else partitions)]
     if not wanted:
         raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
+from klog.admin.answers import check_partitions
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
-from klog.names import counted
 from klog.render.jsonl import rfc3339
 from klog.tools.produce_options import ProduceOptions
 
@@ -124,12 +124,8 @@ async def produce(
     from klog.tools.sender import Sender
 
     node = await _existing_or_made(cluster, topic, options.create, note)
-    if options.partition is not None and options.partition not in node.partitions:
-        count = len(node.partitions)
-        raise UnknownTopicOrPartition(
-            f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
-            f" no partition {options.partition}"
-        )
+    if options.partition is not None:
+        check_partitions(node, [options.partition], cluster)
     if options.audit is None and await _is_audited(cluster, topic):
         options = replace(options, audit=True)
     sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s, rejects=rejects)

@@ -24,14 +24,13 @@ from klog.errors import (
     KlogError,
     TimedOut,
     UnknownTopicOrPartition,
-    UsageError,
 )
 from klog.names import TAIL_GROUP, TopicPartition
 from klog.render.jsonl import timestamp_of
 from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_errors import ConnectionErrors
+from klog.tools.librdkafka import made
 from klog.tools.message_formatter import Message, MessageFormatter
-from klog.tools.sender import silent_logger
 from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
@@ -101,10 +100,7 @@ class Reader:
 
     def _connected(self, bootstrap: str) -> Any:
         """Where messages come from: confluent-kafka's Consumer, or what has its methods."""
-        try:
-            return Consumer(self._settings(bootstrap))
-        except KafkaException as error:
-            raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+        return made(Consumer, self._settings(bootstrap))
 
     def _settings(self, bootstrap: str) -> dict[str, Any]:
         return {
@@ -125,7 +121,6 @@ class Reader:
             # Where partitions wait for each other, a fetch that waits for one must not hold up the others.
             **({"fetch.wait.max.ms": 50} if self._options.merge_by_time else {}),
             "error_cb": self._on_error,
-            "logger": silent_logger(),
             **self._options.librdkafka,
         }
 

@@ -6,7 +6,6 @@ exact once that has returned.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +24,7 @@ from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content, from_line
 from klog.tools.deliveries import Deliveries, Line, LineRange, Message, plain, ranges
 from klog.tools.input_messages import Splitter, lines, wholes
+from klog.tools.librdkafka import made
 from klog.tools.line_format import LineReader, compile_line_format
 
 if TYPE_CHECKING:
@@ -108,10 +108,7 @@ class Sender:
         self._stop = threading.Event()
         settings = self._librdkafka = self._settings(bootstrap, timeout_s)
         audit = audit_settings(settings, bool(options.audit))
-        try:
-            self._producer = Producer(settings)
-        except KafkaException as error:
-            raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+        self._producer = made(Producer, settings)
         self._auditor = Auditor(audit) if audit else None
         self._publisher = AuditPublisher(self._producer, self._auditor, settings) if self._auditor else None
 
@@ -155,7 +152,6 @@ class Sender:
             "message.timeout.ms": give_up_ms,  # 0: never
             "request.timeout.ms": round(max(timeout_s, 1.0) * 1000),
             "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
-            "logger": silent_logger(),
         }
         if 0 < give_up_ms <= LINGER_MS:
             settings["linger.ms"] = 0  # librdkafka wants it to be smaller
@@ -473,11 +469,3 @@ class _Pace:
             pause(min(self._due - now, 0.1))
             now = time.monotonic()
         self._due += self._seconds_each * (size if self._counts_bytes else 1)
-
-
-def silent_logger() -> logging.Logger:
-    """librdkafka's own log lines go to the log ``klog.librdkafka``, which says nothing unless someone listens."""
-    logger = logging.getLogger("klog.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

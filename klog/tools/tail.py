@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from klog.admin.answers import check_partitions
 from klog.client.positions import EARLIEST, END, Anchor, Position
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
-from klog.names import INTERNAL_TOPICS, TopicPartition, counted
+from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.tools.tail_options import Span, TailOptions, TailSummary
 
 if TYPE_CHECKING:
@@ -214,13 +215,7 @@ async def spans_of(
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)
         chosen = list(node.partitions) if partitions is None else list(partitions)
-        missing = [one for one in chosen if one not in node.partitions]
-        if missing:
-            count = len(node.partitions)
-            raise UnknownTopicOrPartition(
-                f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
-                f" no partition {missing[0]}"
-            )
+        check_partitions(node, chosen, cluster)
         if replica is None:
             within = await bounds(cluster, topic, chosen)
         else:

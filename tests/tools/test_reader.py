@@ -15,8 +15,8 @@ from klog.client.positions import parse_range
 from klog.errors import UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
+from klog.tools.librdkafka import silent_logger
 from klog.tools.reader import Reader
-from klog.tools.sender import silent_logger
 from klog.tools.tail import tail
 from klog.tools.tail_options import Span, TailOptions
 from tests.broker_fixture import RunningBroker

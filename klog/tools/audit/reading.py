@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.servers import librdkafka_servers
-from klog.errors import KlogError, TimedOut, UsageError
+from klog.errors import KlogError, TimedOut
 from klog.names import TopicPartition
-from klog.tools.sender import silent_logger
+from klog.tools.librdkafka import made
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -54,10 +54,7 @@ def _read(
     stop: threading.Event,
     timeout_s: float,
 ) -> None:
-    try:
-        consumer = Consumer(_settings(bootstrap))
-    except KafkaException as error:
-        raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+    consumer = made(Consumer, _settings(bootstrap))
     open_ = {(one.topic, one.partition): end for one, (_, end) in ranges.items()}
     try:
         consumer.assign([Assigned(one.topic, one.partition, begin) for one, (begin, _) in ranges.items()])
@@ -113,5 +110,4 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "fetch.queue.backoff.ms": 5,
         "fetch.wait.max.ms": 20,  # report soon that nothing comes behind the end
         "fetch.message.max.bytes": 4 * 1024 * 1024,
-        "logger": silent_logger(),
     }

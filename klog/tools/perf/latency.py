@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from klog.admin.answers import check_partitions
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
-from klog.errors import KlogError, TimedOut, UnknownTopicOrPartition, UsageError
-from klog.names import counted
+from klog.errors import KlogError, TimedOut, UsageError
 from klog.tools.perf.clock import Clock, csv_time, in_threads
 from klog.tools.perf.latencies import Latencies
 
@@ -107,12 +107,7 @@ async def latency(
 
     check_load(load)
     node = await cluster.topic(topic)
-    if load.partition not in node.partitions:
-        count = len(node.partitions)
-        raise UnknownTopicOrPartition(
-            f"topic {topic!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}), "
-            f"no partition {load.partition}"
-        )
+    check_partitions(node, [load.partition], cluster)
     end = (await resolve(cluster, topic, [load.partition], END))[load.partition]
     stop = threading.Event()
     probe = _Probe(cluster, topic, load, end, stop)
@@ -144,9 +139,9 @@ class _Probe:
     """Sends and receives in one thread, so that no message waits for another thread's turn."""
 
     def __init__(self, cluster: Cluster, topic: str, load: LatencyLoad, end: int, stop: threading.Event) -> None:
-        from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+        from confluent_kafka import Consumer, Producer, TopicPartition
 
-        from klog.tools.sender import silent_logger
+        from klog.tools.librdkafka import made
 
         self.latencies = Latencies()
         self._topic = topic
@@ -154,29 +149,28 @@ class _Probe:
         self._stop = stop
         self._timeout_s = cluster.timeout_s
         self._error: str | None = None
-        common = {**librdkafka_servers(cluster.bootstrap), "logger": silent_logger()}
-        try:
-            self._producer = Producer(
-                {
-                    **common,
-                    "client.id": "klog-perf-producer",
-                    "acks": load.acks,
-                    "enable.idempotence": load.acks == "all",
-                    "compression.type": load.compression,
-                    "linger.ms": 0,
-                    "on_delivery": self._delivered,
-                    **load.librdkafka,
-                }
-            )
-        except KafkaException as error:
-            raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
-        self._consumer = Consumer(
+        servers = librdkafka_servers(cluster.bootstrap)
+        self._producer = made(
+            Producer,
             {
-                **common,
+                **servers,
+                "client.id": "klog-perf-producer",
+                "acks": load.acks,
+                "enable.idempotence": load.acks == "all",
+                "compression.type": load.compression,
+                "linger.ms": 0,
+                "on_delivery": self._delivered,
+                **load.librdkafka,
+            },
+        )
+        self._consumer = made(
+            Consumer,
+            {
+                **servers,
                 "client.id": "klog-perf-consumer",
                 "group.id": "klog-perf",  # asked for, and never used
                 "enable.auto.commit": False,
-            }
+            },
         )
         self._consumer.assign([TopicPartition(topic, load.partition, end)])
 

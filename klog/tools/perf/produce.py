@@ -146,9 +146,9 @@ class _Sender:
     def __init__(
         self, cluster: Cluster, topics: Sequence[str], load: ProduceLoad, number: int, stop: threading.Event
     ) -> None:
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import Producer
 
-        from klog.tools.sender import silent_logger
+        from klog.tools.librdkafka import made
 
         self.latencies = Latencies()
         self.messages = self.bytes = self.failed = 0
@@ -170,14 +170,10 @@ class _Sender:
             "message.max.bytes": MESSAGE_BYTES_MAX,
             "message.timeout.ms": round(max(30.0, 3 * cluster.timeout_s) * 1000),
             "on_delivery": self._delivered,
-            "logger": silent_logger(),
         }
         if load.batch_messages is not None:
             settings["batch.num.messages"] = load.batch_messages
-        try:
-            self._producer = Producer({**settings, **load.librdkafka})
-        except KafkaException as error:
-            raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+        self._producer = made(Producer, {**settings, **load.librdkafka})
 
     def run(self) -> None:
         load, producer, topics = self._load, self._producer, self._topics

@@ -1,0 +1,27 @@
+"""librdkafka's clients as the tools make them: they say nothing, and wrong settings are the user's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from klog.errors import UsageError
+
+
+def made(kind: Callable[[Mapping[str, Any]], Any], settings: Mapping[str, Any]) -> Any:
+    """confluent-kafka's Producer or Consumer. UsageError for settings that it does not take."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return kind({"logger": silent_logger(), **settings})
+    except KafkaException as error:
+        raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+
+
+def silent_logger() -> logging.Logger:
+    """librdkafka's own log lines go to the log ``klog.librdkafka``, which says nothing unless someone listens."""
+    logger = logging.getLogger("klog.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
