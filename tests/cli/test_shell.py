@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from prompt_toolkit.output import DummyOutput
 
 from klog.admin.health.rules import SUBJECTS as PARTS
 from klog.admin.shell import bar
-from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import KlogCompleter, split_unfinished
 from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
 from klog.admin.shell.prompt import Prompt
@@ -44,9 +44,21 @@ def at(broker: RunningBroker) -> GlobalFlags:
 
 
 def completions(line: str, *topics: str) -> list[str]:
-    names = LiveCatalog(lambda kind, about: list(topics) if kind == "topics" else [], patience_s=PATIENCE_S)
+    names = LiveNames(lambda kind, about: list(topics) if kind == "topics" else [], patience_s=PATIENCE_S)
     completer = KlogCompleter(Tree(GlobalFlags()), names)
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
+
+
+@pytest.fixture
+def offered(broker: RunningBroker) -> Iterator[Callable[..., list[str]]]:
+    """What a shell at the broker offers at the end of a line, or before what is ``behind``."""
+    completer = KlogCompleter(tree := Tree(at(broker)), LiveNames(tree.names, patience_s=PATIENCE_S))
+
+    def texts(line: str, behind: str = "") -> list[str]:
+        return [one.text for one in completer.get_completions(Document(line + behind, len(line)), CompleteEvent())]
+
+    yield texts
+    tree.close()
 
 
 def test_commands_then_verbs_then_flags_then_values() -> None:
@@ -70,33 +82,26 @@ def test_topics_are_offered_where_topics_are_named() -> None:
     assert completions("topic describe --", "--x") and "--x" not in completions("topic describe --", "--x")
 
 
-def test_groups_are_offered_where_groups_are_named(broker: RunningBroker, topic: str) -> None:
+def test_groups_are_offered_where_groups_are_named(
+    broker: RunningBroker, topic: str, offered: Callable[..., list[str]]
+) -> None:
     with registry_of(broker.zookeeper) as registry:
         commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
-    completer = KlogCompleter(tree := Tree(at(broker)), LiveCatalog(tree.names, patience_s=PATIENCE_S))
-
-    def offered(line: str) -> list[str]:
-        return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
-
     assert offered(f"lag {topic}") == [f"{topic}-readers"]
     assert f"{topic}-readers" in offered("offset export ")
     klog("group", "delete", f"{topic}-readers", "-y", "-B", broker.bootstrap)
     (act,) = act_rows(broker.zookeeper, group=f"{topic}-readers")
     assert offered(f"undo {act['act'][:-1]}") == [act["act"]]
-    tree.close()
 
 
-def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: str) -> None:
+def test_what_an_operator_asks_about_is_offered(
+    broker: RunningBroker, topic: str, offered: Callable[..., list[str]]
+) -> None:
     assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
     assert klog("topic", "create", f"{topic}-old", "-B", broker.bootstrap).code == 0
     assert klog("topic", "delete", f"{topic}-old", "-y", "-B", broker.bootstrap).code == 0
     with registry_of(broker.zookeeper) as registry:
         commit(registry, f"{topic}-readers", {TopicPartition(topic, 0): 0})
-    completer = KlogCompleter(tree := Tree(at(broker)), LiveCatalog(tree.names, patience_s=PATIENCE_S))
-
-    def offered(line: str) -> list[str]:
-        return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
-
     both = [f"{topic}-0", f"{topic}-1"]
     assert offered(f"topic elect {topic}") == [topic, *both]
     assert offered(f"status {topic}") == [topic, f"{topic}-readers", *both]
@@ -107,7 +112,6 @@ def test_what_an_operator_asks_about_is_offered(broker: RunningBroker, topic: st
     assert offered("status broker ") == offered("broker stop ") == offered("broker restart ") == [str(broker.broker_id)]
     assert offered(f"topic restore {topic}") == [f"{topic}-old"]
     assert offered("events --kind topic-r") == ["topic-restored"]
-    tree.close()
 
 
 def test_the_subjects_that_are_offered_are_the_commands() -> None:
@@ -119,14 +123,9 @@ def test_the_subjects_that_are_offered_are_the_commands() -> None:
 AVRO = '{"type": "record", "name": "Person", "fields": [{"name": "country_of_birth", "type": "string"}]}'
 
 
-def test_columns_are_offered_in_a_query(broker: RunningBroker, topic: str) -> None:
+def test_columns_are_offered_in_a_query(broker: RunningBroker, topic: str, offered: Callable[..., list[str]]) -> None:
     assert klog("topic", "create", topic, "-B", broker.bootstrap).code == 0
-    completer = KlogCompleter(tree := Tree(at(broker)), LiveCatalog(tree.names, patience_s=PATIENCE_S))
     view = topic.replace("-", "_").replace(".", "_")
-
-    def offered(line: str, behind: str = "") -> list[str]:
-        return [one.text for one in completer.get_completions(Document(line + behind, len(line)), CompleteEvent())]
-
     assert offered(f"sql 'select * from {view[:-1]}") == [view]
     assert offered(f"sql 'select * from {view} where timestampT") == ["timestampType"]
     form = f" --from '{topic}:json=page string, who struct<name: string, age: int>'"
@@ -134,7 +133,6 @@ def test_columns_are_offered_in_a_query(broker: RunningBroker, topic: str) -> No
     assert offered(f"sql 'select * from {view} where wh", f"'{form}")[0] == "who"
     assert klog("schema", "register", f"{topic}-value", "-B", broker.bootstrap, input=AVRO).code == 0
     assert offered(f"sql 'select * from {view} where country", f"' --from {topic}:avro") == ["country_of_birth"]
-    tree.close()
 
 
 def test_files_are_offered_where_files_are_named(tmp_path: Path) -> None:
@@ -164,32 +162,39 @@ def test_no_line_breaks_completion(line: str) -> None:
 # --- Names in the background -----------------------------------------------------------------------------------------
 
 
+def refreshed() -> None:
+    """Wait for the refreshes under way."""
+    for one in threading.enumerate():
+        if one.name == "names-refresh":
+            one.join(20)
+
+
 def test_asking_never_waits_and_old_names_stay_while_new_ones_are_fetched() -> None:
     go, now = threading.Event(), [0.0]
     answers = iter([["old"], ["new"]])
 
-    def fetch() -> list[str]:
+    def fetch(kind: str, about: str) -> list[str]:
         assert go.wait(10)
         return next(answers)
 
     live = LiveNames(fetch, clock=lambda: now[0])
-    assert live.now() == ()  # the fetch hangs, the question does not
+    assert live.now("topics") == ()  # the fetch hangs, the question does not
     go.set()
-    live.wait(10)
-    assert live.now() == ("old",)
+    refreshed()
+    assert live.now("topics") == ("old",)
     go.clear()
     now[0] += REFRESH_AFTER_S + 1
-    assert live.now() == ("old",)
+    assert live.now("topics") == ("old",)
     go.set()
-    live.wait(10)
-    assert live.now() == ("new",)
+    refreshed()
+    assert live.now("topics") == ("new",)
 
 
 @pytest.mark.filterwarnings("error")  # pytest would make a warning of what a thread raises
 def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.CaptureFixture[str]) -> None:
     outcomes: list[list[str] | Exception] = [["known"], RuntimeError("no broker"), OSError("no network")]
 
-    def fetch() -> list[str]:
+    def fetch(kind: str, about: str) -> list[str]:
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -197,20 +202,20 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
 
     live = LiveNames(fetch)
     while outcomes:
-        live.now()
-        live.wait(10)
+        live.now("topics")
+        refreshed()
         live.forget_age()
-    assert live.now() == ("known",)
+    assert live.now("topics") == ("known",)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
     tree = Tree(GlobalFlags(bootstrap_server=dead_address))
-    live = LiveNames(lambda: tree.names("topics", ""))
-    live.now()
-    live.wait(20)
-    assert live.now() == ()
+    live = LiveNames(tree.names)
+    live.now("topics")
+    refreshed()
+    assert live.now("topics") == ()
     assert capfd.readouterr() == ("", "")
 
 

@@ -17,9 +17,9 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from klog.admin.group_lag import LagRow
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.shell import bar
-from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import KlogCompleter
 from klog.admin.shell.facts import ClusterFacts, LastCommand, LiveFacts, Place, WorstLag
+from klog.admin.shell.live_names import LiveNames
 from klog.admin.shell.screen import Screen
 from klog.admin.shell.secrets import without_secrets
 from klog.admin.shell.shell import Shell
@@ -62,8 +62,8 @@ def tree() -> Iterator[Tree]:
 
 
 @pytest.fixture
-def names() -> LiveCatalog:
-    catalog = LiveCatalog(lambda kind, about: NAMES.get((kind, about), []), patience_s=10)
+def names() -> LiveNames:
+    catalog = LiveNames(lambda kind, about: NAMES.get((kind, about), []), patience_s=10)
     for kind, about in NAMES:
         catalog.soon(kind, about)
     return catalog
@@ -299,14 +299,14 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree) -> 
         ("sql 'select 1' --outp", ["--output"]),
     ],
 )
-def test_what_is_offered(line: str, offered: list[str] | None, tree: Tree, names: LiveCatalog) -> None:
+def test_what_is_offered(line: str, offered: list[str] | None, tree: Tree, names: LiveNames) -> None:
     history = ["export run orders --to s3://bucket/orders --format avro"]
     completer = KlogCompleter(tree, names, history=lambda: history)
     found = [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
     assert set(found) == set(offered) if offered is not None else "--output" in found
 
 
-def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveCatalog) -> None:
+def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveNames) -> None:
     def using() -> Using:
         return Using(Kind.TOPIC, "orders")
 

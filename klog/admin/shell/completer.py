@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from klog.admin.shell.catalog import LiveCatalog
+from klog.admin.shell.live_names import LiveNames
 from klog.admin.shell.own_commands import OWN
 from klog.admin.shell.sql_words import SqlWord, forms_in, names_in, next_words, unfinished_word
 from klog.admin.shell.syntax import Statement, statements
@@ -29,7 +29,7 @@ class KlogCompleter(Completer):
     def __init__(
         self,
         tree: CommandTree,
-        names: LiveCatalog,
+        names: LiveNames,
         *,
         history: Callable[[], Sequence[str]] = list,
         using: Callable[[], Using | None] = lambda: None,

@@ -15,10 +15,10 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from klog.admin.shell import bar
-from klog.admin.shell.catalog import LiveCatalog
 from klog.admin.shell.completer import KlogCompleter
 from klog.admin.shell.facts import LiveFacts
 from klog.admin.shell.history import QuietHistory
+from klog.admin.shell.live_names import LiveNames
 from klog.admin.shell.settings import ShellSettings
 from klog.admin.shell.shell import Shell
 from klog.admin.shell.syntax import open_end
@@ -41,7 +41,7 @@ class Prompt:
         terminal_output: Output | None = None,
     ) -> None:
         self._shell = shell
-        self._names = LiveCatalog(shell.tree.names)
+        self._names = LiveNames(shell.tree.names)
         self._facts = LiveFacts(shell.tree.facts, self._redraw, settings.refresh_s)
         lines = QuietHistory(str(history))
         shell.history = lines.get_strings
