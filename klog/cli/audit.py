@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,17 +12,17 @@ import typer
 from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.command import Noun
 from klog.cli.flags import duration, limit
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import counting
+from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.errors import UsageError
 from klog.names import counted
-from klog.render import Format, Report
+from klog.render import Report
 from klog.signals import StopRequest
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.tools.audit.report import AuditRow
 
 audit = Noun("audit", "Compare what producers sent with what each cluster has.")
 
@@ -68,11 +66,7 @@ async def run(
     if every is not None:
         if no_publish:
             raise UsageError("--every continues from the published counts, so it excludes --no-publish")
-        if invocation.shared.output in (Format.JSON, Format.YAML):
-            raise UsageError(
-                f"--output {invocation.shared.output.value} is for a single report, and --every shows many",
-                hint="-o jsonl",
-            )
+        check_watchable(invocation, watch=True, flag="--every")
     options = audit_run.RunOptions(
         topics or (),
         tier=tier,
@@ -90,7 +84,7 @@ async def run(
         await _ending_in_order(
             invocation,
             audit_run.run_every(
-                cluster, options, every, publish_to=home, note=invocation.say, show=_rows_as_they_come(invocation)
+                cluster, options, every, publish_to=home, note=invocation.say, show=rows_as_they_come(invocation)
             ),
         )
         return None
@@ -166,17 +160,6 @@ async def report(
     gaps = f"{found.gaps} differ" if found.gaps else "no differences"
     footer = f"{counted(found.windows, 'window')} compared: {gaps}{unjudged}"
     return invocation.report(found.rows, notes=tuple(notes), footer=footer, failed=found.gaps > 0)
-
-
-def _rows_as_they_come(invocation: Invocation) -> Callable[[list[AuditRow]], None]:
-    if invocation.shared.output is None and not is_terminal(sys.stdout):
-        invocation.shared = replace(invocation.shared, output=Format.JSONL)
-
-    def show(rows: list[AuditRow]) -> None:
-        invocation.show(invocation.report(rows), out=sys.stdout)
-        invocation.shared = replace(invocation.shared, no_header=True)
-
-    return show
 
 
 async def _ending_in_order(invocation: Invocation, work: Awaitable[None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,9 @@ import typer
 from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.flag_parsing import did_you_mean
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_cache import event_kinds, subjects
+from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
@@ -84,13 +86,8 @@ async def events(
     if by is not None and kinds and "act" not in kinds:
         raise UsageError("--by is about acts, and --kind leaves them out")
     begin = position(since or SINCE, "--since")
-    if follow and invocation.shared.output in (Format.JSON, Format.YAML):
-        raise UsageError(
-            f"--output {invocation.shared.output.value} is for a single report, and --follow shows many",
-            hint="-o jsonl",
-        )
-    if follow and invocation.shared.output is None and not is_terminal(sys.stdout):
-        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+    check_watchable(invocation, watch=follow, flag="--follow")
+    show = rows_as_they_come(invocation) if follow else None
     invocation.has_shown = follow
     cluster = await invocation.cluster()
     of = reading.filter_of(subject, (await cluster.metadata()).topics) if subject else reading.EventFilter()
@@ -106,7 +103,7 @@ async def events(
         cluster,
         reading.EventFilter() if is_folded else chosen,  # a story is shown whole
         begin,
-        _shower(invocation, found, follow=follow),
+        _shower(invocation, found, show),
         follow=follow,
         note=invocation.say,
     )
@@ -175,23 +172,19 @@ def _told(invocation: Invocation, found: list[Event], chosen: EventFilter, count
     return Report(invocation.command, StoryRow, rows[-count:], notes=(note,))
 
 
-def _shower(invocation: Invocation, found: list[Any], *, follow: bool) -> Any:
+def _shower(invocation: Invocation, found: list[Any], show: Callable[[list[Any]], None] | None) -> Any:
     """What is done with each event: a line at once, or a row of the report in the end."""
     from klog.tools.events import row
 
     def line(event: Event) -> None:
-        if not follow:
+        if show is None:
             found.append(None)  # counted: a long output is not kept
         sys.stdout.write(json.dumps(event, ensure_ascii=False) + "\n")
         sys.stdout.flush()
-
-    def show(event: Event) -> None:
-        invocation.show(invocation.report([row(event)]), out=sys.stdout)
-        invocation.shared = replace(invocation.shared, no_header=True)
 
     def keep(event: Event) -> None:
         found.append(event if invocation.output is Format.TABLE else row(event))
 
     if invocation.output is Format.JSONL:
         return line
-    return show if follow else keep
+    return keep if show is None else lambda event: show([row(event)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -37,14 +37,29 @@ def check_watchable(invocation: Invocation, *, watch: bool, every: float | None 
         )
 
 
+def rows_as_they_come(invocation: Invocation) -> Callable[[Iterable[Any]], None]:
+    """What shows some more rows at once, under one header; in a pipe as JSON Lines unless a format is given."""
+    _json_lines_in_a_pipe(invocation)
+
+    def show(rows: Iterable[Any]) -> None:
+        invocation.show(invocation.report(rows), out=sys.stdout)
+        invocation.shared = replace(invocation.shared, no_header=True)
+
+    return show
+
+
+def _json_lines_in_a_pipe(invocation: Invocation) -> None:
+    if invocation.shared.output is None and not is_terminal(sys.stdout):
+        invocation.shared = replace(invocation.shared, output=Format.JSONL)
+
+
 async def watch_rows(invocation: Invocation, look: Callable[[], Any], every_s: float | None) -> None:
     """Refresh until stopped, every `WATCH_EVERY_S` where no interval is given.
 
     ``look`` returns rows, a footer and notes. A terminal shows the newest rows, as many as fit.
     """
+    _json_lines_in_a_pipe(invocation)
     live = is_terminal(sys.stdout) and invocation.output in (Format.TABLE, Format.WIDE)
-    if not live and invocation.shared.output is None:
-        invocation.shared = replace(invocation.shared, output=Format.JSONL)
     loop = asyncio.get_running_loop()
     seen = False
     while True:
