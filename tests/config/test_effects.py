@@ -38,6 +38,9 @@ NAMED_AND_WITHOUT_EFFECT = {
 }
 """(setting, where it is named): what is done with it there, which is no effect of a broker's setting."""
 
+ZOOKEEPER_ACCESS = "client/zookeeper_access.py"
+"""Brokers and commands connect to ZooKeeper by the same settings."""
+
 OTHER_VALUES = {"bool": ("true", "false"), "list": ("x",), "enum": (), "string": ("x",), "float": ("0.5", "0.25")}
 NUMBERS = ("2", "3", "100", "4096", "100000")
 
@@ -48,7 +51,8 @@ def texts() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in KLOG.rglob("*.py"):
         where = str(path.relative_to(KLOG))
-        if where in TABLES or where.startswith(("client/", "spark/")):  # settings of clients have names of their own
+        own = where.startswith(("client/", "spark/")) and where != ZOOKEEPER_ACCESS  # clients' settings are others
+        if where in TABLES or own:
             continue
         text = path.read_text("utf-8")
         if not any(name in text for name in (*BROKER_SETTINGS, *TOPIC_SETTINGS)):
