@@ -39,6 +39,6 @@ EVENT_KINDS: Final[Mapping[str, str]] = {
     "topic-purged": "a deleted topic was purged: it is deleted for good",
     "topic-restored": "a deleted topic was restored",
     "unclean-election": "a replica that was not in sync became leader; messages that it lacks are lost",
-    "zookeeper-full": "ZooKeeper keeps so much that brokers refuse what clients can make it grow by",
+    "zookeeper-full": "ZooKeeper would keep so much that brokers refuse what clients make it grow by",
 }
 """Each kind with its meaning."""

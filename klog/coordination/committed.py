@@ -10,12 +10,12 @@ Only the existence of nodes is kept in memory: readers read ZooKeeper.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper, size_bytes
-from klog.errors import NodeExists, NoNode, UnknownTopicOrPartition, ZooKeeperError
+from klog.errors import NodeExists, NoNode, PolicyViolation, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
 NODES_MAX = 200_000
@@ -120,8 +120,10 @@ class OffsetWriter:
     NoNode or NodeExists, a node was deleted or created meanwhile: call `forget`, and make the operations again.
     """
 
-    def __init__(self, zookeeper: ZooKeeper) -> None:
+    def __init__(self, zookeeper: ZooKeeper, admit: Callable[[int], None] = lambda count: None) -> None:
+        """``admit`` raises PolicyViolation where there may not be so many nodes more."""
         self._zookeeper = zookeeper
+        self._admit = admit
         self._nodes: dict[str, _Nodes] = {}
         """By group, in the order of their last writes."""
         self._count = 0
@@ -129,27 +131,38 @@ class OffsetWriter:
         """Topic -> version of the node beside it, read before the topic was marked for deletion."""
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[TopicPartition]]]) -> None:
-        """Read which nodes of these groups' partitions exist, and create the folders above them, all at once."""
-        unknown: dict[str, _Nodes] = {}
-        touched: set[str] = set()
+        """Read which nodes of these groups' partitions exist, and create the folders above them, all at once. A group
+        that may not have more nodes stays unknown: `operations` refuses it.
+        """
+        unknown: dict[str, str] = {}
         for group, partitions in wanted:
             nodes = self._of(group)
             for topic, number in partitions:
                 for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number)):
                     if path not in nodes.known and path not in nodes.absent:
-                        unknown[path] = nodes
-                        touched.add(group)
+                        unknown[path] = group
         if not unknown:
             return
-        found = self._zookeeper.get_many(list(unknown))
-        missing = [path for path, node in zip(unknown, found, strict=True) if node is None]
-        folders = {path.rpartition("/")[0]: unknown[path] for path in missing}
-        self._zookeeper.ensure_paths([folder for folder, nodes in folders.items() if folder not in nodes.known])
-        for folder, nodes in folders.items():
-            nodes.known.add(folder)
-        for (path, nodes), node in zip(unknown.items(), found, strict=True):
-            (nodes.absent if node is None else nodes.known).add(path)
-        for group in touched:
+        missing: dict[str, list[str]] = {}
+        for (path, group), node in zip(unknown.items(), self._zookeeper.get_many(list(unknown)), strict=True):
+            if node is None:
+                missing.setdefault(group, []).append(path)
+            else:
+                self._nodes[group].known.add(path)
+        for group, absent in list(missing.items()):
+            try:
+                self._admit(len(absent))
+            except PolicyViolation:
+                del missing[group]
+        folders = {path.rpartition("/")[0]: group for group, absent in missing.items() for path in absent}
+        self._zookeeper.ensure_paths(
+            [folder for folder, group in folders.items() if folder not in self._nodes[group].known]
+        )
+        for folder, group in folders.items():
+            self._nodes[group].known.add(folder)
+        for group, absent in missing.items():
+            self._nodes[group].absent.update(absent)
+        for group in set(unknown.values()):
             self._count += self._nodes[group].grown()
         self._forget_some()
 
@@ -164,9 +177,9 @@ class OffsetWriter:
             self._count -= self._nodes.pop(next(iter(self._nodes))).counted
 
     def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
-        """Two writes per partition; missing folders are created first, at once and for good."""
+        """Two writes per partition; missing folders are created first, at once and for good. PolicyViolation."""
         self.prepare([(group, offsets)])
-        known = self._nodes[group].known
+        known, absent = self._nodes[group].known, self._nodes[group].absent
         made: list[Operation] = []
         now_ms = self._zookeeper.clock.now_ms()
         for partition, committed in offsets.items():
@@ -177,6 +190,9 @@ class OffsetWriter:
                 (paths.commit_note(group, *partition), note),
             ):
                 made.append(SetData(path, data) if path in known else Create(path, data))
+        refused = sum(one.path not in known and one.path not in absent for one in made)
+        if refused:
+            self._admit(refused)
         return made
 
     def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:

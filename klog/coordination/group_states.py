@@ -17,7 +17,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from klog.clock import SYSTEM_CLOCK
@@ -68,6 +68,8 @@ class GroupState:
     is_assigned: bool = False
     version: int = -1
     modified_ms: int = 0
+    node_bytes: int = field(default=0, compare=False)
+    """Of the node that it was read from."""
 
     @property
     def fence(self) -> Check:
@@ -75,7 +77,7 @@ class GroupState:
         return Check(paths.group(self.group), self.version)
 
     @property
-    def operation(self) -> Operation:
+    def operation(self) -> Create | SetData:
         """Replaces the state at its `version` (-1: none yet) by this one."""
         path, data = paths.group(self.group), _encode(self, SYSTEM_CLOCK.now_ms())
         return Create(path, data) if self.version < 0 else SetData(path, data, self.version)
@@ -118,7 +120,7 @@ def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = (
 
     def landed() -> bool:
         node = zookeeper.find(paths.group(state.group))
-        return node is not None and node.stat.version == state.version + 1 and node.data == operation.data  # type: ignore[union-attr]
+        return node is not None and node.stat.version == state.version + 1 and node.data == operation.data
 
     zookeeper.commit([*also, operation], landed)
     return state.written
@@ -192,6 +194,7 @@ def _decode(group: str, path: str, node: ZNode) -> GroupState:
         entry.flag("is_assigned"),
         node.stat.version,
         node.stat.modified_ms,
+        len(node.data),
     )
 
 

@@ -352,6 +352,7 @@ class Broker:
             acl_keeper=self.authorization.acl_keeper,
             quota_keeper=self.quota_keeper,
             controller=self.controller,
+            zookeeper_admission=self.zookeeper_admission,
             groups=self.groups,
             registry=self.registry,
             producer_ids=self.producer_ids,

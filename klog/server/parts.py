@@ -34,6 +34,7 @@ from klog.server.replicas.replica_session import ReplicaSession
 from klog.server.replicas.replicas import Replicas
 from klog.server.runtime import Identity, Runtime
 from klog.server.schema_registry import BrokerRegistry
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 from klog.storage.log_dir import LogDirs
 
 
@@ -60,6 +61,7 @@ class Parts:
     acl_keeper: AclKeeper | None
     quota_keeper: QuotaKeeper
     controller: Controller
+    zookeeper_admission: ZooKeeperAdmission
     groups: Coordinator
     registry: BrokerRegistry
     producer_ids: ProducerIds

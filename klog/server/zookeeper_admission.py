@@ -31,15 +31,35 @@ LOOK_EVERY_S: Final = 5.0
 TIMEOUT_S: Final = 2.0
 GROUP_BYTES: Final = 2_000
 """Of a new group, with its nodes' overhead."""
+PARTITION_BYTES: Final = 1_000
+"""Of a new partition, likewise."""
+OFFSET_BYTES: Final = 500
+"""Of a node that a committed offset has, or an entry of a member."""
+RULE_BYTES: Final = 2_000
+"""Of a user, a quota or a permission."""
 
 
 class Kind(Enum):
     METADATA = "metadata of committed offsets"
     SCHEMAS = "schemas"
+    ENTRIES = "entries that show members to 0.8's tools"
     GROUPS = "groups"
+    PARTITIONS = "partitions"
+    OFFSETS = "offsets of further partitions"
+    MEMBERS = "members of groups"
+    RULES = "users, quotas and permissions"
 
 
-LIMITS: Final = {Kind.METADATA: FULL_SHARE, Kind.SCHEMAS: FULL_SHARE, Kind.GROUPS: FULL_SHARE + 0.1}
+LIMITS: Final = {
+    Kind.METADATA: FULL_SHARE,
+    Kind.SCHEMAS: FULL_SHARE,
+    Kind.ENTRIES: FULL_SHARE,
+    Kind.GROUPS: FULL_SHARE + 0.1,
+    Kind.PARTITIONS: FULL_SHARE + 0.2,
+    Kind.OFFSETS: FULL_SHARE + 0.2,
+    Kind.MEMBERS: FULL_SHARE + 0.3,
+    Kind.RULES: FULL_SHARE + 0.3,
+}
 """Of ZooKeeper's heap."""
 
 
@@ -65,7 +85,7 @@ class ZooKeeperAdmission:
         heap_mib = (self._size.heap_bytes or 0) >> 20
         self._runtime.from_thread(self._tell, kind, share, heap_mib)
         raise PolicyViolation(
-            f"ZooKeeper keeps {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.value} "
+            f"ZooKeeper would keep {share:.0%} of what its heap of {heap_mib} MiB has room for, and takes {kind.value} "
             f"up to {limit:.0%}",
             hint="give it a larger heap (klog zookeeper start --heap SIZE), or delete groups, schemas or topics",
         )
@@ -74,9 +94,31 @@ class ZooKeeperAdmission:
         """A group is about to get its nodes. PolicyViolation."""
         self.admit(Kind.GROUPS, len(name.encode()) + GROUP_BYTES)
 
+    def new_partitions(self, count: int) -> None:
+        """A client has so many made. PolicyViolation."""
+        self.admit(Kind.PARTITIONS, count * PARTITION_BYTES)
+
+    def new_offsets(self, count: int) -> None:
+        """Committed offsets are about to get so many nodes. PolicyViolation."""
+        self.admit(Kind.OFFSETS, count * OFFSET_BYTES)
+
+    def new_entries(self, count: int) -> None:
+        """So many entries of members are about to be made. PolicyViolation."""
+        self.admit(Kind.ENTRIES, count * OFFSET_BYTES)
+
+    def new_rules(self, count: int) -> None:
+        """So many users, quotas or permissions are about to be added. PolicyViolation."""
+        self.admit(Kind.RULES, count * RULE_BYTES)
+
+    def grow_group(self, size_bytes: int) -> None:
+        """What a group's node keeps of its members is about to grow by so much. PolicyViolation."""
+        self.admit(Kind.MEMBERS, size_bytes)
+
     def _tell(self, kind: Kind, share: float, heap_mib: int) -> None:
         if self._told[kind].allows(self._runtime.loop.time()):
-            log.error("ZooKeeper keeps %.0f %% of its heap of %d MiB: refusing %s", 100 * share, heap_mib, kind.value)
+            log.error(
+                "ZooKeeper would keep %.0f %% of its heap of %d MiB: refusing %s", 100 * share, heap_mib, kind.value
+            )
             self._runtime.tell(
                 "zookeeper-full", refused=kind.value, share=round(share, 2), limit=LIMITS[kind], heap_mib=heap_mib
             )

@@ -357,7 +357,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "topic-restored": lambda event: f"restored: {counted(event['partitions'], 'partition')}",
     "unclean-election": _led,
     "zookeeper-full": lambda event: (
-        f"ZooKeeper keeps {event['share']:.0%} of its heap of {event['heap_mib']} MiB: "
+        f"ZooKeeper would keep {event['share']:.0%} of its heap of {event['heap_mib']} MiB: "
         f"brokers refuse {event['refused']}"
     ),
 }

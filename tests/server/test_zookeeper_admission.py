@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +15,29 @@ from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES
 from klog.coordination.server_size import FULL_SHARE, server_size
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import PolicyViolation
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.server.zookeeper_admission import LIMITS, LOOK_EVERY_S
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import commit, create
+from tests.cli.runner import klog
+from tests.server.asking import ask, commit, create, error, with_channel
+from tests.server.group_speaker import Speaker, assignment, code, subscription
 from tests.zookeeper_fixture import klog_home
 
 METADATA = "m" * 4000
 PARTITIONS = 200
+MADE_UP = 50_000
+REFUSED = PolicyViolation.wire
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A ZooKeeper with the smallest heap that there is."""
-    server = embedded.start(tmp_path / "zookeeper", cache=klog_home() / "cache", heap_bytes=HEAP_ALLOWED_MIN_BYTES)
+    folder = tmp_path_factory.mktemp("small")
+    server = embedded.start(folder, cache=klog_home() / "cache", heap_bytes=HEAP_ALLOWED_MIN_BYTES)
     try:
         server.await_serving()
         yield server
@@ -33,26 +45,136 @@ def small(tmp_path: Path) -> Iterator[ZooKeeperServer]:
         server.stop()
 
 
+@pytest.fixture
+def broker(small: ZooKeeperServer, tmp_path: Path) -> Iterator[RunningBroker]:
+    """Has a topic `t`; what it leaves in ZooKeeper is removed."""
+    chroot = f"/{os.urandom(4).hex()}"
+    found = RunningBroker(tmp_path / "broker", f"{small.address}{chroot}")
+    try:
+        found.start()
+        create(found.bootstrap, "t", PARTITIONS)
+        yield found
+    finally:
+        found.end()
+        with ZooKeeper(small.address) as session:
+            session.start()
+            remove(session, chroot)
+
+
+@pytest.fixture
+def channel(broker: RunningBroker) -> Iterator[BlockingChannel]:
+    host, _, port = broker.bootstrap.rpartition(":")
+    with contextlib.closing(BlockingChannel.connect(host, int(port), timeout_s=30)) as found:
+        yield found
+
+
+def remove(session: ZooKeeper, path: str) -> None:
+    for name in session.children(path):
+        remove(session, f"{path}/{name}")
+    session.delete(path)
+
+
+def share_of(server: ZooKeeperServer) -> float:
+    host, _, port = server.address.rpartition(":")
+    share = server_size(host, int(port), 5.0).share()
+    assert share is not None
+    return share
+
+
+def until(wanted: int, act: Callable[[], int]) -> None:
+    """Brokers look every few seconds how much ZooKeeper keeps."""
+    deadline_s = time.monotonic() + 4 * LOOK_EVERY_S
+    while (found := act()) != wanted:
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.2)
+
+
 @pytest.mark.slow
-def test_metadata_of_commits_ends_before_zookeepers_heap_does(small: ZooKeeperServer, tmp_path: Path) -> None:
-    broker = RunningBroker(tmp_path / "broker", f"{small.address}/c")
-    host, _, port = small.address.rpartition(":")
-    with contextlib.ExitStack() as stack:
-        stack.callback(broker.end)
-        broker.start()
-        create(broker.bootstrap, "t", PARTITIONS)
-        at, _, broker_port = broker.bootstrap.rpartition(":")
-        channel = BlockingChannel.connect(at, int(broker_port), timeout_s=30)
-        stack.callback(channel.close)
-        refused = None
-        for number in range(100):  # 80 MB in all, of a heap of 32
-            code = commit(channel, f"g{number}", "t", PARTITIONS, METADATA)
-            if code == PolicyViolation.wire:
-                refused = number
-                break
-            assert code in (0, 15), code
-        assert refused is not None
-        share = server_size(host, int(port), 5.0).share()
-        assert share is not None and FULL_SHARE / 2 < share < 0.8
-        assert commit(channel, "g0", "t", PARTITIONS) == 0, "offsets that have nodes are committed all the same"
-        broker.wait_for_log("ERROR", "zookeeper_admission")
+def test_metadata_of_commits_ends_before_zookeepers_heap_does(
+    small: ZooKeeperServer, broker: RunningBroker, channel: BlockingChannel
+) -> None:
+    for number in range(100):  # 80 MB in all, of a heap of 32
+        found = commit(channel, f"g{number}", "t", PARTITIONS, METADATA)
+        if found == REFUSED:
+            break
+        assert found in (0, 15), found
+    assert found == REFUSED
+    assert FULL_SHARE / 2 < share_of(small) < 0.8
+    assert commit(channel, "g0", "t", PARTITIONS) == 0, "offsets that have nodes are committed all the same"
+    broker.wait_for_log("ERROR", "zookeeper_admission")
+
+
+@pytest.mark.slow
+def test_members_are_not_shown_to_old_tools_where_that_fills_zookeeper(
+    small: ZooKeeperServer, broker: RunningBroker
+) -> None:
+    """One assignment of 200 KB, of partitions that do not exist, made 50,000 nodes."""
+
+    async def live(channel: Channel) -> None:
+        speaker = Speaker(channel, "wide", {})
+        assert code(await speaker.join(subscription("t"))) == 0
+        share = assignment("t", *range(MADE_UP))
+        assert (await speaker.sync({speaker.member_id: share})).assignment == share
+
+    with_channel(broker.bootstrap, live)
+    broker.wait_for_log("ERROR", "zookeeper_admission", "entries")
+    assert share_of(small) < FULL_SHARE
+
+
+@pytest.mark.slow
+def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
+    small: ZooKeeperServer, broker: RunningBroker, channel: BlockingChannel, tmp_path: Path
+) -> None:
+    def new_topic() -> int:
+        asked = {"name": "more", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        return error(ask(broker.bootstrap, ApiKey.CREATE_TOPICS, 5, topics=[asked]).topics[0])
+
+    def more_partitions() -> int:
+        asked = [{"name": "t", "count": PARTITIONS + 1, "assignments": None}]
+        request = codec.request(ApiKey.CREATE_PARTITIONS, 1, topics=asked, timeout=10_000, validate_only=False)
+        return error(channel.request(request).results[0])
+
+    def join() -> int:
+        async def work(channel: Channel) -> int:
+            return code(await Speaker(channel, "joined", {}).join(os.urandom(10_000), rebalance_ms=1_000))
+
+        return with_channel(broker.bootstrap, work)
+
+    def quota() -> int:
+        entity = [{"entity_type": "client-id", "entity_name": "c"}]
+        limit = [{"key": "producer_byte_rate", "value": 1e9, "remove": False}]
+        request = codec.request(
+            ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[{"entity": entity, "ops": limit}], validate_only=False
+        )
+        return error(channel.request(request).entries[0])
+
+    def schema() -> int:
+        path = tmp_path / "s.avsc"
+        path.write_text('"string"')
+        ran = klog("schema", "register", "s", path, "-B", broker.bootstrap, "-o", "json")
+        return 0 if ran.code == 0 else REFUSED if f"schemas up to {FULL_SHARE:.0%}" in ran.error["message"] else -1
+
+    until(0, lambda: commit(channel, "old", "t", 1))
+    until(0, lambda: commit(channel, "joined", "t", 1))
+    kept = [
+        lambda: commit(channel, "old", "t", 1, "metadata"),
+        lambda: commit(channel, "new", "t", 1),
+        lambda: commit(channel, "old", "t", 2),
+        new_topic,
+        more_partitions,
+        join,
+        quota,
+        schema,
+    ]
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        session.create("/filler", b"")
+        while share_of(small) < max(LIMITS.values()):
+            session.create(f"/filler/{time.monotonic_ns()}", bytes(500_000))
+        until(REFUSED, kept[0])
+        assert [act() for act in kept] == [REFUSED] * len(kept)
+        assert not broker.logged("ERROR", "group_cache"), "what is refused fills no log"
+        assert commit(channel, "old", "t", 1) == 0, "an offset that has a node is committed all the same"
+        remove(session, "/filler")
+    until(0, kept[0])
+    assert [act() for act in kept] == [0] * len(kept)

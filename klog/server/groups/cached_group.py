@@ -19,6 +19,8 @@ class CachedGroup:
 
     group: Group
     holder: SlotHolder
+    node_bytes: int = 0
+    """The most that its node has kept, so that who comes back has room."""
     timer: asyncio.TimerHandle | None = None
     armed_s: float = NEVER_S
     used_s: float = 0.0

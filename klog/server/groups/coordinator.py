@@ -49,11 +49,11 @@ class Coordinator:
             config.integer("group.initial.rebalance.delay.ms") / 1000,
             config.integer("group.max.size"),
         )
-        offsets = OffsetWriter(runtime.zookeeper)
+        offsets = OffsetWriter(runtime.zookeeper, admission.new_offsets)
         self._calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)
-        self._cache = GroupCache(runtime, image, limits, self._calls, self._writer)
+        self._cache = GroupCache(runtime, image, limits, self._calls, self._writer, admission)
         self._joining_bytes = 0
         self._committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
         self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, admission)

@@ -22,7 +22,7 @@ from klog.coordination.group_slots import SlotHolder, slot_of
 from klog.coordination.group_states import COORDINATOR, GroupState
 from klog.coordination.group_writer import GroupChanged, GroupWrite, GroupWriter
 from klog.coordination.zookeeper import ZooKeeper
-from klog.errors import GroupIsHeld, KlogError, NotCoordinator, SessionLost, ZooKeeperError
+from klog.errors import GroupIsHeld, KlogError, NotCoordinator, PolicyViolation, SessionLost, ZooKeeperError
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
@@ -34,6 +34,7 @@ from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +54,21 @@ class GroupCache:
     """Event loop only."""
 
     def __init__(
-        self, runtime: Runtime, image: ClusterImage, limits: GroupLimits, calls: ZkCalls, writer: GroupWriter
+        self,
+        runtime: Runtime,
+        image: ClusterImage,
+        limits: GroupLimits,
+        calls: ZkCalls,
+        writer: GroupWriter,
+        admission: ZooKeeperAdmission,
     ) -> None:
         self._runtime = runtime
         self._image = image
         self._limits = limits
         self._calls = calls
         self._writer = writer
-        self._projection = ZkProjection(runtime, calls, self.has)
+        self._admission = admission
+        self._projection = ZkProjection(runtime, calls, self.has, admission.new_entries)
         self._groups: dict[str, CachedGroup] = {}
         """The most recently used last."""
         self.size_bytes = 0
@@ -163,7 +171,7 @@ class GroupCache:
             del self._loading[name]
 
     def _add(self, state: GroupState, holder: SlotHolder) -> CachedGroup:
-        cached = CachedGroup(Group(state, self._limits, self.now_s), holder, used_s=self.now_s)
+        cached = CachedGroup(Group(state, self._limits, self.now_s), holder, state.node_bytes, used_s=self.now_s)
         cached.settled.set()
         self._groups[state.group] = cached
         self._arm(cached)
@@ -322,9 +330,12 @@ class GroupCache:
                 operation = await self._calls.compute(lambda: state.operation)
             else:
                 operation = state.operation
-        except ZooKeeperError as error:
-            log.error("group %r cannot be written: %s", group.name, error.message)
-            self._carry_out(cached, group.write_failed(error.bare(), self.now_s))
+            grown_bytes = len(operation.data) - cached.node_bytes
+            if grown_bytes > 0:
+                self._admission.grow_group(grown_bytes)
+                cached.node_bytes += grown_bytes
+        except (ZooKeeperError, PolicyViolation) as error:
+            self._write_failed(cached, error)
             return
         sent: GroupWrite | None = None
         while self.has(cached):
@@ -344,15 +355,19 @@ class GroupCache:
                 await asyncio.sleep(AGAIN_S)
                 continue
             except KlogError as error:
-                log.error("group %r cannot be written: %s", group.name, error.message)
-                if self.has(cached):
-                    self._carry_out(cached, group.write_failed(error.bare(), self.now_s))
+                self._write_failed(cached, error)
             else:
                 if self.has(cached):
                     self._report(cached, state)
                     self._carry_out(cached, group.written(self.now_s))
                     self._projection.show(cached)
             return
+
+    def _write_failed(self, cached: CachedGroup, error: KlogError) -> None:
+        if not isinstance(error, PolicyViolation):  # which `ZooKeeperAdmission` tells, seldom
+            log.error("group %r cannot be written: %s", cached.group.name, error.message)
+        if self.has(cached):
+            self._carry_out(cached, cached.group.write_failed(error.bare(), self.now_s))
 
     def _lose_slot(self, cached: CachedGroup) -> None:
         """In ZooKeeper another broker holds the slot: the controller's request that says so will follow."""

@@ -30,7 +30,7 @@ from klog.coordination.zookeeper import (
     batches,
     size_bytes,
 )
-from klog.errors import BadVersion, KlogError, NodeExists, NoNode, PeerError
+from klog.errors import BadVersion, KlogError, NodeExists, NoNode, PeerError, PolicyViolation
 from klog.names import TopicPartition, is_topic_name
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, assigned_partitions, subscribed_topics
 from klog.server.groups.cached_group import CachedGroup
@@ -44,12 +44,21 @@ AGAIN_S = 1.0
 
 
 class ZkProjection:
-    """Event loop only; one group at a time. ``is_current`` says whether this broker still coordinates a group."""
+    """Event loop only; one group at a time."""
 
-    def __init__(self, runtime: Runtime, calls: ZkCalls, is_current: Callable[[CachedGroup], bool]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        calls: ZkCalls,
+        is_current: Callable[[CachedGroup], bool],
+        admit: Callable[[int], None],
+    ) -> None:
+        """``is_current``: whether this broker still coordinates a group. ``admit`` raises PolicyViolation where there
+        may not be so many entries more."""
         self._runtime = runtime
         self._calls = calls
         self._is_current = is_current
+        self._admit = admit
         self._todo: dict[str, CachedGroup] = {}
         self._showing: asyncio.Task[None] | None = None
 
@@ -66,7 +75,7 @@ class ZkProjection:
             if not self._is_current(cached):
                 continue
             try:
-                await self._calls.call(_show, cached.holder, cached.group.state)
+                await self._calls.call(_show, cached.holder, cached.group.state, self._admit)
             except KlogError as error:
                 log.debug("members of group %r are not in 0.8's registry yet: %s", name, error.message)
                 if self._is_current(cached) and not self._runtime.is_stopping:
@@ -74,13 +83,19 @@ class ZkProjection:
                     await asyncio.sleep(AGAIN_S)
 
 
-def _show(zookeeper: ZooKeeper, holder: SlotHolder, state: GroupState) -> None:
-    """In a thread. A fence that fails ends it: a later change of the group comes with its own call."""
+def _show(zookeeper: ZooKeeper, holder: SlotHolder, state: GroupState, admit: Callable[[int], None]) -> None:
+    """In a thread. A fence that fails ends it: a later change of the group comes with its own call. Where ZooKeeper has
+    no room for the entries there are none: nothing depends on them."""
     for _ in range(TRIES):
         wanted = _wanted(state, zookeeper.clock.now_ms())
         there = _there(zookeeper, state.group)
         session = zookeeper.session_id
         made = [path for path, data in wanted.items() if not _is_shown(there.get(path), data, session)]
+        try:
+            if made:
+                admit(len(made))
+        except PolicyViolation:
+            made = []
         operations: list[list[Operation]] = [[Delete(path)] for path in there if path not in wanted]
         for path in made:
             create = Create(path, wanted[path], ephemeral=True)

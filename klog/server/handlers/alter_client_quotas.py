@@ -33,10 +33,13 @@ from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
 from klog.server.quota_keeper import QuotaKeeper
 from klog.server.runtime import Runtime
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
-async def handle(request: Request, *, runtime: Runtime, quota_keeper: QuotaKeeper) -> dict[str, Any]:
+async def handle(
+    request: Request, *, runtime: Runtime, quota_keeper: QuotaKeeper, zookeeper_admission: ZooKeeperAdmission
+) -> dict[str, Any]:
     share = request.share()
     entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
@@ -50,6 +53,8 @@ async def handle(request: Request, *, runtime: Runtime, quota_keeper: QuotaKeepe
             for key in changes:
                 check_kind(entity, key)
             if not request.entity.validate_only:
+                if any(value is not None for value in changes.values()):
+                    zookeeper_admission.new_rules(1)
                 await runtime.executors.run(
                     Purpose.ACLS, quotas.change, runtime.zookeeper, entity, changes, request.actor
                 )

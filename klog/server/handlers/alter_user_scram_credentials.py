@@ -20,10 +20,13 @@ from klog.security.errors import DuplicateResource, ResourceNotFound, Unacceptab
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_BYTES_MAX, ScramCredential, ScramMechanism
 from klog.server.credentials import UserCredentials
 from klog.server.dispatch import Request, handles
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 
 @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(request: Request, *, credentials: UserCredentials) -> dict[str, Any]:
+async def handle(
+    request: Request, *, credentials: UserCredentials, zookeeper_admission: ZooKeeperAdmission
+) -> dict[str, Any]:
     by_user: dict[str, list[Any]] = defaultdict(list)
     for one in (*request.entity.deletions, *request.entity.upsertions):
         by_user[one.name].append(one)
@@ -33,7 +36,10 @@ async def handle(request: Request, *, credentials: UserCredentials) -> dict[str,
         await share.yield_if_due()
         result = {"user": name, "error_code": 0, "error_message": None}
         try:
-            if not await credentials.write(name, _changes(name, changes), request.actor):
+            wanted = _changes(name, changes)
+            if any(wanted.values()):
+                zookeeper_admission.new_rules(1)
+            if not await credentials.write(name, wanted, request.actor):
                 raise ResourceNotFound(f"user {name!r} has no such credential")
         except KlogError as error:
             result |= {"error_code": error.wire, "error_message": error.message}

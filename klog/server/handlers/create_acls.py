@@ -30,10 +30,13 @@ from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import keeper
 from klog.server.runtime import Runtime
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 
 @handles(ApiKey.CREATE_ACLS, 1, 3)
-async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+async def handle(
+    request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | None, zookeeper_admission: ZooKeeperAdmission
+) -> dict[str, Any]:
     share = request.share()
     asked: list[Binding | KlogError] = []
     for one in request.entity.creations:
@@ -47,6 +50,7 @@ async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | 
     for pattern, wanted in acls.by_pattern([one for one in asked if not isinstance(one, KlogError)]).items():
         await share.yield_if_due()
         try:
+            zookeeper_admission.new_rules(len(wanted))
             await runtime.executors.run(
                 Purpose.ACLS, acls.change, runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
             )

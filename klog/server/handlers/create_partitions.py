@@ -18,14 +18,17 @@ from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-from klog.server.handlers.create_topics import mutations
+from klog.server.handlers.create_topics import admitting, mutations
 from klog.server.quota_keeper import QuotaKeeper
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 STRICT_FROM = 3
 
 
 @handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
-async def handle(request: Request, *, controller: Controller, quota_keeper: QuotaKeeper) -> dict[str, Any]:
+async def handle(
+    request: Request, *, controller: Controller, quota_keeper: QuotaKeeper, zookeeper_admission: ZooKeeperAdmission
+) -> dict[str, Any]:
     quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
@@ -44,7 +47,7 @@ async def handle(request: Request, *, controller: Controller, quota_keeper: Quot
                 assignment,
                 actor=request.actor,
                 validate_only=request.entity.validate_only,
-                admit=quota.take,
+                admit=admitting(zookeeper_admission, request, quota),
             )
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}

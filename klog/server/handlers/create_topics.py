@@ -27,9 +27,11 @@ from klog.errors import InvalidReplicaAssignment, InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import given_settings, topic_entries
 from klog.server.controller.controller import Controller
+from klog.server.controller.topic_manager import Admit
 from klog.server.dispatch import Request, handles
 from klog.server.quota_keeper import QuotaKeeper
 from klog.server.throttling import FREE, Mutations, Throttling
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 if TYPE_CHECKING:
     from klog.server.image import TopicImage
@@ -43,7 +45,12 @@ DEFAULT = -1
 
 @handles(ApiKey.CREATE_TOPICS, 2, 7, of_controller=True)
 async def handle(
-    request: Request, *, config: BrokerConfig, controller: Controller, quota_keeper: QuotaKeeper
+    request: Request,
+    *,
+    config: BrokerConfig,
+    controller: Controller,
+    quota_keeper: QuotaKeeper,
+    zookeeper_admission: ZooKeeperAdmission,
 ) -> dict[str, Any]:
     quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
@@ -55,7 +62,7 @@ async def handle(
             controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            made = await _create(controller, topic, request, quota)
+            made = await _create(controller, topic, request, admitting(zookeeper_admission, request, quota))
         except KlogError as error:
             return _refused(topic.name, error)
         return _made(config, made, validate_only=request.entity.validate_only)
@@ -77,7 +84,18 @@ def mutations(throttling: Throttling, request: Request, strict_from: int) -> Mut
     return throttling.mutations(actor.principal, client, actor.host, is_strict=is_strict)
 
 
-async def _create(controller: Controller, asked: Any, request: Request, quota: Mutations) -> TopicImage:
+def admitting(zookeeper_admission: ZooKeeperAdmission, request: Request, quota: Mutations) -> Admit:
+    """Whether ZooKeeper and the client's quota have room for new partitions; a broker's own always have."""
+
+    def admit(partitions: int) -> None:
+        if request.is_of_client:
+            zookeeper_admission.new_partitions(partitions)
+        quota.take(partitions)
+
+    return admit
+
+
+async def _create(controller: Controller, asked: Any, request: Request, admit: Admit) -> TopicImage:
     assignment: dict[int, list[int]] | None = None
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
@@ -96,7 +114,7 @@ async def _create(controller: Controller, asked: Any, request: Request, quota: M
         assignment=assignment,
         overrides=given_settings((one.name, one.value) for one in asked.configs),
         actor=request.actor,
-        admit=quota.take,
+        admit=admit,
     )
     is_validated_only = bool(request.entity.validate_only)
     if not is_validated_only and controller.deleted_topics.is_replaced(asked.name, request.actor):
