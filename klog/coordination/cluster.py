@@ -19,6 +19,7 @@ from klog.names import uuid_text
 from klog.secret import Secret
 
 RACE_TRIES = 10
+LAYOUT_VERSION = 1
 _OWN = tuple(path for path in paths.PERSISTENT if path.startswith("/klog/"))
 """The folders of klog's own."""
 
@@ -51,9 +52,19 @@ def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
 
 
 def cluster_id(zookeeper: ZooKeeper) -> str | None:
-    """The cluster's id, None where no broker has ever started."""
+    """The cluster's id, None where no broker has ever started. Refused for a cluster of another layout."""
     node = zookeeper.find(paths.CLUSTER_ID)
-    return None if node is None else entries.JsonNode(paths.CLUSTER_ID, node.data).text("id")
+    if node is None:
+        return None
+    entry = entries.JsonNode(paths.CLUSTER_ID, node.data)
+    version = entry.integer("version", LAYOUT_VERSION)
+    if version != LAYOUT_VERSION:
+        raise Refused(
+            f"ZooKeeper {zookeeper.address} has the layout of version {version} (in {paths.CLUSTER_ID}), "
+            f"this klog serves version {LAYOUT_VERSION}",
+            hint="use the klog or the Kafka that made it, or another chroot",
+        )
+    return entry.text("id")
 
 
 def entered_id(zookeeper: ZooKeeper) -> str | None:
@@ -72,7 +83,7 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         if found is not None:
             return found
         missing = _missing_folders(zookeeper)
-        made = entries.encode({"version": "1", "id": uuid_text(uuid.uuid4())})
+        made = entries.encode({"version": str(LAYOUT_VERSION), "id": uuid_text(uuid.uuid4())})
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])
         except (NodeExists, SessionLost):
@@ -92,7 +103,7 @@ def ensure_folders(zookeeper: ZooKeeper) -> None:
 
 def restore_id(zookeeper: ZooKeeper, known: str) -> None:
     """Write the id that the cluster had. Refused if there is another by now."""
-    data = entries.encode({"version": "1", "id": known})
+    data = entries.encode({"version": str(LAYOUT_VERSION), "id": known})
     try:
         zookeeper.commit([Create(paths.CLUSTER_ID, data)], lambda: cluster_id(zookeeper) == known)
     except NodeExists:

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID, uuid4
 
-from klog.errors import CorruptLog
+from klog.errors import CorruptLog, Refused
 from klog.names import parse_uuid, uuid_text
 from klog.secret import Secret
 from klog.storage.filesystem import FileSystem
 
 NAME: Final = "meta.properties"
+VERSION: Final = "0"
 
 DIRECTORY_ID: Final = "directory.id"
 CLUSTER_ID: Final = "cluster.id"
@@ -29,12 +30,19 @@ CLUSTER_SECRET: Final = "cluster.secret"
 
 
 class MetaProperties:
-    """The file of one log dir, as it was read or written last. Owner thread only."""
+    """The file of one log dir, as it was read or written last. Owner thread only. Refused where the dir has another
+    layout than this klog's."""
 
     def __init__(self, file_system: FileSystem, folder: str) -> None:
         self._file_system = file_system
         self.path = f"{folder}/{NAME}"
         self._pairs = _parse(file_system.read(self.path) or b"")
+        version = self._pairs.get("version", VERSION)
+        if version != VERSION:
+            raise Refused(
+                f"log dir {folder} has the layout of version {version} (in {NAME}), this klog serves version {VERSION}",
+                hint="start the klog or the Kafka that wrote it, or give another log dir",
+            )
         if DIRECTORY_ID not in self._pairs:
             self.write({DIRECTORY_ID: uuid_text(uuid4())})
 
@@ -71,7 +79,7 @@ class MetaProperties:
 
     def write(self, more: Mapping[str, str]) -> None:
         """These lines besides those there are, durably."""
-        self._replace({"version": "0", **self._pairs, **more})
+        self._replace({"version": VERSION, **self._pairs, **more})
 
     def keep_only(self, *names: str) -> None:
         """Of the lines under these names, durably."""

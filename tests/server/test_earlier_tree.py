@@ -1,8 +1,10 @@
-"""A broker on the ZooKeeper of an earlier klog, which did not know all of klog's folders."""
+"""A broker on what another klog has left: folders that it did not know are made, another layout is refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from klog.coordination import paths
 from klog.coordination.embedded import ZooKeeperServer
@@ -28,5 +30,26 @@ def test_folders_that_are_missing_are_made(zookeeper: ZooKeeperServer, tmp_path:
         broker.start()
         create(broker.bootstrap, "behind")
         assert offsets(broker.bootstrap, "before") and offsets(broker.bootstrap, "behind")
+    finally:
+        broker.end()
+
+
+@pytest.mark.parametrize("where", ["log dir", "ZooKeeper"])
+def test_another_layout_is_refused_with_its_version(zookeeper: ZooKeeperServer, tmp_path: Path, where: str) -> None:
+    broker = RunningBroker(tmp_path, f"{zookeeper.address}/{unique('later')}")
+    try:
+        broker.start()
+        assert broker.stop() == 0
+        properties = tmp_path / "data" / "meta.properties"
+        if where == "log dir":
+            properties.write_text(properties.read_text().replace("version=0", "version=7"))
+        else:
+            with zookeeper_of(broker) as zk:
+                zk.set(paths.CLUSTER_ID, zk.get(paths.CLUSTER_ID).data.replace(b'"1"', b'"7"'))
+        kept = properties.read_bytes()
+        broker.start(expect_ready=False)
+        said = broker.log_text.splitlines()[-3:]
+        assert any("version 7" in one and where in one for one in said) and "Traceback" not in broker.log_text
+        assert properties.read_bytes() == kept
     finally:
         broker.end()
