@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -243,31 +244,67 @@ TOPICS = 100
 """Of three partitions: an answer about all of them is a long one."""
 
 
+IN_FRONT_MAX_S = 0.1
+"""Of the broker's processor time in front of another client's answer, half of the times."""
+IN_FRONT_P99_MAX_S = 0.2
+"""Twice that nearly always: the broker works on until the client, whose answer is there, has a processor, too."""
+WAITS_MIN = 10
+
+
+class Figures(NamedTuple):
+    in_front_s: float
+    """Of the broker's processor time, until an answer is there: the median."""
+    in_front_p99_s: float
+    wait_p99_s: float
+    slowest_s: float
+    megabytes: float
+
+
+def p99(found: list[float]) -> float:
+    return sorted(found)[int(0.99 * len(found))]
+
+
+def cpu_s(pid: int) -> float:
+    """Of all threads, to the hundredth of a second."""
+    return sum(psutil.Process(pid).cpu_times()[:2])
+
+
 @pytest.mark.slow
-def test_a_crowd_that_asks_without_end_delays_itself_alone(make_broker: MakeBroker) -> None:
-    """Before there were places a client of another address waited for a minute here, and the broker took 0.9 GB."""
+@pytest.mark.parametrize("connections", [1, 100])
+def test_a_crowd_that_asks_without_end_delays_itself_alone(make_broker: MakeBroker, connections: int) -> None:
+    """Before there were places a client of another address waited for a minute here, and the broker took 0.9 GB.
+
+    What stands in front of an answer is judged by the processor time that the broker took until it was there: what
+    else runs on the machine adds seconds to the wait, and nothing to that.
+    """
     broker = make_broker().start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for made in admin.create_topics([NewTopic(unique("t"), 3, 1) for _ in range(TOPICS)]).values():
         made.result(60)
-    figures: dict[str, tuple[float, float]] = {}
+    figures: dict[str, Figures] = {}
     with RawConnection(broker.bootstrap, source_address="127.0.0.2") as other:
         other.socket.settimeout(60)
         for name, request in ASKED.items():
-            before, slowest_s, most = resident_bytes(broker.pid), 0.0, 0
-            words = [broker.bootstrap, "100", "3", request.hex()]
+            before, most, in_front_s, waits_s = resident_bytes(broker.pid), 0, list[float](), list[float]()
+            words = [broker.bootstrap, str(connections), "3", request.hex()]
             crowd = subprocess.Popen([sys.executable, "-m", "tests.server.crowd", *words], stdout=subprocess.PIPE)
             while True:
                 is_over = crowd.poll() is not None  # one more after the end: what they have left must not go on
-                began_s = time.monotonic()
+                began_s, spent_s = time.monotonic(), cpu_s(broker.pid)
                 other.send(ASKED["Metadata"])
                 other.answer()
-                slowest_s = max(slowest_s, time.monotonic() - began_s)
+                in_front_s.append(cpu_s(broker.pid) - spent_s)
+                waits_s.append(time.monotonic() - began_s)
                 most = max(most, resident_bytes(broker.pid) - before)
                 if is_over:
                     break
             sent, _ = crowd.communicate()
-            assert int(sent) > MEGABYTE, name
-            figures[name] = slowest_s, most / MEGABYTE
+            assert int(sent) > (MEGABYTE if connections > 1 else 100_000), (name, sent)
+            assert len(waits_s) >= WAITS_MIN, name
+            median_s = statistics.median(in_front_s)
+            figures[name] = Figures(median_s, p99(in_front_s), p99(waits_s), max(waits_s), most / MEGABYTE)
     print(figures)
-    assert all(slowest_s < 5 and megabytes < 100 for slowest_s, megabytes in figures.values()), figures
+    for one in figures.values():
+        assert one.in_front_s <= IN_FRONT_MAX_S and one.in_front_p99_s <= IN_FRONT_P99_MAX_S, figures
+        assert one.megabytes < 100, figures
+        assert one.slowest_s < 5, f"it waits for something else than processor time: {figures}"
