@@ -35,6 +35,7 @@ NAMED_AND_WITHOUT_EFFECT = {
     ("compression.type", "cli/produce.py"): "a producer's",
     ("unclean.leader.election.enable", "admin/setting_changes.py"): "a topic's own: what follows from it",
     ("request.timeout.ms", "tools/sender.py"): "a producer's",
+    ("zookeeper.clientCnxnSocket", "client/zookeeper_access.py"): "taken, for files of Kafka's that have it",
 }
 """(setting, where it is named): what is done with it there, which is no effect of a broker's setting."""
 
