@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from klog.errors import NotOwned as NotOwned
     from klog.errors import OffsetOutOfRange as OffsetOutOfRange
     from klog.errors import RebalanceFailed as RebalanceFailed
+    from klog.spark.reading import read as read
 
 __version__ = "0.2.0"
 
@@ -42,6 +43,7 @@ _LIBRARY = {
     "Producer": "klog.client.producer",
     "RebalanceFailed": "klog.errors",
     "Sending": "klog.client.sending",
+    "read": "klog.spark.reading",
 }
 """Name -> the module that has it."""
 
