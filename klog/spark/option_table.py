@@ -102,7 +102,7 @@ OPTIONS: Final = (
         DIFFERENT,
         "",
         "at most this many messages per batch, shared among the partitions in proportion to what waits; the connector "
-        "counts offsets, and ignores the option in batch queries, where klog refuses it",
+        "counts offsets",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -116,7 +116,7 @@ OPTIONS: Final = (
         (STREAM,),
         DIFFERENT,
         "15m",
-        "how long `minOffsetsPerTrigger` may wait; the connector ignores it in batch queries, klog refuses it there",
+        "how long `minOffsetsPerTrigger` may wait",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs",
@@ -255,40 +255,49 @@ def spelled(name: str) -> str:
 
 def check_names(options: Mapping[str, str]) -> None:
     """UsageError for the first name that is neither in the table nor in ``kafka.*``, with the nearest one that is."""
-    if "provider" in options:
-        raise UsageError(
-            "a table of Spark's catalog cannot be of this format: Spark does not hand its options to the planner",
-            hint="CREATE TEMPORARY VIEW ... USING klog OPTIONS (...)",
-        )
+    for name in unknown(options):
+        raise UsageError(f"option {name} is not known")
+
+
+def unknown(options: Mapping[str, str]) -> list[str]:
+    """The names that are neither in the table nor in ``kafka.*``, with the nearest one that is."""
+    found = []
     for name in options:
         small = name.lower()
         if small in _BY_NAME or small in _OF_SPARK or small.startswith(_KAFKA):
             continue
         near = difflib.get_close_matches(small, _BY_NAME, 1)
-        raise UsageError(f'option "{name}" is not known' + (f', is "{spelled(near[0])}" meant?' if near else ""))
+        found.append(f'"{name}"' + (f' (is "{spelled(near[0])}" meant?)' if near else ""))
+    return found
 
 
 def check_reading(options: Mapping[str, str], *, streaming: bool) -> None:
-    """UsageError for an option that has no place in this kind of reading. Those of writing have: a view does both."""
-    where = STREAM if streaming else BATCH
+    """UsageError for an option that has no place in this kind of reading. Those of writing have: a view does both.
+
+    Those of streams have a place in a batch query too, where they do nothing.
+    """
     for name in options:
         known = _BY_NAME.get(name.lower())
         if known is None:
             continue
         if known.beside == BOTH_REFUSE and BATCH in known.where:
             raise UsageError(f'option "{known.name}" has no place here: {known.text}')
-        if where not in known.where and WRITE not in known.where:
-            why = "a stream has no end" if streaming else "this is for streaming queries (readStream)"
-            raise UsageError(f'option "{known.name}" has no place here: {why}')
+        if streaming and STREAM not in known.where and WRITE not in known.where:
+            raise UsageError(f'option "{known.name}" has no place here: a stream has no end')
 
 
-def without_effect(options: Mapping[str, str]) -> list[str]:
+def of_batches(lowered: Mapping[str, str]) -> dict[str, str]:
+    """The options but for those of streams alone."""
+    return {name: one for name, one in lowered.items() if name not in _BY_NAME or _BY_NAME[name].where != (STREAM,)}
+
+
+def without_effect(options: Mapping[str, str], *, streaming: bool) -> list[str]:
     """The names that reading takes and does nothing with, in the table's spelling."""
-    found = []
+    found = unknown(options)
     for name in options:
         known = _BY_NAME.get(name.lower())
         if known is not None:
-            if known.beside == NO_EFFECT:
+            if known.beside == NO_EFFECT or (known.where == (STREAM,) and not streaming):
                 found.append(known.name)
         elif name.lower().startswith(_KAFKA) and name.lower() not in _USED:
             found.append(name)

@@ -1,7 +1,6 @@
 """The options of ``format("klog")``: the names and meanings of Spark's Kafka connector, read once, refused early.
 
-The names themselves are in `klog.spark.option_table`. Unknown ones are refused: a misspelt option would otherwise count
-as not given, and the query would read another range.
+The names themselves are in `klog.spark.option_table`.
 """
 
 from __future__ import annotations
@@ -90,6 +89,8 @@ class SourceOptions:
                 'one of the options "subscribe", "subscribePattern", "assign" is needed, '
                 + (f"not {' and '.join(chosen)}" if chosen else "none is given")
             )
+        if not streaming:
+            given = option_table.of_batches(given)
         least, most = values.number(given, "minOffsetsPerTrigger"), values.number(given, "maxOffsetsPerTrigger")
         if least is not None and most is not None and least > most:
             raise UsageError(f'option "minOffsetsPerTrigger": {least} is more than "maxOffsetsPerTrigger", {most}')

@@ -15,7 +15,7 @@ from inspect import signature
 from typing import Final
 
 import klog.security.errors  # noqa: F401 - its classes are found by their names
-from klog.errors import HostError, KlogError, StorageError, TimedOut
+from klog.errors import HostError, KlogError, StorageError, TimedOut, UsageError
 
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 """pyspark looks at it when it writes down what was raised; its process ends with that."""
@@ -48,12 +48,23 @@ def short_errors() -> Iterator[None]:
         raise
 
 
+_NO_UPDATES: Final = "klog does not support Update mode"
+"""What Spark says before it asks a sink in Python anything."""
+_BY_BATCHES: Final = """\
+foreachBatch writes each changed row; klog.streams does it exactly once:
+def write(rows, batch):
+    rows.write.format("klog").mode("append").options(**options).save()
+frame.writeStream.outputMode("update").foreachBatch(write).start()"""
+
+
 def translated(text: str) -> KlogError:
     """The error of klog's that Spark's text ends with; else another's of Python, or Spark's first line."""
     for name, message, hint in reversed(_KLOG_ERROR.findall(text)):
         kind = _kind(name)
         if kind is not None:
             return kind(message, hint=hint or None)
+    if _NO_UPDATES in text:
+        return UsageError('Spark has no output mode "update" for sinks in Python', hint=_BY_BATCHES)
     if _NOT_CONNECTED in text:
         return TimedOut("Spark's Python worker has not started within 10 s", hint="is this machine overloaded?")
     if _DAEMON_ENDED in text:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from klog.client.raw_fetch import RawCluster
 from klog.errors import KlogError, UsageError
-from klog.spark.option_table import check_names, warn_of, without_effect
+from klog.spark.option_table import unknown, warn_of, without_effect
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import plan
 from klog.spark.short_errors import short_errors
@@ -50,16 +50,16 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
     @short_errors()
     def schema(self) -> str:
         check_pyarrow()
-        check_names(self.options)
+        self._check_view()
         return ", ".join(_DDL[column] for column in columns_of(self.options))
 
     @short_errors()
     def reader(self, schema: Any) -> KlogReader:
-        return KlogReader(self._source(schema, streaming=False), without_effect(self.options))
+        return KlogReader(self._source(schema, streaming=False), without_effect(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> KlogStreamReader | RefusedStream:
         try:
-            return KlogStreamReader(self._source(schema, streaming=True), without_effect(self.options))
+            return KlogStreamReader(self._source(schema, streaming=True), without_effect(self.options, streaming=True))
         except KlogError as error:  # raised here, it is lost: Spark's runner then fails over a reader that it has not
             return RefusedStream(error)
 
@@ -78,7 +78,7 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
     def _source(self, schema: Any, *, streaming: bool) -> SourceOptions:
         """Checked here too: Spark does not ask for a schema where the query has named one."""
         check_pyarrow()
-        check_names(self.options)
+        self._check_view()
         options = SourceOptions.parse(self.options, streaming=streaming)
         if [field.name for field in schema.fields] != list(options.columns):
             raise UsageError(
@@ -89,8 +89,16 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
 
     def _sink(self, schema: Any) -> SinkOptions:
         check_pyarrow()
-        check_names(self.options)
+        self._check_view()
+        warn_of(unknown(self.options))
         return SinkOptions.parse(self.options, schema)
+
+    def _check_view(self) -> None:
+        if "provider" in self.options:
+            raise UsageError(
+                "a table of Spark's catalog cannot be of this format: Spark does not hand its options to the planner",
+                hint="CREATE TEMPORARY VIEW ... USING klog OPTIONS (...)",
+            )
 
 
 class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]

@@ -11,13 +11,15 @@ import secrets
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sql
 
+from klog.errors import UsageError
+from klog.spark import klog_errors
 from klog.spark.option_table import BATCH, BOTH_REFUSE, OPTIONS, SAME, SESSION, STREAM, WRITE
 from scripts.manual.spark_options_page import PATH, with_table
 from tests.broker_fixture import ROOT
@@ -189,6 +191,17 @@ class TestBesideTheConnector:
         assert written[0] == written[1]
         assert len(written[0]) == 4
 
+    def test_each_difference_of_the_page(self, connected: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+        assert list(DIFFERENCES) == rows_of_the_page()
+        for title, (program, with_kafka, with_klog) in DIFFERENCES.items():
+            found = []
+            for one in FORMATS:
+                topic = new_topic(2)
+                topic.produce([Message(b"k", b"v")])
+                folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+                found.append(done(program, Program(connected, one, topic, folder)))
+            assert found == [with_kafka, with_klog], title
+
     def test_the_connector_refuses_what_both_refuse(self, connected: Any, topics: Topics) -> None:
         refused = [one.name for one in OPTIONS if one.beside == BOTH_REFUSE]
         assert len(refused) == 7
@@ -199,6 +212,99 @@ class TestBesideTheConnector:
                     writing.options(**{"kafka.bootstrap.servers": topics.one.bootstrap, name: "x"}).save()
                 else:
                     topics.frame(connected, "kafka", {"subscribe": topics.one.name, name: "x"})
+
+
+REFUSED: Final = "refused"
+
+
+class Program(NamedTuple):
+    """What a program begins with: a session, the format's name, a topic of one message in two partitions, a folder."""
+
+    session: Any
+    format: str
+    topic: TopicOnBroker
+    folder: Path
+
+    def read(self, **options: str) -> Any:
+        return self._with(self.session.read, {"subscribe": self.topic.name, **options}).load()
+
+    def messages(self) -> int:
+        found: int = self._replace(format="klog").read().count()
+        return found
+
+    def write(self, rows: Any) -> Any:
+        return self._with(rows.write, {"topic": self.topic.name})
+
+    def stream(self, **trigger: Any) -> Any:
+        """Counts by value, or with a trigger the messages, into the same topic."""
+        given = {"subscribe": self.topic.name, "startingOffsets": "earliest"}
+        frame = self._with(self.session.readStream, given).load()
+        if not trigger:
+            frame = frame.groupBy("value").count().select("value")
+        writer = self._with(frame.select("value").writeStream, {"topic": self.topic.name})
+        return writer.option("checkpointLocation", str(self.folder)).trigger(**(trigger or {"availableNow": True}))
+
+    def _with(self, made: Any, options: dict[str, str]) -> Any:
+        return made.format(self.format).options(**{"kafka.bootstrap.servers": self.topic.bootstrap, **options})
+
+
+def without_a_mode(program: Program) -> int:
+    program.write(program.session.range(3).selectExpr("string(id) AS value")).save()
+    return program.messages()
+
+
+def mode_of_errors(program: Program) -> int:
+    program.write(program.session.range(3).selectExpr("string(id) AS value")).mode("error").save()
+    return program.messages()
+
+
+def update(program: Program) -> int:
+    with klog_errors():
+        program.stream().outputMode("update").start().awaitTermination()
+    return program.messages()
+
+
+def continuous(program: Program) -> int:
+    query = program.stream(continuous="1 second").start()
+    query.stop()
+    return 1
+
+
+def counted_again(program: Program) -> int:
+    frame = program.read()
+    assert frame.count() == 1
+    program.topic.produce([Message(b"k", b"w")])
+    found: int = frame.count()
+    return found
+
+
+def left_out(program: Program) -> int:
+    found: int = program.read(startingOffsets=json.dumps({program.topic.name: {"1": -2}})).count()
+    return found
+
+
+DIFFERENCES: Final[dict[str, tuple[Callable[[Program], int], Any, Any]]] = {
+    "`rows.write.format(...).save()` without a mode": (without_a_mode, 4, REFUSED),
+    '`rows.write.mode("error")`': (mode_of_errors, 4, REFUSED),
+    '`writeStream.outputMode("update")`': (update, 2, REFUSED),
+    '`trigger(continuous="1 second")`': (continuous, 1, REFUSED),
+    "`frame.count()` again, after new messages": (counted_again, 2, 1),
+    "a JSON of offsets that leaves a partition out": (left_out, REFUSED, 1),
+}
+"""A row of docs/pipeline.md -> the program, and what it gives with the connector and with klog."""
+
+
+def done(program: Callable[[Program], int], given: Program) -> Any:
+    try:
+        return program(given)
+    except (PySparkException, Py4JError, UsageError) as error:
+        assert program is not update or "foreachBatch" in str(getattr(error, "hint", error))
+        return REFUSED
+
+
+def rows_of_the_page() -> list[str]:
+    table = (ROOT / PATH).read_text("utf-8").partition("| a program | with the connector |")[2].partition("\n\n")[0]
+    return [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
 
 
 def options_of_jar(session: Any) -> list[str]:

@@ -13,7 +13,7 @@ from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CannotConnect, UsageError
 from klog.names import TopicPartition
-from klog.spark.option_table import check_names, without_effect
+from klog.spark.option_table import check_names, unknown, without_effect
 from klog.spark.options import COLUMNS, Bound, SourceOptions
 from klog.spark.planning import plan
 from klog.spark.stream import KlogStreamReader
@@ -65,11 +65,27 @@ def test_what_programs_for_the_connector_carry_is_taken_and_what_is_ignored_is_n
         "kafka.max.poll.records": "500",
         "checkpointLocation": "/c",
     }
-    check_names(given)
+    assert unknown(given) == []
     found = SourceOptions.parse(given)
     assert (found.timeout_s, found.task_timeout_s, found.client_id) == (10, 1.5, "reports")
     assert (found.offset_retries, found.offset_pause_s) == (0, 0.01)
-    assert without_effect(given) == ["groupIdPrefix", "kafka.group.id", "kafka.max.poll.records"]
+    assert without_effect(given, streaming=False) == ["groupIdPrefix", "kafka.group.id", "kafka.max.poll.records"]
+
+
+def test_options_of_streams_and_unknown_ones_do_nothing_in_a_batch_and_are_named() -> None:
+    given = {
+        **BASE,
+        "maxOffsetsPerTrigger": "0",
+        "stateLocation": "/s",
+        "MAXtriggerdelay": "soon",
+        "startingOfset": "7",
+    }
+    assert SourceOptions.parse(given) == SourceOptions.parse(BASE)
+    assert without_effect(given, streaming=False) == [
+        '"startingOfset" (is "startingOffsets" meant?)',
+        *("maxOffsetsPerTrigger", "maxTriggerDelay", "stateLocation"),
+    ]
+    assert without_effect({**BASE, "maxOffsetsPerTrigger": "1"}, streaming=True) == []
 
 
 def test_a_broker_hears_the_client_id() -> None:
@@ -172,7 +188,7 @@ def test_what_is_wrong_in_a_stream_is_named() -> None:
     assert not_refused((({**BASE, **one}, named) for one, named in WRONG_IN_A_STREAM), parse, UsageError) == []
 
 
-def test_a_name_that_is_misspelt_is_refused_with_the_nearest() -> None:
+def test_klog_read_refuses_a_misspelt_name_with_the_nearest() -> None:
     check_names({"STARTINGOFFSETS": "earliest", "kafka.whatever": "1", "checkpointLocation": "/c"})
     with pytest.raises(UsageError, match=r'"startingOfset".*"startingOffsets"'):
         check_names({**BASE, "startingOfset": "earliest"})
@@ -242,8 +258,6 @@ WRONG: tuple[tuple[dict[str, str], str], ...] = (
     ({**BASE, "kafka.interceptor.classes": "x"}, "interceptor.classes"),
     ({**BASE, "kafka.security.protocol": "SASL_SSL"}, "security.protocol"),
     ({**BASE, "kafka.request.timeout.ms": "soon"}, "request.timeout.ms"),
-    ({**BASE, "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
-    ({**BASE, "stateLocation": "/s"}, "stateLocation"),
     ({"bootstrap.servers": "h:1", "subscribe": " , "}, "subscribe"),
     ({"bootstrap.servers": "h:1", "assign": "{}"}, "assign"),
     ({**BASE, "batchBytes": "many"}, "batchBytes"),

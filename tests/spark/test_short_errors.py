@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from klog.errors import HostError, KlogError, OffsetOutOfRange, StorageError, TimedOut, UnknownTopicOrPartition
+from klog.errors import (
+    HostError,
+    KlogError,
+    OffsetOutOfRange,
+    StorageError,
+    TimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from klog.security.errors import TopicAuthorizationFailed
 from klog.spark import klog_errors, source_progress
 from klog.spark.short_errors import PythonWorkerLost, short_errors, translated
@@ -38,6 +46,11 @@ def test_a_daemon_that_was_killed_is_another_try() -> None:
         "Job aborted: EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated"
     )
     assert type(translated(text)) is PythonWorkerLost
+
+
+def test_an_update_names_what_serves_instead() -> None:
+    found = translated("requirement failed: klog does not support Update mode.")
+    assert type(found) is UsageError and "foreachBatch(write)" in (found.hint or "")
 
 
 @pytest.mark.parametrize(
