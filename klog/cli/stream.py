@@ -16,6 +16,7 @@ from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import SHIPPED, Conf, DeployMode, Master, Shipped, show_or_run
+from klog.cli.table_flags import Catalog, TableFormat, TableName, table_choice
 from klog.cli.target import klog_home
 from klog.errors import TimedOut, UsageError
 from klog.names import counted
@@ -68,6 +69,9 @@ async def run(
         str | None,
         typer.Option("--key", metavar="COLUMN,...", help="Columns of the messages' key; all columns are the value."),
     ] = None,
+    table: TableFormat = None,
+    table_name: TableName = None,
+    catalog: Catalog = None,
     late: Annotated[
         str | None,
         typer.Option("--late", metavar="DURATION", help="For SQL: how late rows may come, like '30 seconds'."),
@@ -128,6 +132,7 @@ async def run(
             raise UsageError(f"{flag} is missing", hint="klog stream run -e SQL --from TOPIC --to topic:TOPIC")
     assert sources is not None and target is not None
     program = Program.of(file, sql)
+    chosen = table_choice(table, table_name, catalog)
     if program.sql is None and (late is not None or update):
         raise UsageError(f"{'--update' if update else '--late'} is for SQL; a program in Python says so itself")
     inputs = tuple(map(Input.parse, sources))
@@ -143,6 +148,9 @@ async def run(
             "--name": name,
             "--state": state.absolute(),
             "--key": key,
+            "--table": table,
+            "--table-name": table_name,
+            "--catalog": catalog,
             "--late": late,
             "--time": late and time,
             "--begin": begin,
@@ -177,7 +185,7 @@ async def run(
         servers,
         inputs,
         program,
-        sink_of(servers, target, tuple(one.strip() for one in (key or "").split(",") if one.strip())),
+        sink_of(servers, target, tuple(one.strip() for one in (key or "").split(",") if one.strip()), chosen),
         str(folder.checkpoint),
         SparkTarget(master, None, dict(pairs(conf)), klog_home() / "cache"),
         folder.name,

@@ -15,6 +15,7 @@ from klog.errors import HostError, KlogError, PeerError, RequestTimedOut, Storag
 from klog.export.rows import ExportedRange
 
 PAUSE_MAX_S = 30.0
+LOOK_EVERY_S = 1.0
 STORAGE_TRIES = 5
 """A full disk may be emptied; a store that fails so often in a row is not going to work by itself."""
 
@@ -25,9 +26,11 @@ def follow(
     stop: threading.Event,
     *,
     on_batch: Callable[[Sequence[ExportedRange]], None],
+    is_due: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Run, show what was committed, wait until ``every_s`` after the last begin, and again; the batches committed.
+    """Run, show what was committed, wait until ``every_s`` after the last begin or until ``is_due``, and again; the
+    batches committed. ``is_due`` is asked once a second.
 
     ``stop`` is heard between two runs: the batch in hand is committed or, where that fails, discarded first. Raises
     what `may_pass` does not let pass, and whatever the very first run raises.
@@ -55,7 +58,8 @@ def follow(
         if rows:
             batches += 1
             on_batch(rows)
-        stop.wait(max(0.0, began + every_s - time.monotonic()))
+        while not stop.is_set() and (left_s := began + every_s - time.monotonic()) > 0 and not is_due():
+            stop.wait(min(left_s, LOOK_EVERY_S))
     return batches
 
 

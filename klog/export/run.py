@@ -30,7 +30,7 @@ from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.export.undecodable import UndecodableLimit, first_reason
 from klog.names import TopicPartition, counted
 
-STEPS = ("planned", "staged", "written", "counted", "flushed", "committed", "checkpointed")
+STEPS = ("planned", "started", "staged", "written", "counted", "flushed", "committed", "checkpointed")
 """The steps of `run`, in order. A process killed at any of them leaves the whole batch or nothing of it."""
 
 
@@ -94,6 +94,15 @@ def run(
     wanted = FileLayout(check_format(format or FIRST_FORMAT), None if by is None else str(by), max_file_bytes)
     place = ExportRoot(root)
     known = place.identity()
+    started = False
+
+    def start(decode: dict[str, Any] | None) -> None:
+        nonlocal started
+        writer.ready(decode)
+        if not started:
+            on_step("started")
+        started = True
+
     with RawCluster(bootstrap) as cluster:
         facts = describe(cluster, place, known, topics)
         limits = _limits(cluster, place, known, facts, from_range, on_note)
@@ -111,7 +120,7 @@ def run(
                 decoding,
             )
             if table is not None:
-                _check_table(table, wanted)
+                check_table(table, wanted.format)
             _check_partitioning(by, None if table is None else table.format, decoding)
             if table is not None:
                 known = replace(known, commit=table.format, table=table.described(place))
@@ -119,23 +128,26 @@ def run(
                 known = replace(known, max_undecodable=max_undecodable.text)
             if not dry_run:
                 if _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss).moves:
-                    writer.ready(
-                        decoding
-                    )  # fails without Java, say: before the root exists, whose settings bind the next run
+                    # It fails without Java, say: before the root exists, whose settings bind the next run.
+                    on_step("planned")
+                    start(decoding)
                 known = place.create(known)
         check_same(place, known, facts, cluster.cluster_id)
         _check_form(place, known, format, wanted.partition_by, decoding)
-        _check_same_table(place, known, table)
+        check_same_table(place, known, table)
         if not dry_run:
             place.discard_stale(staging_ttl_s)
         while True:
             plan = _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss)
-            on_step("planned")
+            if not started:
+                on_step("planned")
             if not plan.moves:
                 return []
             if dry_run:
                 return _rows(plan, None)
-            rows = _export(place, cluster, bootstrap, plan, writer, max_file_bytes, checksum, on_step, on_note)
+            start(plan.decode)
+            summed = checksum or known.table is not None  # a table's batch has a receipt, and others write to the table
+            rows = _export(place, cluster, bootstrap, plan, writer, max_file_bytes, summed, on_step, on_note)
             if rows is not None:
                 return rows
 
@@ -165,9 +177,10 @@ def _check_form(
             )
 
 
-def _check_table(table: TableChoice, wanted: FileLayout) -> None:
-    if wanted.format != FIRST_FORMAT:
-        raise UsageError(f"a table has Parquet files, not {wanted.format}", hint="leave --format out")
+def check_table(table: TableChoice, format: str) -> None:
+    """UsageError for a table that cannot be."""
+    if format != FIRST_FORMAT:
+        raise UsageError(f"a table has Parquet files, not {format}", hint="leave --format out")
     if table.format != "iceberg" and (table.name or table.catalog):
         raise UsageError(f"--catalog and --table-name are for Iceberg; a {table.format} table is its folder")
     if table.name is not None and "." not in table.name.strip("."):
@@ -193,7 +206,7 @@ def _check_partitioning(by: Partitioning | None, table: str | None, decoding: di
     by.check(schema)
 
 
-def _check_same_table(place: ExportRoot, known: ExportIdentity, table: TableChoice | None) -> None:
+def check_same_table(place: ExportRoot, known: ExportIdentity, table: TableChoice | None) -> None:
     """Refused where another table is asked for than the one that the first run made."""
     if table is None:
         return

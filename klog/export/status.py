@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
+from klog.errors import KlogError
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
 from klog.export.topics import check_same, describe, exported_to, partitions_of
@@ -51,6 +52,15 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
             )
             for one in partitions
         ]
+
+
+def waiting_bytes(bootstrap: str, root: str) -> int:
+    """Bytes of log that the next run would export, by their addresses; 0 where no broker answers."""
+    try:
+        rows = status(bootstrap, root)
+    except KlogError:
+        return 0
+    return sum((row.log_end_offset or row.exported) - row.exported for row in rows)
 
 
 def _undecodable(place: ExportRoot) -> Counter[TopicPartition]:

@@ -1,15 +1,20 @@
-"""`klog export run` with Spark as what reads and writes. Spark is started only when there is something to export."""
+"""`klog export run` with Spark, or processes of this machine, as what reads and writes: started only when there is
+something to export."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import connection
 from typing import Any, NamedTuple
 
 from klog.client.raw_fetch import RawCluster
-from klog.errors import StorageError, UsageError
+from klog.errors import HostError, KlogError, StorageError, UsageError
 from klog.export import run as export_run
 from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
 from klog.export.root import STAGING_TTL_S
@@ -116,8 +121,8 @@ def _writer_for(store: Store, asked: str | None) -> str:
     """Its name among WRITERS. UsageError if the one that was asked for cannot write there."""
     if asked is None:
         return "direct" if store.opens_anywhere else "spark"
-    if asked == "direct" and not store.opens_anywhere:
-        raise UsageError(f"--writer direct: tasks cannot write to {store.url} themselves", hint="leave it out")
+    if asked != "spark" and not store.opens_anywhere:
+        raise UsageError(f"only Spark's own writers can write to {store.url}", hint="leave --writer and --engine out")
     return asked
 
 
@@ -125,6 +130,8 @@ def _watched(writer: BatchWriter, show: Callable[[str], None]) -> BatchWriter:
     from klog.export.progress import WatchedWriter
     from klog.spark.running.tracking import fraction_done
 
+    if isinstance(writer, LocalWriter):
+        return WatchedWriter(writer, lambda: writer.fraction, show)
     return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "spark", None)), show)
 
 
@@ -225,8 +232,100 @@ class SparkWriter:
         return WriteResult()
 
 
-WRITERS: dict[str, Callable[[SparkTarget | None], BatchWriter]] = {"direct": DirectWriter, "spark": SparkWriter}
-"""By the names of ``--writer``."""
+class LocalWriter:
+    """The tasks of `DirectWriter` in processes of this machine, one per core: no JVM is started.
+
+    A single task runs in this process. A task is not repeated: what it raises ends the run, and the next run goes on.
+    """
+
+    def __init__(self, where: SparkTarget | None = None) -> None:
+        """UsageError where ``where`` names a master or settings of Spark."""
+        if where is not None and (where.master or where.remote or where.settings):
+            raise UsageError("--engine local runs on this machine, without Spark", hint="leave --master and --conf out")
+        self.fraction: float | None = None
+        """How much of the job in hand is done, from 0 to 1."""
+
+    @property
+    def engine(self) -> str:
+        import pyarrow
+
+        return f"local, pyarrow {pyarrow.__version__}"
+
+    def ready(self, decode: dict[str, Any] | None) -> None:
+        """It needs nothing."""
+
+    def write(self, job: WriteJob) -> WriteResult:
+        """Raises what a task raised; HostError where a process was killed."""
+        from klog.spark.files import combine_results, file_tasks
+
+        tasks = file_tasks(job)
+        partitions = tasks.partitions()
+        processes = min(len(partitions), os.cpu_count() or 1)
+        written = map(tasks.write, partitions) if processes < 2 else _by_processes(tasks, partitions, processes)
+        done: list[dict[str, Any]] = []
+        for one in written:
+            done.append(json.loads(one))
+            self.fraction = len(done) / len(partitions)
+        return combine_results(done)[1]
+
+
+def _by_processes(tasks: Any, partitions: Sequence[Any], processes: int) -> Iterator[str]:
+    """What `FileTasks.write` says of each partition, as it is done; each process has its share of them."""
+    context = multiprocessing.get_context("spawn")
+    running = {}
+    try:
+        for number in range(processes):
+            pipe, other_end = context.Pipe(duplex=False)
+            process = context.Process(target=_write_share, args=(tasks, partitions[number::processes], other_end))
+            process.start()
+            other_end.close()
+            running[pipe] = process
+        while running:
+            ready = connection.wait(list(running))
+            for pipe in [one for one in running if one in ready]:
+                try:
+                    said = pipe.recv()
+                except EOFError:
+                    process = running.pop(pipe)
+                    process.join()
+                    if process.exitcode:
+                        raise HostError(
+                            f"a process that wrote files has ended with {process.exitcode}",
+                            hint="is there too little memory? the next run goes on",
+                        ) from None
+                    continue
+                if isinstance(said, KlogError):
+                    raise said
+                yield said
+    finally:
+        for process in running.values():
+            process.kill()
+            process.join()
+
+
+def _write_share(tasks: Any, partitions: Sequence[Any], pipe: Any) -> None:
+    """In a process of its own, which ends with the one that has started it, however that ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, name="end-with-parent", daemon=True).start()
+    try:
+        for one in partitions:
+            pipe.send(tasks.write(one))
+    except KlogError as error:
+        pipe.send(error)
+
+
+WRITERS: dict[str, Callable[[SparkTarget | None], BatchWriter]] = {
+    "direct": DirectWriter,
+    "spark": SparkWriter,
+    "local": LocalWriter,
+}
+"""By the names of ``--writer``, and of ``--engine``."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The result of a streaming query as an export: files, and a manifest for each batch (`klog.export.root`).
+"""The result of a streaming query as an export: files or a table, and a manifest for each batch (`klog.export.root`).
 
 A batch is committed as every batch of an export, in one step of the store that shows its files and its manifest
 together. The manifest has the query's own number of the batch. A batch that is repeated after a crash finds that number
@@ -19,6 +19,7 @@ from klog.export.commit import commit_batch
 from klog.export.manifest import ExportIdentity, Manifest, now
 from klog.export.results import result_files
 from klog.export.root import ExportRoot, Staged
+from klog.export.run import TableChoice, check_same_table, check_table
 from klog.spark.frames import COMPRESSION, readable_times
 from klog.spark.running import hadoop
 from klog.streams.batch import Batch
@@ -33,9 +34,12 @@ hadoop.register_stores()
 class ExportSink:
     """Writes each batch of one query to a root."""
 
-    def __init__(self, root: str) -> None:
-        """``root``: a path or a URL; errors of `open_store`."""
+    def __init__(self, root: str, table: TableChoice | None = None) -> None:
+        """``root``: a path or a URL; errors of `open_store`. ``table``: what its first batch makes it."""
+        if table is not None:
+            check_table(table, FORMAT)
         self._place = ExportRoot(root)
+        self._table = table
 
     def __str__(self) -> str:
         return f"export:{self._place}"
@@ -47,6 +51,8 @@ class ExportSink:
             raise Refused(
                 f"{self._place} is the export of {', '.join(sorted(known.topic_ids))}", hint="name another folder"
             )
+        if known is not None:
+            check_same_table(self._place, known, self._table)
         names = [] if frame is None else [name.lower() for name in frame.columns]
         doubled = sorted({name for name in names if names.count(name) > 1 or name == "batch"})
         if doubled:
@@ -58,7 +64,7 @@ class ExportSink:
 
     def write(self, frame: Any, batch: Batch) -> None:
         place = self._place
-        known = place.identity() or place.create(_identity(batch.query))
+        known = place.identity() or place.create(self._identity(batch.query))
         if known.stream != batch.query:
             raise Refused(
                 f"{place} has the results of another query ({known.stream})",
@@ -88,9 +94,11 @@ class ExportSink:
         if commit_batch(place, 0 if last is None else last[0].batch + 1, fill) is False:
             raise Refused(f"another process writes batches of this query to {place}", hint="stop one of them")
 
-
-def _identity(query: str) -> ExportIdentity:
-    return ExportIdentity(None, FORMAT, {}, {}, now(), __version__, stream=query)
+    def _identity(self, query: str) -> ExportIdentity:
+        made = ExportIdentity(None, FORMAT, {}, {}, now(), __version__, stream=query)
+        if self._table is None:
+            return made
+        return replace(made, commit=self._table.format, table=self._table.described(self._place))
 
 
 def _manifest(batch: Batch, run: str, number: int, last: tuple[Manifest, str] | None, started_at: str) -> Manifest:

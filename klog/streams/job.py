@@ -10,6 +10,7 @@ from typing import Any
 
 from klog.config.properties import read_text
 from klog.errors import UsageError
+from klog.export.run import TableChoice
 from klog.names import check_topic_name
 from klog.spark.running.target import SparkTarget
 from klog.streams.batch import Sink
@@ -49,20 +50,22 @@ class Program:
         return str(self.path) if self.path is not None else str(self.sql)
 
 
-def sink_of(servers: str, text: str, key: tuple[str, ...]) -> Sink:
-    """The sink of ``--to``. UsageError for another text."""
+def sink_of(servers: str, text: str, key: tuple[str, ...], table: TableChoice | None = None) -> Sink:
+    """The sink of ``--to``; ``table``: what an export's root becomes. UsageError for another text."""
     kind, colon, name = text.partition(":")
     if kind == "topic" and colon:
         from klog.streams.topic_sink import TopicSink
 
         check_topic_name(name)
+        if table is not None:
+            raise UsageError("--table is for an export", hint=f"--to export:ROOT --table {table.format}")
         return TopicSink(servers, name, key=key)
     if kind == "export" and name:
         from klog.streams.export_sink import ExportSink
 
         if key:
             raise UsageError("--key is for a topic")
-        return ExportSink(name)
+        return ExportSink(name, table)
     raise UsageError(f"--to {text}: where to?", hint="topic:NAME or export:ROOT")
 
 

@@ -224,14 +224,17 @@ class Stream:
         every: str | None = None,
         available_now: bool = False,
         name: str | None = None,
+        table: Literal["iceberg", "delta"] | None = None,
     ) -> Any:
         """Start a query that commits each batch of rows to an export, once (`klog.streams.export_sink`).
 
-        ``root``: a folder or a URL, for this query alone. The others as in `to_topic`.
+        ``root``: a folder or a URL, for this query alone. ``table``: make it one of Iceberg or Delta Lake. The others
+        as in `to_topic`.
         """
+        from klog.export.run import TableChoice
         from klog.streams.export_sink import ExportSink
 
-        sink = ExportSink(root)
+        sink = ExportSink(root, None if table is None else TableChoice(table))
         return self.start(sink, checkpoint, every=every, available_now=available_now, name=name)
 
     def start(self, sink: Sink, checkpoint: str, **options: Any) -> Any:

@@ -24,9 +24,8 @@ from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from bench.maven import PeerMissing, connector_jars
-from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.run import run
-from klog.spark.files import combine_results, file_tasks
+from klog.spark.export import LocalWriter
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
 
@@ -105,19 +104,6 @@ class TopicOnBroker:
         admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(20)
 
 
-class DirectWriter:
-    """Parquet by this process: what Spark's tasks do, without Spark. For the tests of everything around it."""
-
-    engine = "pyarrow"
-
-    def ready(self, decode: dict[str, Any] | None) -> None:
-        """It needs nothing."""
-
-    def write(self, job: WriteJob) -> WriteResult:
-        tasks = file_tasks(job)
-        return combine_results([json.loads(tasks.write(one)) for one in tasks.partitions()])[1]
-
-
 def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = "json") -> subprocess.Popen[str]:
     """``klog export run``, started; with the Python that it chooses, whatever this process's own Spark was given."""
     environment = os.environ | spark_environment()
@@ -137,7 +123,7 @@ def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = 
 
 def begin_as_older(root: Path, topic: TopicOnBroker) -> None:
     """``root`` as a first run has left it that was cut off, of a klog that put manifests beside the data."""
-    run(topic.bootstrap, [topic.name], str(root / "x"), DirectWriter(), max_messages=1)
+    run(topic.bootstrap, [topic.name], str(root / "x"), LocalWriter(), max_messages=1)
     made = json.loads((root / "x/_klog/export.json").read_bytes())
     del made["plain"]
     shutil.rmtree(root / "x")

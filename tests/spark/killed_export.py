@@ -106,7 +106,7 @@ def by_spark(bootstrap: str, topic: str, root: str, point: str) -> None:
 
 def without_spark(bootstrap: str) -> None:
     kills = [Kill(*json.loads(line)) for line in sys.stdin]
-    from tests.spark.conftest import DirectWriter
+    from klog.spark.export import LocalWriter
 
     if any(kill.table for kill in kills):
         import deltalake  # noqa: F401
@@ -119,7 +119,7 @@ def without_spark(bootstrap: str) -> None:
             print(os.waitstatus_to_exitcode(status), flush=True)
             continue
         choice = None if table is None else TableChoice(table)
-        run(bootstrap, [topic], root, DirectWriter(), table=choice, on_step=killer(root, point))
+        run(bootstrap, [topic], root, LocalWriter(), table=choice, on_step=killer(root, point))
         os._exit(0)
 
 

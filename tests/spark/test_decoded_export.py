@@ -28,10 +28,10 @@ from klog.export.verify import verify
 from klog.record.avro_framing import frame
 from klog.spark import read_export
 from klog.spark.decoding import plan_decoding
-from klog.spark.export import Decode, run_export
+from klog.spark.export import Decode, LocalWriter, run_export
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+from tests.spark.conftest import Message, TopicOnBroker
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def export(
     """How many messages a run took."""
     plan = Decode("avro", reader).plan
     rows = export_run.run(
-        topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=plan, format=format_, **options
+        topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=plan, format=format_, **options
     )
     return sum(row.messages or 0 for row in rows)
 
@@ -135,7 +135,7 @@ def test_two_versions_and_garbage(
     notes: list[str] = []
     plan = Decode("avro").plan
     rows = export_run.run(
-        topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=plan, format=format_, on_note=notes.append
+        topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=plan, format=format_, on_note=notes.append
     )
     assert [(row.messages, row.undecodable) for row in rows] == [(len(values), len(garbage))]
     for found in (list_batches(str(root)), status(topic.bootstrap, str(root)), verify(topic.bootstrap, str(root))):
@@ -293,7 +293,7 @@ def test_values_at_the_ends_of_their_types_can_be_written(
     for format_ in FORMATS:
         root = tmp_path / format_
         rows = export_run.run(
-            topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
+            topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("avro").plan, format=format_
         )
         assert sum(row.messages or 0 for row in rows) == 3
         found = [batch for path in root.glob("data/batch=*/*") for batch in read_whole(path, format_)]
@@ -330,7 +330,7 @@ def test_merged_batches_say_what_they_said(
         topic.produce([Message(b"\xff", frame(schema_id, datum(SECOND, value))) for value in values])
         topic.produce([Message(b"k", b"plain"), Message(b"k", None)])
         export_run.run(
-            topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan, format=format_
+            topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("avro").plan, format=format_
         )
     before = [files_of(root, format_, undecodable=which) for which in (False, True)]
     assert [len(rows) for rows in before] == [6, 2]

@@ -21,9 +21,9 @@ from klog.export.verify import verify
 from klog.net.http_server import HttpServer
 from klog.schemas.http import HttpRegistry
 from klog.schemas.registry import ZooKeeperRegistry
-from klog.spark.export import Decode
+from klog.spark.export import Decode, LocalWriter
 from tests.broker_fixture import RunningBroker
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+from tests.spark.conftest import Message, TopicOnBroker
 
 FIRST = {
     "type": "record",
@@ -74,7 +74,7 @@ def test_orders_of_two_versions_and_what_is_none(
     topic.produce([Message(b"k", value) for value in old], 1)
 
     root = tmp_path / "root"
-    rows = export_run.run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("avro").plan)
+    rows = export_run.run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("avro").plan)
     assert sum(row.messages or 0 for row in rows) == 60 + 60 + 1 + len(damaged)
     files = list(root.rglob("*.parquet"))
     typed = [row for path in files if "_undecodable" not in path.parts for row in pq.read_table(path).to_pylist()]

@@ -24,8 +24,9 @@ from klog.export.manifest import WINDOW_MS
 from klog.export.root import ExportRoot
 from klog.export.run import run
 from klog.export.verify import verify
+from klog.spark.export import LocalWriter
 from klog.tools.audit.tiers import read_export
-from tests.spark.conftest import NOW_MS, DirectWriter, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import NOW_MS, TopicOnBroker, exported_rows, make_messages
 from tests.spark.handmade import HandmadeExport
 from tests.spark.killed_upkeep import kill_at_each
 
@@ -322,10 +323,10 @@ def test_a_run_goes_on_behind_merged_batches_and_brokers_agree(
     produced = []
     for number in range(3):
         produced += topic.produce(make_messages(5, number), 0)
-        assert run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+        assert run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
     compact(str(tmp_path))
     produced += topic.produce(make_messages(5), 0)
-    assert run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    assert run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
     assert folders(tmp_path) == [2, 3]
     assert [row["offset"] for row in exported_rows(tmp_path)] == produced
     assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}

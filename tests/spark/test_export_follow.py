@@ -15,11 +15,13 @@ import psutil
 import pytest
 
 from klog.errors import CannotConnect, DiskFull, KlogError, OffsetOutOfRange, Refused, StorageError
+from klog.export import follow as following
 from klog.export.follow import STORAGE_TRIES, follow, may_pass
 from klog.export.rows import ExportedRange
 from klog.export.run import run
 from klog.export.verify import verify
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker, exported_rows, make_messages, start_export
+from klog.spark.export import LocalWriter
+from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
 from tests.spark.stopped_task import stop_while_writing
 
 ROW = ExportedRange("t", 0, 0, 1, 1, 1, 1)
@@ -53,6 +55,13 @@ def test_it_shows_what_was_committed_and_nothing_else() -> None:
     script = Script([], [ROW], [], [ROW, ROW])
     assert script.follow() == script.batches == 2
     assert script.said == []
+
+
+def test_a_batch_begins_when_so_much_waits_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.001)
+    script, asked = Script([ROW], [ROW], [ROW]), [False, False, True] * 2
+    assert follow(script, 3600.0, script.stop, on_batch=script.count, is_due=lambda: asked.pop(0)) == 3
+    assert asked == []
 
 
 @pytest.mark.parametrize("error", [CannotConnect("no broker"), DiskFull("no room")])
@@ -93,7 +102,7 @@ def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
             if step == "written" and len(exported_rows(tmp_path)) == 40:
                 stop.set()
 
-        return run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter(), on_step=stopped_meanwhile)
+        return run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), on_step=stopped_meanwhile)
 
     batches: list[int] = []
     thread = threading.Thread(

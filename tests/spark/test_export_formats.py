@@ -34,10 +34,9 @@ from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
-from klog.spark.export import DirectWriter as SparksDirectWriter
-from klog.spark.export import run_export
+from klog.spark.export import DirectWriter, LocalWriter, run_export
 from tests.broker_fixture import ROOT
-from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, begin_as_older, make_messages
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, begin_as_older, make_messages
 from tests.spark.full_store import FailingStore, FullStore
 from tests.spark.test_files import batch_of, some_rows
 
@@ -48,7 +47,7 @@ SPARK_FORMAT = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
 
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> int:
-    return sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **options))
+    return sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options))
 
 
 def states(topic: TopicOnBroker, root: Path) -> set[str]:
@@ -306,7 +305,7 @@ def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_pat
     topic = new_topic()
     offsets = topic.produce([Message(None, random.Random(1).randbytes(5000)) for _ in range(40)])
     with pytest.raises(StorageError, match=rf"part-.*{os.strerror(errno.ENOSPC)}"):
-        run(topic.bootstrap, [topic.name], FullStore(tmp_path), DirectWriter(), format=name)
+        run(topic.bootstrap, [topic.name], FullStore(tmp_path), LocalWriter(), format=name)
     assert list(tmp_path.glob("data/*")) == []
     assert list(tmp_path.glob("_staging/*")) == []
     assert export(topic, tmp_path) == 40
@@ -317,7 +316,7 @@ def test_a_full_disk_commits_nothing_and_says_where(new_topic: NewTopic, tmp_pat
 def test_a_group_is_told_how_far_the_export_is(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(2)
     ends = {one: topic.produce(make_messages(5 + one), one)[-1] + 1 for one in (0, 1)}
-    rows = run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    rows = run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
     group = f"g-{topic.name}"
 
     async def tell() -> None:
@@ -424,7 +423,7 @@ def test_spark_writes_times_beyond_the_calendar_as_tasks_do(spark: Any, new_topi
 def test_a_task_that_failed_leaves_nothing_in_the_batch(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     topic.produce(make_messages(100))
-    run(topic.bootstrap, [topic.name], FailingStore(tmp_path), SparksDirectWriter())
+    run(topic.bootstrap, [topic.name], FailingStore(tmp_path), DirectWriter())
     assert (tmp_path / "_klog" / "failed").exists()
     assert len(data_files(tmp_path)) == 1
     assert len(rows_of(tmp_path)) == 100
@@ -440,7 +439,7 @@ def test_ranges_as_sparks_options_read_what_would_be_exported(spark: Any, new_to
     export(topic, tmp_path)
     topic.produce(make_messages(7), 0)
     topic.produce(make_messages(4), 1)
-    rows = run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter(), dry_run=True)
+    rows = run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), dry_run=True)
     options = {one.option: one.value for one in spark_options(rows)}
     assert json.loads(options["endingOffsets"]) == {topic.name: {str(row.partition): row.to for row in rows}}
     frame = spark.read.format("klog").options(**{"bootstrap.servers": topic.bootstrap}, **options).load()

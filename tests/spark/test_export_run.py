@@ -31,16 +31,17 @@ from klog.export.rows import ExportedRange
 from klog.export.run import STEPS, run
 from klog.export.status import losses, status
 from klog.export.verify import verify
+from klog.spark.export import LocalWriter
 from tests.broker_fixture import RunningBroker
 from tests.chance import noise
-from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, exported_rows, make_messages
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, exported_rows, make_messages
 from tests.spark.killed_export import Kill, kill_each
 
 NewTopic = Callable[..., TopicOnBroker]
 
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> list[ExportedRange]:
-    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **options)
+    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options)
 
 
 def offsets(root: Path, partition: int = 0) -> list[int]:
@@ -192,7 +193,7 @@ def test_an_interrupted_first_run_keeps_where_it_began(new_topic: NewTopic, tmp_
     produced = topic.produce(make_messages(10))
 
     def fail(step: str) -> None:
-        if step == "planned":
+        if step == "staged":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -207,20 +208,20 @@ def test_several_topics_are_one_batch_and_stay_the_same(new_topic: NewTopic, tmp
     one, two, three = new_topic(), new_topic(), new_topic()
     one.produce(make_messages(5))
     two.produce(make_messages(6))
-    rows = run(one.bootstrap, [one.name, two.name], str(tmp_path), DirectWriter())
+    rows = run(one.bootstrap, [one.name, two.name], str(tmp_path), LocalWriter())
     assert sorted(row.messages or 0 for row in rows) == [5, 6]
     assert len(list(tmp_path.glob("data/*"))) == 1
     for others in ([one.name], [one.name, three.name], [three.name]):
         with pytest.raises(Refused, match=one.name):
-            run(one.bootstrap, others, str(tmp_path), DirectWriter())
+            run(one.bootstrap, others, str(tmp_path), LocalWriter())
     two.produce(make_messages(1))
-    (row,) = run(one.bootstrap, [], str(tmp_path), DirectWriter())  # none named: those of the export
+    (row,) = run(one.bootstrap, [], str(tmp_path), LocalWriter())  # none named: those of the export
     assert row.topic == two.name
 
 
 def test_a_topic_that_is_not_there(new_topic: NewTopic, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="nowhere"):
-        run(new_topic().bootstrap, ["nowhere"], str(tmp_path / "root"), DirectWriter())
+        run(new_topic().bootstrap, ["nowhere"], str(tmp_path / "root"), LocalWriter())
     assert not (tmp_path / "root").exists()
 
 
@@ -305,7 +306,7 @@ def test_a_partition_that_the_topic_gets_later_is_exported_from_its_start(new_to
     assert states(topic.bootstrap, tmp_path) == ["ok", "ok"]
 
 
-class Forgetful(DirectWriter):
+class Forgetful(LocalWriter):
     """A writer that loses, doubles or invents, as a broken engine might."""
 
     def __init__(self, spoil: Callable[[Path], None]) -> None:

@@ -20,12 +20,11 @@ from klog.export.compact import compact
 from klog.export.run import run
 from klog.export.verify import verify
 from klog.record.avro_framing import frame
-from klog.spark.export import Decode
+from klog.spark.export import Decode, LocalWriter
 from tests.broker_fixture import RunningBroker
 from tests.schemas.avro_reference import number
 from tests.spark.conftest import (
     NOW_MS,
-    DirectWriter,
     Message,
     TopicOnBroker,
     begin_as_older,
@@ -58,7 +57,7 @@ def data(broker: RunningBroker, new_topic: Callable[..., TopicOnBroker], tmp_pat
 
     def export() -> None:
         plan = Decode("avro").plan
-        run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter(), decode=plan, partition_by="hour")
+        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), decode=plan, partition_by="hour")
 
     def typed(count: int) -> list[Message]:
         return [Message(None, frame(schema_id, number(n)), (), NOW_MS - n * HOUR_MS) for n in range(count)]
@@ -98,9 +97,9 @@ def test_an_older_root_goes_on_in_its_form(new_topic: Callable[..., TopicOnBroke
     offsets = topic.produce(make_messages(10))
     begin_as_older(tmp_path, topic)
     for _ in range(2):
-        run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
         offsets += topic.produce(make_messages(3))
-    run(topic.bootstrap, [topic.name], str(tmp_path), DirectWriter())
+    run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
     compact(str(tmp_path), batches=(0, 1))
     assert [row["offset"] for row in exported_rows(tmp_path)] == offsets
     assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}

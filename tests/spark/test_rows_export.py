@@ -17,9 +17,9 @@ from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.verify import verify
 from klog.protocol.schema_errors import InvalidSchema
-from klog.spark.export import Decode
+from klog.spark.export import Decode, LocalWriter
 from tests.schemas.test_protobuf_decoding import FILES, Visit
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.test_tables import FORMATS, rows
 
 NewTopic = Callable[..., TopicOnBroker]
@@ -34,7 +34,7 @@ def send(topic: TopicOnBroker, *values: Any, partition: int = 0) -> list[int]:
 
 
 def export(topic: TopicOnBroker, root: Path, reader: str | None = None, **options: Any) -> list[ExportedRange]:
-    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("json", reader).plan, **options)
+    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json", reader).plan, **options)
 
 
 def typed(root: Path) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def test_a_schema_is_inferred_once_and_kept(new_topic: NewTopic, tmp_path: Path)
     assert (identity.decode["form"], identity.decode["column"]) == ("json", "value")
     assert {one.state for one in verify(topic.bootstrap, str(root))} == {"ok"}
     with pytest.raises(Refused):
-        run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("json:key").plan)
+        run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json:key").plan)
 
 
 def test_a_schema_that_is_given(new_topic: NewTopic, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_fields_of_json_are_columns_of_a_table(new_topic: NewTopic, tmp_path: Pa
     assert (second["page"], second["value_offset"], second["tags"]) == ("/b", None, None)
     assert len(undecodable(root)) == 1
     send(topic, {"page": "/c"})
-    assert [row.messages for row in run(topic.bootstrap, [topic.name], str(root), DirectWriter())] == [1]
+    assert [row.messages for row in run(topic.bootstrap, [topic.name], str(root), LocalWriter())] == [1]
     assert len(rows(root, table)) == 3
     assert len([*list_batches(str(root))]) == 2
 
@@ -140,7 +140,7 @@ def test_without_json_there_is_no_schema(new_topic: NewTopic, tmp_path: Path) ->
     with pytest.raises(Refused):
         export(topic, tmp_path / "none")
     with pytest.raises(UsageError):
-        run(topic.bootstrap, [topic.name], str(tmp_path / "none"), DirectWriter(), decode=Decode("xml").plan)
+        run(topic.bootstrap, [topic.name], str(tmp_path / "none"), LocalWriter(), decode=Decode("xml").plan)
     assert not (tmp_path / "none").exists()
 
 
@@ -151,7 +151,7 @@ def test_protocol_buffers_by_a_descriptor(new_topic: NewTopic, tmp_path: Path) -
 
     def one_run(reader: str | None, where: Path = root, **options: Any) -> list[ExportedRange]:
         plan = Decode("protobuf", reader).plan
-        return run(topic.bootstrap, [topic.name], str(where), DirectWriter(), decode=plan, **options)
+        return run(topic.bootstrap, [topic.name], str(where), LocalWriter(), decode=plan, **options)
 
     one_run(f"{file}#shop.Visit")
     assert [None if row["record"] is None else row["record"]["user"] for row in typed(root)] == [5, None]

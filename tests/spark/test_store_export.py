@@ -16,10 +16,10 @@ from klog.export.stores.local import LocalStore
 from klog.export.stores.opening import open_store
 from klog.export.verify import verify
 from klog.spark import read_export
-from klog.spark.export import run_export
+from klog.spark.export import LocalWriter, run_export
 from klog.spark.running import hadoop
 from klog.spark.running.target import SparkTarget
-from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
+from tests.spark.conftest import TopicOnBroker, make_messages
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET, S3
 from tests.spark.test_store import hdfs, s3, server
@@ -42,14 +42,14 @@ class Bucket(LocalStore):
 def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
     topic, url = new_topic(2), f"s3://{BUCKET}/{tmp_path.name}"
     first = topic.produce(make_messages(300), 0) + topic.produce(make_messages(50), 1)
-    assert sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], url, DirectWriter())) == len(first)
+    assert sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], url, LocalWriter())) == len(first)
 
     def overtake(step: str) -> None:
         if step == "written" and len(ExportRoot(url).batches()) == 1:
-            run(topic.bootstrap, [topic.name], url, DirectWriter())
+            run(topic.bootstrap, [topic.name], url, LocalWriter())
 
     topic.produce(make_messages(20), 1)
-    assert run(topic.bootstrap, [topic.name], url, DirectWriter(), on_step=overtake) == []  # another was first
+    assert run(topic.bootstrap, [topic.name], url, LocalWriter(), on_step=overtake) == []  # another was first
     assert ExportRoot(url).batches() == [0, 1]
     assert ExportRoot(url).uncommitted() == []
     checks = verify(topic.bootstrap, url)
@@ -59,7 +59,7 @@ def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, t
     s3.heeds = False
     with pytest.raises(Refused, match="two runs"):
         topic.produce(make_messages(1))
-        run(topic.bootstrap, [topic.name], url, DirectWriter())
+        run(topic.bootstrap, [topic.name], url, LocalWriter())
 
 
 def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic
         assert root.batches() == ([0] if committed else [])
         left = root.uncommitted()
         assert len(left) == (0 if committed else 1)
-        assert bool(run(topic.bootstrap, [topic.name], url, DirectWriter())) == (not committed)
+        assert bool(run(topic.bootstrap, [topic.name], url, LocalWriter())) == (not committed)
         (check,) = verify(topic.bootstrap, url)
         assert (check.state, check.messages) == ("ok", len(produced))
         assert root.uncommitted() == left
@@ -96,8 +96,8 @@ def test_what_may_have_been_committed_is_not_taken_away(new_topic: NewTopic, tmp
     topic = new_topic(1)
     produced = topic.produce(make_messages(20))
     with pytest.raises(StorageError, match="broke"):
-        run(topic.bootstrap, [topic.name], LostAnswer(tmp_path), DirectWriter())
-    assert run(topic.bootstrap, [topic.name], Bucket(tmp_path), DirectWriter()) == []
+        run(topic.bootstrap, [topic.name], LostAnswer(tmp_path), LocalWriter())
+    assert run(topic.bootstrap, [topic.name], Bucket(tmp_path), LocalWriter()) == []
     (check,) = verify(topic.bootstrap, str(tmp_path))
     assert (check.state, check.messages) == ("ok", len(produced))
 
@@ -108,9 +108,9 @@ def test_only_what_is_committed_is_read(spark: Any, new_topic: NewTopic, tmp_pat
     with pytest.raises(NoSuchThing):
         read_export(spark, store)
     produced = topic.produce(make_messages(30))
-    run(topic.bootstrap, [topic.name], store, DirectWriter())
+    run(topic.bootstrap, [topic.name], store, LocalWriter())
     produced += topic.produce(make_messages(5))
-    run(topic.bootstrap, [topic.name], store, DirectWriter())
+    run(topic.bootstrap, [topic.name], store, LocalWriter())
     root = ExportRoot(store)
     assert not root.by_rename
     never = root.stage(2).folder

@@ -9,12 +9,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from deltalake import DeltaTable
 
 from klog import streams
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.export.compact import compact
 from klog.export.listing import list_batches
+from klog.export.run import TableChoice
 from klog.export.stores.local import LocalStore
 from klog.export.verify import verify
 from klog.spark.committed import read_export
@@ -27,6 +30,7 @@ from klog.streams.part_writer import PartWriter
 from klog.streams.topic_sink import TopicSink
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
 from tests.spark.streamed import messages_of
+from tests.spark.test_tables import iceberg, upkeep
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -224,6 +228,35 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     with pytest.raises(UsageError):
         streams.Stream(spark.range(3), servers=of_broker.bootstrap).to_topic(source.name, checkpoint=checkpoint)
     assert not Path(checkpoint).exists()
+
+
+@pytest.mark.parametrize("table", ["iceberg", "delta"])
+def test_results_in_a_table_are_there_once(spark: Any, tmp_path: Path, table: str) -> None:
+    root = str(tmp_path / "counts")
+    sink = ExportSink(root, TableChoice(table))
+    frame = spark.sql(
+        "SELECT country, count(*) AS count, timestamp '2026-11-25 10:00:00' AS at"
+        " FROM VALUES ('de'), ('de'), ('fr') AS views(country) GROUP BY country"
+    )
+    for number in (0, 0, 1, 2, 1):  # 0 and 1 again, as after a crash
+        sink.write(frame if number != 1 else frame.limit(0), Batch(spark, "query", number, LocalStore(tmp_path)))
+    if table == "delta":
+        lazy = pl.scan_delta(root)
+    else:
+        lazy = pl.scan_iceberg(iceberg(Path(root)), reader_override="pyiceberg")
+    shown = lazy.sort("country").collect()
+    assert shown["count"].to_list() == [2, 2, 1, 1]
+    assert shown["at"].dtype == pl.Datetime("us", "UTC")
+    assert [(one.batches, one.messages, one.state) for one in verify(None, root)] == [(2, 4, "ok")]
+    upkeep(Path(root), table)
+    assert [one.state for one in verify(None, root)] == ["ok"]
+    if table == "delta":
+        DeltaTable(root).delete("country = 'fr'")
+    else:
+        iceberg(Path(root)).delete("country == 'fr'")
+    assert "wrong-count" in [one.state for one in verify(None, root)]
+    with pytest.raises(Refused, match=table):
+        ExportSink(root, TableChoice("iceberg" if table == "delta" else "delta")).check(frame)
 
 
 def test_results_in_an_export_are_there_once(

@@ -20,8 +20,9 @@ from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.status import status
 from klog.export.verify import verify
+from klog.spark.export import LocalWriter
 from tests.spark import s3_server
-from tests.spark.conftest import DirectWriter, TopicOnBroker, make_messages
+from tests.spark.conftest import TopicOnBroker, make_messages
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.s3_server import BUCKET
 
@@ -50,7 +51,7 @@ class Place:
 
     def export(self, topic: TopicOnBroker, **options: Any) -> list[ExportedRange]:
         chosen = None if ExportRoot(self.url).batches() else self.choice
-        return run(topic.bootstrap, [topic.name], self.url, DirectWriter(), table=chosen, **options)
+        return run(topic.bootstrap, [topic.name], self.url, LocalWriter(), table=chosen, **options)
 
     def iceberg(self) -> Table:
         access = {"s3.endpoint": self.endpoint, "s3.access-key-id": "k", "s3.secret-access-key": "s"}
@@ -145,7 +146,7 @@ def test_an_iceberg_table_there_needs_a_catalogue(endpoint: str, new_topic: NewT
     topic.produce(make_messages(1))
     with pytest.raises(UsageError, match="catalogue"):
         choice = TableChoice("iceberg")
-        run(topic.bootstrap, [topic.name], f"s3://{BUCKET}/{tmp_path.name}", DirectWriter(), table=choice)
+        run(topic.bootstrap, [topic.name], f"s3://{BUCKET}/{tmp_path.name}", LocalWriter(), table=choice)
 
 
 def credentials() -> dict[str, str]:

@@ -14,18 +14,18 @@ from confluent_kafka import TopicPartition as StockTopicPartition
 from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.export.run import run
 from klog.export.verify import verify
-from klog.spark.export import Decode
+from klog.spark.export import Decode, LocalWriter
 from klog.streams import undecodable
 from klog.streams.part_writer import PartWriter
 from klog.streams.undecodable import UndecodableTopic
 from tests.cli.runner import klog
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+from tests.spark.conftest import Message, TopicOnBroker
 
 NewTopic = Callable[..., TopicOnBroker]
 
 
 def export(topic: TopicOnBroker, root: Path, **options: Any) -> None:
-    run(topic.bootstrap, [topic.name], str(root), DirectWriter(), decode=Decode("json").plan, **options)
+    run(topic.bootstrap, [topic.name], str(root), LocalWriter(), decode=Decode("json").plan, **options)
 
 
 def bad(number: int) -> Message:
@@ -130,7 +130,7 @@ def test_what_cannot_be(new_topic: NewTopic, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:  # before the first run, which would not decode
         UndecodableTopic(topic.bootstrap, target.name, str(plain), (), decodes=False).write()
     assert "--decode" in (caught.value.hint or "")
-    run(topic.bootstrap, [topic.name], str(plain), DirectWriter())
+    run(topic.bootstrap, [topic.name], str(plain), LocalWriter())
     with pytest.raises(UsageError):
         UndecodableTopic(topic.bootstrap, target.name, str(plain), (), decodes=False).write()
     assert UndecodableTopic(topic.bootstrap, target.name, str(root), (), decodes=False).write() == 1

@@ -29,6 +29,10 @@ WriterName = Annotated[
         "--writer", metavar="WHO", help="direct: the reading tasks write; spark: Spark's writers, for any store."
     ),
 ]
+Engine = Annotated[
+    Literal["spark", "local"],
+    typer.Option("--engine", metavar="WHO", help="Who runs the tasks: spark, or local, processes of this machine."),
+]
 Decode = Annotated[
     str | None,
     typer.Option(
@@ -76,17 +80,5 @@ GroupFlag = Annotated[
         help="Also commit the exported offsets for this group, for lag monitoring.",
         autocompletion=group_names,
     ),
-]
-TableFormat = Annotated[
-    Literal["iceberg", "delta"] | None,
-    typer.Option("--table", metavar="FORMAT", help="Make ROOT a table: iceberg or delta; fixed by the first run."),
-]
-TableName = Annotated[
-    str | None,
-    typer.Option("--table-name", metavar="NAMESPACE.NAME", help="Name of the Iceberg table in its catalogue."),
-]
-Catalog = Annotated[
-    str | None,
-    typer.Option("--catalog", metavar="URI", help="Catalogue of the Iceberg table; one of its own if not given."),
 ]
 SparkJson = Annotated[bool, typer.Option("--spark-json", help="With --dry-run: print the ranges as Spark options.")]

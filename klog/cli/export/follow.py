@@ -14,6 +14,7 @@ import typer
 
 from klog.cli.flags import duration
 from klog.cli.invocation import Invocation, is_terminal
+from klog.config import units
 from klog.errors import UsageError
 from klog.export.rows import ExportedRange
 from klog.names import counted
@@ -30,13 +31,25 @@ Every = Annotated[
     typer.Option("--every", metavar="DURATION", parser=duration, help="With --follow: interval between batches (10s)."),
 ]
 
+EveryBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--every-bytes",
+        metavar="SIZE",
+        parser=units.parse_size,
+        help="With --follow: begin a batch sooner, when so many bytes wait.",
+    ),
+]
+
 OneRun = Callable[[], Sequence[ExportedRange]]
 
 
-def check_following(invocation: Invocation, *, follow: bool, every: float | None, once: bool) -> None:
+def check_following(
+    invocation: Invocation, *, follow: bool, every: float | None, every_bytes: int | None, once: bool
+) -> None:
     """UsageError where flags contradict each other."""
-    if every is not None and not follow:
-        raise UsageError("--every needs --follow")
+    if not follow and (every is not None or every_bytes is not None):
+        raise UsageError(f"{'--every-bytes' if every is None else '--every'} needs --follow")
     if follow and once:
         raise UsageError("--follow and --dry-run exclude each other")
     if follow and invocation.shared.output in (Format.JSON, Format.YAML):
@@ -67,6 +80,7 @@ async def run_on(
     warm_up: Callable[[], Any],
     every_s: float,
     tell: Callable[[Sequence[ExportedRange]], Awaitable[None]] | None,
+    is_due: Callable[[], bool],
 ) -> None:
     """Follow until SIGINT or SIGTERM; the batch in hand is committed or discarded then. A second one ends it at once.
 
@@ -104,7 +118,7 @@ async def run_on(
 
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stopping, one)
-    batches = await asyncio.to_thread(follow, run, every_s, stop, on_batch=on_batch, say=invocation.say)
+    batches = await asyncio.to_thread(follow, run, every_s, stop, on_batch=on_batch, is_due=is_due, say=invocation.say)
     invocation.say(f"stopped after {counted(batches, 'batch', 'batches')}; the next run continues from here")
 
 

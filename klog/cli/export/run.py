@@ -12,9 +12,9 @@ import typer
 
 from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.export.file_flags import (
-    Catalog,
     Checksum,
     Decode,
+    Engine,
     FilesFormat,
     GroupFlag,
     KeepBytes,
@@ -23,16 +23,15 @@ from klog.cli.export.file_flags import (
     PartitionBy,
     ReadAs,
     SparkJson,
-    TableFormat,
-    TableName,
     UndecodableTo,
     WriterName,
 )
-from klog.cli.export.follow import DEFAULT_EVERY_S, Every, Follow, check_following, progress_line, run_on
+from klog.cli.export.follow import DEFAULT_EVERY_S, Every, EveryBytes, Follow, check_following, progress_line, run_on
 from klog.cli.export.noun import export, servers_of
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import Conf, Master
+from klog.cli.table_flags import Catalog, TableFormat, TableName, table_choice
 from klog.cli.target import klog_home
 from klog.errors import KlogError, TooManyUndecodable, UsageError
 from klog.export.rows import ExportedRange, SparkOption, spark_options
@@ -74,6 +73,7 @@ async def run(
     table_name: TableName = None,
     catalog: Catalog = None,
     writer: WriterName = None,
+    engine: Engine = "spark",
     checksum: Checksum = False,
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", metavar="N", min=1, help="Export at most N messages per partition.")
@@ -92,6 +92,7 @@ async def run(
     group: GroupFlag = None,
     follow: Follow = False,
     every: Every = None,
+    every_bytes: EveryBytes = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be exported, without starting Spark.")
     ] = False,
@@ -104,7 +105,7 @@ async def run(
     current batch, with exit code 0.
     """
     from klog.export.progress import timed
-    from klog.export.run import TableChoice
+    from klog.export.status import waiting_bytes
     from klog.export.stores.opening import open_store
     from klog.export.undecodable import UndecodableLimit
     from klog.spark import export as exporting
@@ -119,9 +120,11 @@ async def run(
     wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
     limit = None if max_undecodable is None else UndecodableLimit.parse(max_undecodable)
     open_root = partial(open_store, root, unsafe_single_writer=unsafe_single_writer)
-    check_following(invocation, follow=follow, every=every, once=dry_run or spark_json)
-    if table is None and (table_name is not None or catalog is not None):
-        raise UsageError(f"{'--table-name' if table_name is not None else '--catalog'} needs --table iceberg")
+    chosen = table_choice(table, table_name, catalog)
+    check_following(invocation, follow=follow, every=every, every_bytes=every_bytes, once=dry_run or spark_json)
+    if engine == "local" and writer is not None:
+        raise UsageError("--writer and --engine local exclude each other")
+    who = "local" if engine == "local" else writer
     where = SparkTarget(master, remote, dict(pairs(conf)), klog_home() / "cache")
     servers = await servers_of(invocation)
     one_run: Callable[..., Sequence[ExportedRange]] = partial(
@@ -132,9 +135,9 @@ async def run(
         format=format,
         partition_by=partition_by,
         decode=wanted,
-        table=None if table is None else TableChoice(table, table_name, catalog),
+        table=chosen,
         max_file_bytes=max_file_bytes,
-        writer=writer,
+        writer=who,
         checksum=checksum,
         max_messages=max_messages,
         max_undecodable=limit or UndecodableLimit("0"),
@@ -160,8 +163,12 @@ async def run(
             await asyncio.to_thread(_check_undecodable, rows, limit, open_root)
 
         rounds = _first_from(from_range, one_run)
-        warm_up = partial(exporting.warm_up, root, where, writer, unsafe_single_writer=unsafe_single_writer)
-        await run_on(invocation, root, rounds, warm_up, DEFAULT_EVERY_S if every is None else every, tell)
+        warm_up = partial(exporting.warm_up, root, where, who, unsafe_single_writer=unsafe_single_writer)
+
+        def is_due() -> bool:
+            return every_bytes is not None and waiting_bytes(servers, root) >= every_bytes
+
+        await run_on(invocation, root, rounds, warm_up, DEFAULT_EVERY_S if every is None else every, tell, is_due)
         return None
     rows = await asyncio.to_thread(one_run, from_range=from_range)
     if spark_json:

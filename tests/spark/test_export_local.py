@@ -1,0 +1,137 @@
+"""`klog export run --engine local`: the same files, manifest and verify, by processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from klog.errors import HostError, OffsetOutOfRange, UsageError
+from klog.export.root import ExportRoot
+from klog.export.run import run
+from klog.export.verify import verify
+from klog.spark import options
+from klog.spark.export import LocalWriter, run_export
+from klog.spark.running.target import SparkTarget
+from tests.chance import noise
+from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
+
+NewTopic = Callable[..., TopicOnBroker]
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each core has several."""
+    monkeypatch.setattr(options, "SPLIT_BYTES", 2000)
+
+
+def test_the_command_needs_no_java(new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = new_topic(2)
+    produced = topic.produce(make_messages(100), 0), topic.produce(make_messages(40), 1)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    with start_export(topic, tmp_path / "root", "--engine", "local", "--checksum") as process:
+        out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert [row["messages"] for row in json.loads(out)["rows"]] == [100, 40]
+    assert [(row["partition"], row["offset"]) for row in exported_rows(tmp_path / "root")] == [
+        (partition, offset) for partition, offsets in enumerate(produced) for offset in offsets
+    ]
+    assert [row.state for row in verify(topic.bootstrap, str(tmp_path / "root"))] == ["ok", "ok"]
+    assert ExportRoot(str(tmp_path / "root")).manifest(0)[0].engine.startswith("local")
+    where = ["where", topic.name, str(produced[1][5]), "-p", "1", "--export", str(tmp_path / "root"), "-o", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "klog", "-B", topic.bootstrap, *where], capture_output=True, check=True, text=True
+    )
+    (place,) = json.loads(done.stdout)["rows"]
+    assert place["batch"] == 0 and place["batch_offset"] <= produced[1][5]
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_many_tasks_run_in_processes(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(1000), batch=50)
+    shown: list[str] = []
+    rows = run_export(
+        topic.bootstrap, [topic.name], str(tmp_path), writer="local", checksum=True, on_progress=shown.append
+    )
+    assert [(row.messages, (row.files or 0) > 3) for row in rows] == [(1000, True)]
+    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
+    assert [row.state for row in verify(topic.bootstrap, str(tmp_path))] == ["ok"]
+    assert multiprocessing.active_children() == []
+    assert shown[-1] == ""
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_what_a_process_raises_is_the_error(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce(make_messages(300), batch=10)
+
+    def lose(step: str) -> None:
+        if step == "staged":
+            topic.delete_before(produced[200])
+
+    with pytest.raises(OffsetOutOfRange):
+        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), on_step=lose)
+    assert exported_rows(tmp_path) == [] and list((tmp_path / "_staging").iterdir()) == []
+
+
+def workers_of(process: psutil.Process) -> list[psutil.Process]:
+    return [one for one in process.children() if "spawn_main" in " ".join(one.cmdline())]
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    produced = topic.produce([Message(b"k", noise(500, number)) for number in range(2000)], batch=3)
+    seen = threading.Event()
+
+    def kill() -> None:
+        while not seen.wait(0.01):
+            if list(tmp_path.glob("_staging/*/part-*")):
+                workers_of(psutil.Process())[0].kill()
+                return
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(HostError, match="-9"):
+        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
+    seen.set()
+    killer.join()
+    assert exported_rows(tmp_path) == [] and list((tmp_path / "_staging").iterdir()) == []
+    run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
+    assert [row["offset"] for row in exported_rows(tmp_path)] == produced
+
+
+def test_processes_end_with_a_command_that_is_killed(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    topic.produce([Message(b"k", noise(500, number)) for number in range(2000)], batch=3)
+    code = f"""
+from klog.spark import options
+from klog.spark.export import run_export
+options.SPLIT_BYTES = 2000
+if __name__ == "__main__":
+    run_export({topic.bootstrap!r}, [{topic.name!r}], {str(tmp_path / "root")!r}, writer="local")
+"""
+    (tmp_path / "program.py").write_text(code)
+    with subprocess.Popen([sys.executable, tmp_path / "program.py"]) as process:
+        pause = threading.Event()
+        while not (workers := workers_of(psutil.Process(process.pid))):
+            assert process.poll() is None
+            pause.wait(0.01)
+        process.kill()
+    psutil.wait_procs(workers, timeout=60)
+    assert not any(one.is_running() for one in workers)
+    assert exported_rows(tmp_path / "root") == []
+
+
+def test_what_is_for_spark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="local"):
+        run_export("h:1", ["t"], str(tmp_path), writer="local", where=SparkTarget("yarn"))
