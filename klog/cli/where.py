@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,6 +12,7 @@ from klog.cli.arguments import Topic
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation
 from klog.errors import KlogError
+from klog.names import TopicPartition
 from klog.render import Report
 
 
@@ -19,17 +22,33 @@ async def where(
     topic: Topic,
     offset: Annotated[int, typer.Argument(help="Offset of the message.", min=0)],
     partition: Annotated[int, typer.Option("-p", "--partition", metavar="N", min=0, help="Partition of the message.")],
+    root: Annotated[
+        str | None, typer.Option("--export", metavar="ROOT", help="Also name the batch of this export or table.")
+    ] = None,
 ) -> Report:
     """Show the file and byte position of a message.
 
-    Also shows the groups that have read past it, and the command that dumps those bytes on the broker's host.
+    Also shows the groups that have read past it, and the command that dumps those bytes on the broker's host. A row of
+    an export or table has the topic, partition and offset to ask with; --export goes the other way.
     """
+    from klog.export.listing import batch_with
+    from klog.spark.running.hadoop import register_stores
     from klog.tools import where as places
+
+    register_stores()
 
     place = await places.where(await invocation.cluster(), topic, partition, offset)
     try:
         place = await places.with_groups(await invocation.zookeeper(), place, topic, partition, offset)
     except KlogError as error:
         invocation.detail(f"cannot tell which groups have read it: {error.message}")
-    notes = (f"already read by: {', '.join(place.groups_past)}",) if place.groups_past else ()
-    return invocation.report([place], footer=place.dump or None, notes=notes)
+    notes = [f"already read by: {', '.join(place.groups_past)}"] if place.groups_past else []
+    if root is not None:
+        found = await asyncio.to_thread(batch_with, root, TopicPartition(topic, partition), offset)
+        place = replace(place, batch=None if found is None else found.batch)
+        notes.append(
+            f"not in {root}"
+            if found is None
+            else f"in batch {found.batch} of {root}, of run {found.run}, committed at {found.committed_at:%F %T} UTC"
+        )
+    return invocation.report([place], footer=place.dump or None, notes=tuple(notes))

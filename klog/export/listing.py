@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -46,6 +47,27 @@ def list_batches(root: str | Store, *, parts: bool = False) -> Iterator[Exported
     for batch in place.batch_numbers():
         manifest, _ = place.manifest(batch)
         yield from map(row_of, originals(place, manifest) if parts else [manifest])
+
+
+def batch_with(root: str | Store, one: TopicPartition, offset: int) -> ExportedBatch | None:
+    """The batch whose range has this offset; None where none has it. Errors of `list_batches`."""
+    place = ExportRoot(root)
+    place.existing_identity()
+    numbers = place.batch_numbers()
+
+    def end(batch: int) -> int:
+        part = place.manifest(batch)[0].partitions.get(one)
+        return -1 if part is None else part.to_offset  # a partition that was added later
+
+    at = bisect.bisect_right(numbers, offset, key=end)
+    if at == len(numbers):
+        return None
+    manifest, _ = place.manifest(numbers[at])
+    for found in originals(place, manifest):
+        part = found.partitions.get(one)
+        if part is not None and part.from_offset <= offset < part.to_offset:
+            return row_of(found)
+    return None
 
 
 def batch_of(root: str | Store, ranges: Sequence[ExportedRange]) -> ExportedBatch | None:

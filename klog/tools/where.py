@@ -35,6 +35,8 @@ class Place:
     leader_epoch: int = field(metadata={"wide": True})
     groups_past: tuple[str, ...] | None = field(default=None, metadata={"wide": True})
     """Groups that have committed an offset behind this one; None where that is not known."""
+    batch: int | None = field(default=None, metadata={"wide": True})
+    """The batch of the export that was asked about; None where none has the message, or none was named."""
     dump: str = field(default="", metadata={"wide": True})
     """A shell line that shows those bytes, for the broker's host."""
 
