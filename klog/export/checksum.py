@@ -52,9 +52,8 @@ def checksums(batch: pa.RecordBatch) -> dict[TopicPartition, int]:
     """By partition, of a batch with topic, partition, offset, key and value."""
     if not batch.num_rows:
         return {}
-    hashes = _messages(batch)
-    runs = _runs(batch)
-    return {one: int(np.add.reduce(hashes[rows])) for one, rows in runs.items()}
+    found = hashes(batch)
+    return {one: int(np.add.reduce(found[rows])) for one, rows in runs(batch).items()}
 
 
 def add(into: dict[TopicPartition, int], more: dict[TopicPartition, int]) -> None:
@@ -63,12 +62,13 @@ def add(into: dict[TopicPartition, int], more: dict[TopicPartition, int]) -> Non
         into[one] = (into.get(one, 0) + value) % MODULUS
 
 
-def _runs(batch: pa.RecordBatch) -> dict[TopicPartition, Any]:
+def runs(batch: pa.RecordBatch) -> dict[TopicPartition, Any]:
     """The rows of each partition; most often all are one's."""
-    topics = batch.column("topic").dictionary_encode() if batch.num_rows else None
-    if isinstance(batch.column("topic"), pa.DictionaryArray):
-        topics = batch.column("topic")
-    assert topics is not None
+    if not batch.num_rows:
+        return {}
+    topics = batch.column("topic")
+    if not isinstance(topics, pa.DictionaryArray):
+        topics = topics.dictionary_encode()
     codes = np.asarray(topics.indices).astype(np.int64)
     partitions = np.asarray(batch.column("partition")).astype(np.int64)
     if (codes == codes[0]).all() and (partitions == partitions[0]).all():
@@ -80,7 +80,8 @@ def _runs(batch: pa.RecordBatch) -> dict[TopicPartition, Any]:
     return found
 
 
-def _messages(batch: pa.RecordBatch) -> Words:
+def hashes(batch: pa.RecordBatch) -> Words:
+    """Of each message of a batch with offset, key and value."""
     offsets = np.asarray(batch.column("offset")).astype(np.int64).view(np.uint64)
     keys, values = _bytes(batch.column("key")), _bytes(batch.column("value"))
     return _mix(offsets * np.uint64(_O) + keys + np.uint64(3) * values)

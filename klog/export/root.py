@@ -437,6 +437,8 @@ class ExportRoot:
             return [f"_staging/{name}" for name in self.store.names("_staging")]
         # The folders first: one that is committed between the two listings is in the second.
         found = [match for match in map(_WRITTEN.fullmatch, self.store.names("data")) if match]
+        if self.table is not None:
+            self.table.settle()  # a batch that only the table knows of
         there = {int(match[1]) for match in map(_NUMBERED.fullmatch, self.store.names(COMMITS)) if match}
         merged = {self.written_folder(one.batch, one.run) for one in self.all_merges()}
         folders = []
@@ -452,8 +454,6 @@ class ExportRoot:
     def discard_stale(self, ttl_s: float = STAGING_TTL_S) -> list[str]:
         """Remove uncommitted folders in which nothing has changed for ``ttl_s``; returns their paths."""
         oldest = time.time() - ttl_s
-        if self.table is not None:
-            self.table.settle()
         removed = [folder for folder in self.uncommitted() if self.store.touched_s(folder) < oldest]
         for folder in removed:
             self.store.remove(folder)

@@ -20,9 +20,9 @@ from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.record.avro_framing import frame
 from klog.spark.committed import read_export
-from klog.spark.export import Decode
+from klog.spark.export import Decode, LocalWriter
 from tests.broker_fixture import RunningBroker
-from tests.spark.conftest import DirectWriter, Message, TopicOnBroker
+from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.test_decoded_export import datum, record, register
 from tests.spark.test_tables import FORMATS, KILLED_AT, ONE, iceberg, rows, states
@@ -56,7 +56,7 @@ def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
 def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
     if table is not None:
         options = {"decode": Decode("avro").plan, "table": TableChoice(table), **options}
-    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **options)
+    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **options)
 
 
 def send(registry: SchemaRegistry, topic: TopicOnBroker, schema: dict[str, Any], *values: dict[str, Any]) -> list[int]:
@@ -104,6 +104,28 @@ def test_fields_are_columns_and_later_schemas_add_some(
     assert lazy.collect()["page"].null_count() == 1
     counted = duckdb.from_arrow(arrow).query("t", "select who.age, count(page) from t group by all order by all")
     assert counted is not None and counted.fetchall() == [(3, 1), (None, 4)]
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_a_first_batch_without_a_row_is_the_tables_too(
+    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, table: str
+) -> None:
+    """A run with more messages in its first batch must not commit it behind one whose only message is undecodable."""
+    topic, root = new_topic(), tmp_path / "t"
+    register(registry, topic.name, FIRST)
+    topic.produce([Message(b"k", b"plain")])
+    sent: list[int] = []
+
+    def before(step: str) -> None:
+        if step == "flushed" and not inner:
+            inner.append(True)
+            assert [row.messages for row in export(topic, root, max_messages=1)] == [1]
+
+    inner: list[bool] = []
+    sent += send(registry, topic, FIRST, first(1))
+    assert [row.messages for row in export(topic, root, table, on_step=before)] == [1]
+    assert [row["offset"] for row in rows(root, table)] == sent
+    assert states(topic, root) == ["ok"]
 
 
 def test_types_become_wider_in_iceberg_alone(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ the tables' own upkeep. Spark is not started: its tasks' writer is."""
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +19,17 @@ from pyiceberg.table import Table
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.compact import compact
 from klog.export.gc import find_garbage
-from klog.export.listing import list_batches
+from klog.export.listing import batch_with, list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.status import status
 from klog.export.tables import commits
+from klog.export.tables.table import TableBatch
 from klog.export.verify import verify
-from tests.spark.conftest import NOW_MS, DirectWriter, Message, TopicOnBroker, make_messages
+from klog.names import TopicPartition
+from klog.spark.export import LocalWriter
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
 from tests.spark.killed_export import Kill, kill_each
 
 NewTopic = Callable[..., TopicOnBroker]
@@ -40,7 +44,7 @@ DAY_MS = 86_400_000
 
 def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
     choice = None if table is None else TableChoice(table)
-    return run(topic.bootstrap, [topic.name], str(root), DirectWriter(), table=choice, **options)
+    return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), table=choice, **options)
 
 
 def iceberg(root: Path) -> Table:
@@ -73,6 +77,9 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
     assert states(topic, root) == ["ok", "ok"]
     assert [row.lag for row in status(topic.bootstrap, str(root))] == [0, 0]
     assert [row.messages for row in list_batches(str(root))] == [102, 50]
+    asked = [(0, first[0]), (1, first[-1]), (0, second[0]), (0, second[-1]), (0, second[-1] + 1), (7, 0)]
+    found_in = [batch_with(str(root), TopicPartition(topic.name, one), at) for one, at in asked]
+    assert [one and one.batch for one in found_in] == [0, 0, 1, 1, None, None]
     assert find_garbage(str(root), older_than_s=0) == []
     lazy = pl.scan_delta(str(root)) if table == "delta" else pl.scan_iceberg(iceberg(root), reader_override="pyiceberg")
     assert sorted(lazy.collect()["offset"].to_list()) == sorted(first + second)
@@ -141,8 +148,10 @@ def test_killed_between_the_tables_commit_and_the_roots(
     with monkeypatch.context() as patch:
         patch.setattr(commits.TableCommits, "record", killed)
         with pytest.raises(Killed):
-            run(topic.bootstrap, [topic.name], place.store, DirectWriter())
+            run(topic.bootstrap, [topic.name], place.store, LocalWriter())
     assert len(place.store.names("_klog/commits")) == 1
+    assert find_garbage(str(root), older_than_s=0) == []  # its files are the table's
+    assert len(place.store.names("_klog/commits")) == 2
     assert [row["offset"] for row in rows(root, table)] == sent
     assert export(topic, root) == []
     assert [row.messages for row in list_batches(str(root))] == [10, 10]
@@ -167,6 +176,61 @@ def test_of_two_runs_one_commits_a_batch(new_topic: NewTopic, tmp_path: Path, ta
     assert [row["offset"] for row in rows(root, table)] == sent
     assert states(topic, root) == ["ok"]
     assert [row.what for row in find_garbage(str(root), older_than_s=0)] == []
+
+
+@pytest.mark.parametrize("table", FORMATS)
+def test_two_runs_that_have_both_looked_commit_a_batch_once(
+    new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """The table's own compare-and-set decides: both runs saw a table without the batch."""
+    topic, root = new_topic(), tmp_path / "t"
+    sent = topic.produce(make_messages(10))
+    export(topic, root, table)
+    sent += topic.produce(make_messages(10))
+    meanwhile = [lambda: export(topic, root), lambda: upkeep(root, table)]
+    looks = _between_look_and_commit(monkeypatch, table, meanwhile)
+    assert export(topic, root) == []  # the other run has committed it
+    assert [row["offset"] for row in rows(root, table)] == sent
+    sent += topic.produce(make_messages(10))
+    assert [row.messages for row in export(topic, root)] == [10]  # behind what is no batch
+    assert [row["offset"] for row in rows(root, table)] == sent
+    assert (states(topic, root), len(looks)) == (["ok"], 5)
+
+
+def _between_look_and_commit(
+    monkeypatch: pytest.MonkeyPatch, table: str, acts: list[Callable[[], Any]]
+) -> list[TableBatch]:
+    """Do one of the acts after each outermost run's first look at the table; the batches of all looks."""
+    module = importlib.import_module(f"klog.export.tables.{table}")
+    original, looks, inside = module.append_once, [], []
+
+    def racing(where: str, batch: TableBatch, look: Callable[[], Any], commit: Callable[[Any], bool]) -> bool:
+        fresh = not inside
+
+        def looking() -> Any:
+            nonlocal fresh
+            looks.append(batch)
+            found = look()
+            if fresh and acts:
+                fresh = False
+                inside.append(True)
+                acts.pop(0)()
+                inside.pop()
+            return found
+
+        done: bool = original(where, batch, looking, commit)
+        return done
+
+    monkeypatch.setattr(module, "append_once", racing)
+    return looks
+
+
+def upkeep(root: Path, table: str) -> None:
+    """As the table's own tools do it: its rows in one file."""
+    if table == "delta":
+        DeltaTable(root).optimize.compact()
+    else:
+        iceberg(root).overwrite(iceberg(root).scan().to_arrow())
 
 
 @pytest.mark.parametrize("table", ONE)
@@ -213,6 +277,25 @@ def test_what_others_change_is_found(new_topic: NewTopic, tmp_path: Path, table:
     assert states(topic, root) == ["wrong-count"]
 
 
+@pytest.mark.parametrize("table", FORMATS)
+def test_a_value_that_others_changed_is_found(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    """The receipt of each batch has a checksum of its messages, and `verify` computes it from the table's rows."""
+    topic, root = new_topic(2), tmp_path / "t"
+    for partition in (0, 1):
+        topic.produce([*make_messages(10), Message(None, None), Message(b"", b"")], partition)
+    export(topic, root, table)
+    upkeep(root, table)
+    assert states(topic, root) == ["ok", "ok"]
+    found = rows(root, table)
+    next(row for row in found if (row["partition"], row["key"]) == (1, b"k3"))["value"] = b"other"
+    changed = pa.Table.from_pylist(found, schema=_schema(root, table))
+    if table == "delta":
+        write_deltalake(root, changed, mode="overwrite")
+    else:
+        iceberg(root).overwrite(changed)
+    assert states(topic, root) == ["ok", "wrong-checksum"]
+
+
 def _schema(root: Path, table: str) -> pa.Schema:
     return DeltaTable(root).to_pyarrow_table().schema if table == "delta" else iceberg(root).scan().to_arrow().schema
 
@@ -248,7 +331,7 @@ def test_what_is_refused(new_topic: NewTopic, tmp_path: Path) -> None:
     ):
         given = {"table": TableChoice("iceberg"), **options}
         with pytest.raises(UsageError, match=words):
-            run(topic.bootstrap, [topic.name], str(root), DirectWriter(), **given)
+            run(topic.bootstrap, [topic.name], str(root), LocalWriter(), **given)
         assert not root.exists()
     export(topic, root, "delta")
     with pytest.raises(Refused, match="iceberg"):

@@ -53,11 +53,8 @@ class TableCommits:
             AddedFile(path := f"{folder}/{one.path}", one.bytes, one.messages, self._partition(path))
             for one in shown_files(manifest)
         ]
-        schema = self._schema(files[0].path) if files else None
-        if schema is not None:
-            self._table.create(schema, self._by)
-        elif self._table.last_number() is None:
-            return self._store.create(commit_path(batch), data)  # without a message there are no columns yet
+        schema = self._schema(files[0].path) if files else _schema_of(manifest)
+        self._table.create(schema, self._by)
         if not self._table.append(files, schema, TableBatch(batch, run, sha256(data))):
             return False
         self.record(batch, run, data)
@@ -110,6 +107,10 @@ class TableCommits:
         found = self._table.last()
         return found is not None and found.run == run
 
+    def count(self) -> int:
+        """The rows that readers see now."""
+        return self._table.count()
+
     def scan(self, columns: Sequence[str]) -> Iterator[Any]:
         """The columns of all rows, as Arrow record batches."""
         return self._table.scan(columns)
@@ -131,10 +132,24 @@ class TableCommits:
         return (self._by.function(column.type)(column[0].as_py()),)
 
     def _schema(self, path: str) -> Any:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         with self._store.open_input(path) as file:
-            return pq.read_schema(file).remove_metadata()
+            found = pq.read_schema(file).remove_metadata()
+        return pa.schema([field.with_nullable(True) for field in found])  # a count of Spark's is never null, and may be
+
+
+def _schema_of(manifest: Manifest) -> Any:
+    """Of a batch that has no row for the table, in which all messages may be undecodable. A table without columns could
+    not be asked which batches it has."""
+    from klog.export.message_columns import SCHEMA
+
+    if manifest.decode is None:
+        return SCHEMA
+    from klog.schemas.decoding.decoder import Decoding
+
+    return Decoding.from_json(manifest.decode).typed_schema(SCHEMA)
 
 
 def shown_files(manifest: Manifest) -> list[ExportedFile]:

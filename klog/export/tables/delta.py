@@ -76,10 +76,14 @@ class Delta:
         columns = () if by is None else FOLDERS.get(by.transform, (by.column,))
         for name in columns if by is not None and by.is_time else ():
             schema = schema.append(pa.field(name, pa.date32() if name == "dt" else pa.int32()))
-        with self._named("create"):
-            DeltaTable.create(
-                self._url, schema, mode="ignore", partition_by=list(columns) or None, storage_options=self._options
-            )
+        try:
+            with self._named("create"):
+                DeltaTable.create(
+                    self._url, schema, mode="ignore", partition_by=list(columns) or None, storage_options=self._options
+                )
+        except StorageError:
+            if self._open() is None:  # another run may have been quicker
+                raise
 
     def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
         from deltalake import CommitProperties, Transaction
@@ -97,8 +101,7 @@ class Delta:
                 columns = table.metadata().partition_columns
             actions = [self._action(file, columns, now_ms) for file in files]
             try:
-                if schema is not None:
-                    self._grow(table, schema)
+                self._grow(table, schema)
                 with self._named("commit to"):
                     table.create_write_transaction(
                         actions, "append", table.schema(), columns or None, commit_properties=properties
@@ -131,6 +134,11 @@ class Delta:
                     hint="export to another root; a Delta table keeps the types of its columns",
                 ) from None
             raise
+
+    def count(self) -> int:
+        table = self._open()
+        with self._named("read"):
+            return 0 if table is None else int(table.to_pyarrow_dataset().count_rows())
 
     def scan(self, columns: Sequence[str]) -> Iterator[Any]:
         table = self._open()

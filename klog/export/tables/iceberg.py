@@ -105,9 +105,8 @@ class Iceberg:
             try:
                 with self._named("commit to"), table.transaction() as adding:
                     adding.set_properties(facts)
-                    if schema is not None:
-                        with adding.update_schema() as wider:
-                            wider.union_by_name(schema)
+                    with adding.update_schema() as wider:
+                        wider.union_by_name(schema)
                     if any(file.partition for file in files):
                         mapping = adding.table_metadata.schema().name_mapping.model_dump_json()
                         adding.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
@@ -131,6 +130,11 @@ class Iceberg:
             return True
 
         return append_once(self._location, batch, look, commit)
+
+    def count(self) -> int:
+        table = self._open()
+        with self._named("read"):
+            return 0 if table is None else int(table.scan().count())
 
     def scan(self, columns: Sequence[str]) -> Iterator[Any]:
         table = self._open()

@@ -11,31 +11,38 @@ from klog.export.tables.commits import TableCommits
 from klog.names import TopicPartition
 
 _COLUMNS: Final = ("topic", "partition", "offset")
+_BYTES: Final = ("key", "value")
 
 
 class TableRows:
-    """The offsets of all rows, 8 bytes each. StorageError where the table cannot be read."""
+    """The offsets of all rows, 8 bytes each, and as much for a hash of each message. StorageError where the table
+    cannot be read."""
 
-    def __init__(self, table: TableCommits) -> None:
+    def __init__(self, table: TableCommits, *, hashed: bool) -> None:
+        """``hashed``: the rows have the messages' bytes, to be held against checksums."""
         import numpy as np
 
         pieces: defaultdict[TopicPartition, list[Any]] = defaultdict(list)
-        for batch in table.scan(_COLUMNS):
-            for one, offsets in _by_partition(batch):
-                pieces[one].append(offsets)
-        self._offsets = {one: np.sort(np.concatenate(parts)) for one, parts in pieces.items()}
+        for batch in table.scan(_COLUMNS + (_BYTES if hashed else ())):
+            for one, found in _by_partition(batch, hashed=hashed):
+                pieces[one].append(found)
+        self._rows = {}
+        for one, parts in pieces.items():
+            offsets, hashes = (np.concatenate(each) for each in zip(*parts, strict=True))
+            order = np.argsort(offsets)
+            self._rows[one] = offsets[order], hashes[order] if hashed else hashes
         self._claimed: defaultdict[TopicPartition, int] = defaultdict(int)
 
     def of(self, manifest: Manifest, beside: FileStatistics) -> FileStatistics:
-        """What the table and files beside it have of a batch's ranges: counts, first and last offset. Files and times
-        are not looked at. ``beside``: of the messages that could not be decoded."""
+        """What the table and files beside it have of a batch's ranges: counts, first and last offset, checksums. Files
+        and times are not looked at. ``beside``: of the messages that could not be decoded."""
         import numpy as np
 
         found = FileStatistics(beside.partitions, unreadable=beside.unreadable)
         for one, part in manifest.partitions.items():
-            offsets = self._offsets.get(one)
-            if offsets is None:
+            if one not in self._rows:
                 continue
+            offsets, hashes = self._rows[one]
             low, high = np.searchsorted(offsets, (part.from_offset, part.to_offset))
             self._claimed[one] += int(high - low)
             if high == low:
@@ -44,21 +51,22 @@ class TableRows:
             rest.messages += int(high - low)
             rest.first_offset = min(rest.first_offset, int(offsets[low]))
             rest.last_offset = max(rest.last_offset, int(offsets[high - 1]))
+            rest.checksum = int(np.add.reduce(hashes[low:high]))
             rest.distinct = rest.distinct and bool((np.diff(offsets[low:high]) > 0).all())
         return found
 
     def unclaimed(self) -> dict[TopicPartition, int]:
         """Rows of no batch that `of` was asked about."""
-        rest = {one: len(offsets) - self._claimed[one] for one, offsets in self._offsets.items()}
+        rest = {one: len(offsets) - self._claimed[one] for one, (offsets, _) in self._rows.items()}
         return {one: count for one, count in rest.items() if count}
 
 
-def _by_partition(batch: Any) -> list[tuple[TopicPartition, Any]]:
+def _by_partition(batch: Any, *, hashed: bool) -> list[tuple[TopicPartition, Any]]:
+    """(partition, (offsets, hashes)); without hashes an empty array."""
     import numpy as np
-    import pyarrow as pa
 
-    rows = pa.table({name: batch[name] for name in _COLUMNS}).group_by(["topic", "partition"])
-    return [
-        (TopicPartition(row["topic"], row["partition"]), np.asarray(row["offset_list"]))
-        for row in rows.aggregate([("offset", "list")]).to_pylist()
-    ]
+    from klog.export.checksum import hashes, runs
+
+    offsets = np.asarray(batch["offset"])
+    found = hashes(batch) if hashed else np.empty(0, np.uint64)
+    return [(one, (offsets[at], found[at] if hashed else found)) for one, at in runs(batch).items()]

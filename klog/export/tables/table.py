@@ -65,8 +65,12 @@ class Table(Protocol):
 
     def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
         """Add the files and record the batch in one commit. False, and no row added, where the table has a batch of
-        that number already. ``schema``: the Arrow schema of all files, None without one; the table gets what it lacks
-        of that. Refused where a type of the table's cannot become the files'."""
+        that number already. ``schema``: the Arrow schema of all files; the table gets what it lacks of that. Refused
+        where a type of the table's cannot become the files'."""
+        ...
+
+    def count(self) -> int:
+        """The rows that a reader sees now."""
         ...
 
     def scan(self, columns: Sequence[str]) -> Iterator[Any]:
