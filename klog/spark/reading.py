@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.spark.option_table import check_names
 from klog.spark.options import SourceOptions
 from klog.spark.planning import plan
-from klog.spark.tasks import TaskPartition, TaskReader
+from klog.spark.range_reader import as_rows, read_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,8 +21,8 @@ def read(*topics: str, bootstrap_servers: str = HERE, **options: Any) -> pa.Reco
     """The messages that are in the topics now, each once, a partition after the other; read as they are asked for.
 
     ``options`` are those of ``format("klog")`` in batch queries (docs/pipeline.md), such as ``startingTimestamp``,
-    ``endingOffsets`` and ``columns``; what is no text is taken as JSON. With ``assign`` or ``subscribePattern`` no
-    topic is named.
+    ``endingOffsets`` and ``columns``; a value of another type than text is written as JSON. With ``assign`` or
+    ``subscribePattern`` no topic is named.
 
     UsageError for an option that is not known; CannotConnect; UnknownTopicOrPartition; OffsetOutOfRange where
     retention has taken what was asked for. CorruptLog, from a batch, where the brokers count more messages.
@@ -37,6 +37,5 @@ def read(*topics: str, bootstrap_servers: str = HERE, **options: Any) -> pa.Reco
         given["subscribe"] = ",".join(topics)
     check_names(given)
     parsed = SourceOptions.parse(given)
-    tasks, reader = plan(parsed), TaskReader(parsed)
-    batches = (batch for task in tasks for batch in reader.read(TaskPartition(0, task)))
+    batches = (batch for task in plan(parsed) for batch in as_rows(read_task(parsed, task)))
     return pa.RecordBatchReader.from_batches(pa.schema([SCHEMA.field(name) for name in parsed.columns]), batches)

@@ -17,11 +17,12 @@ from klog.errors import KlogError, UsageError
 from klog.spark.option_table import unknown, warn_of, without_effect
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import plan
+from klog.spark.range_reader import as_rows
 from klog.spark.short_errors import short_errors
 from klog.spark.sink import KlogStreamWriter, KlogWriter
 from klog.spark.sink_options import SinkOptions
 from klog.spark.stream import KlogStreamReader
-from klog.spark.tasks import TaskPartition, TaskReader, as_rows, check_pyarrow, shortened, until_left
+from klog.spark.tasks import TaskPartition, TaskReader, check_pyarrow, shortened, until_left
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,10 +34,11 @@ from klog.spark.initial_offsets import InitialOffsets
 from klog.spark.option_table import warn_of
 from klog.spark.options import SourceOptions
 from klog.spark.planning import UNANSWERED, Ends, Task, plan_ranges, read_ends, starting_offsets
+from klog.spark.range_reader import as_rows
 from klog.spark.shares import shares
 from klog.spark.short_errors import short_errors
 from klog.spark.stream_offsets import StreamOffsets, is_recreated
-from klog.spark.tasks import TaskPartition, TaskReader, as_rows, shortened, until_left
+from klog.spark.tasks import TaskPartition, TaskReader, shortened, until_left
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,4 @@
-"""What a task does: read its ranges exactly, as Arrow columns. The same for batch and streaming queries.
-
-A task's memory is bounded by its batches, not by its ranges: one fetch that is decoded, one that is on its way.
-"""
+"""What a task of Spark's is, in batch and streaming queries: its ranges, read where the versions are the driver's."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import os
 import platform
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from klog.client.positions import EARLIEST
-from klog.client.raw_fetch import RETRY_PAUSE_S, Range, RawCluster
-from klog.errors import CannotConnect, CorruptLog, HostError, OffsetOutOfRange, Refused, UnknownTopicOrPartition
-from klog.names import TopicPartition
+from klog.errors import HostError
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task
+from klog.spark.range_reader import read_task
 from klog.spark.short_errors import short_errors
-from klog.spark.stream_offsets import is_recreated
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-ROWS_A_BATCH = 20_000
-"""Handed to Spark at once: more makes it no faster, and a bound keeps the JVM's memory small."""
 
 PYARROW_MIN = (18,)
 """As klog's own requirements say."""
@@ -94,19 +84,6 @@ def check_pyarrow() -> None:
         )
 
 
-def as_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As queries see them: without any header a message's ``headers`` are null, as those of Spark's Kafka connector."""
-    import pyarrow.compute as pc
-
-    for batch in batches:
-        at = batch.schema.get_field_index("headers")
-        if at >= 0:
-            headers = batch.column(at)
-            shown = pc.if_else(pc.equal(pc.list_value_length(headers), 0), None, headers)
-            batch = batch.set_column(at, batch.schema.field(at), shown)
-        yield batch
-
-
 def until_left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches, without an error when Spark has read enough (``show``, ``limit``) and closes the pipe.
 
@@ -140,60 +117,4 @@ class TaskReader:
         if not isinstance(partition, TaskPartition):
             return
         check_worker(partition.versions)
-        task = partition.task
-        with self._connected() as cluster:
-            anew = self._made_anew(cluster, task)
-            for wanted, messages in zip(task.ranges, task.messages, strict=True):
-                if wanted.topic not in anew:
-                    yield from self._read_range(cluster, wanted, messages)
-
-    def _connected(self) -> RawCluster:
-        """Brokers that restart are waited for: Spark would run the task again at once, and three more times."""
-        deadline = time.monotonic() + self.options.task_timeout_s
-        while True:
-            try:
-                return self.options.connect(in_task=True)
-            except CannotConnect:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_PAUSE_S)
-
-    def _made_anew(self, cluster: RawCluster, task: Task) -> set[str]:
-        """The topics that are not those that were planned; Refused where that is an error."""
-        facts = cluster.describe([topic for topic, _ in task.topic_ids]) if task.topic_ids else {}
-        found = set()
-        for topic, planned in task.topic_ids:
-            there = facts[topic].topic_id if topic in facts else None
-            if not is_recreated(planned, there):
-                continue
-            if self.options.fail_on_data_loss:
-                raise Refused(
-                    f"topic {topic} was deleted and re-created before it was read: it was {planned} and is {there}"
-                )
-            found.add(topic)
-        return found
-
-    def _read_range(self, cluster: RawCluster, wanted: Range, messages: int | None) -> Iterator[pa.RecordBatch]:
-        from klog.spark.columns import decode
-
-        read = 0
-        try:
-            for records in cluster.fetch(wanted):
-                for batch in decode(records, wanted, self.options.columns, batch_bytes=self.options.batch_bytes):
-                    read += batch.num_rows
-                    for at in range(0, batch.num_rows, ROWS_A_BATCH):
-                        yield batch.slice(at, ROWS_A_BATCH)
-        except OffsetOutOfRange:
-            if self.options.fail_on_data_loss:
-                raise
-            one = TopicPartition(wanted.topic, wanted.partition)
-            start = cluster.offsets({one: EARLIEST})[one].offset
-            if wanted.from_offset < start < wanted.to_offset:  # the rest of it, whose count is unknown
-                yield from self._read_range(cluster, wanted._replace(from_offset=start), None)
-            return
-        except UnknownTopicOrPartition:
-            if self.options.fail_on_data_loss or wanted.topic in cluster.describe([wanted.topic]):
-                raise
-            return
-        if messages is not None and read != messages:
-            raise CorruptLog(f"{wanted}: the broker counts {messages} messages, {read} were read")
+        yield from read_task(self.options, partition.task)

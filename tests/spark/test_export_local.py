@@ -90,7 +90,7 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.usefixtures("small_tasks")
 def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
-    produced = topic.produce([Message(b"k", noise(500, number)) for number in range(2000)], batch=3)
+    produced = topic.produce([Message(b"k", noise(500, number)) for number in range(500)], batch=3)
     seen = threading.Event()
 
     def kill() -> None:
@@ -112,7 +112,7 @@ def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTo
 
 def test_processes_end_with_a_command_that_is_killed(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
-    topic.produce([Message(b"k", noise(500, number)) for number in range(2000)], batch=3)
+    topic.produce([Message(b"k", noise(500, number)) for number in range(500)], batch=3)
     code = f"""
 from klog.spark import options
 from klog.spark.export import run_export
