@@ -31,11 +31,7 @@ async def where(
     Also shows the groups that have read past it, and the command that dumps those bytes on the broker's host. A row of
     an export or table has the topic, partition and offset to ask with; --export goes the other way.
     """
-    from klog.export.listing import batch_with
-    from klog.spark.running.hadoop import register_stores
     from klog.tools import where as places
-
-    register_stores()
 
     place = await places.where(await invocation.cluster(), topic, partition, offset)
     try:
@@ -44,6 +40,10 @@ async def where(
         invocation.detail(f"cannot tell which groups have read it: {error.message}")
     notes = [f"already read by: {', '.join(place.groups_past)}"] if place.groups_past else []
     if root is not None:
+        from klog.export.listing import batch_with
+        from klog.spark.running.hadoop import register_stores
+
+        register_stores()  # ROOT may be in Hadoop's file systems
         found = await asyncio.to_thread(batch_with, root, TopicPartition(topic, partition), offset)
         place = replace(place, batch=None if found is None else found.batch)
         notes.append(
