@@ -44,6 +44,7 @@ __all__ = ["LocalCluster", "Part", "Started", "Stopped", "await_end", "down", "l
 START_TIMEOUT_S = 120.0
 """A broker may have a long log to check; it is waited for as long as it lives, up to this."""
 STOP_TIMEOUT_S = 30.0
+SETTLE_PAUSE_S = 0.02
 PORT_MAX = 65535
 
 
@@ -104,7 +105,7 @@ def up(
     check_heap(zookeeper_heap_bytes, "--zookeeper-heap")
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
-        before = look(directory)
+        before = _settled(directory, time.monotonic() + min(timeout_s, STOP_TIMEOUT_S))
         last = load_plan(directory)
         plan = _plan(last, before, brokers, processes, port, properties, secure)
         _check_ports(directory, home, plan, before)
@@ -112,6 +113,18 @@ def up(
         deadline = time.monotonic() + timeout_s
         cluster, rows = _start(directory, home, plan, before, zookeeper_port, zookeeper_heap_bytes, deadline)
     return replace(cluster, notes=tuple(_notes(plan, last, rows))), rows
+
+
+def _settled(directory: Path, deadline: float) -> LocalCluster | None:
+    """The cluster, once no broker of it is ending, as after `klog broker stop`: with a process, but no listener."""
+    while True:
+        found = look(directory)
+        ending = found is not None and any(
+            part.kind == "broker" and embedded.is_free(int(part.address.rpartition(":")[2])) for part in found.live
+        )
+        if not ending or time.monotonic() >= deadline:
+            return found
+        time.sleep(SETTLE_PAUSE_S)
 
 
 def _notes(plan: Plan, last: Plan | None, rows: Sequence[Started]) -> Iterator[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from bench.processes import free_port
+from klog.admin.local_state import log_dir
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import klog
 
@@ -45,6 +48,25 @@ def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
         assert gone.code == 1 and [row["because"] for row in gone.rows] == [None, "brokers", "brokers"]
         assert "klog up --detach" in gone.rows[0]["do"]
         assert klog("topic", "list", "-o", "json").error["code"] == "NO_CLUSTER"
+    finally:
+        klog("down")
+
+
+def test_a_broker_that_is_ending_is_started_again(home: Path, port: int) -> None:
+    """After `klog broker stop` its process is there for a moment, and listens no longer."""
+    try:
+        assert klog("up", "--detach", "--port", port).code == 0
+        assert klog("broker", "stop", "1", "-y").code == 0
+        words = ["broker", "start", log_dir(home / "local", 1)]
+        ending = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(2)", *words])
+        try:
+            again = klog("up", "--detach", "-o", "json")
+            assert again.code == 0, again.stderr
+            assert {row["kind"]: row["state"] for row in again.rows} == {"zookeeper": "running", "broker": "started"}
+            assert ending.poll() == 0
+        finally:
+            ending.kill()
+            ending.wait()
     finally:
         klog("down")
 
