@@ -99,7 +99,8 @@ async def plan(
         file=file,
     )
     if not rows:
-        return invocation.report(rows, footer="no replica has to move")
+        there = (await (await invocation.cluster()).metadata()).topics
+        return invocation.report(rows, footer="no replica has to move" if there else "the cluster has no topics")
     moved = sum(len(set(row.to) - set(row.from_)) for row in rows)
     footer = f"{ops.summary(rows)}; {counted(moved, 'replica')} to be filled"
     then = f"written to {file}: klog reassign execute {file}" if file else "write it for execute with --file FILE"

@@ -64,6 +64,8 @@ def plan(
     the brokers are too few, but for topics of `may_shrink`: those get as many replicas as there can be.
     """
     usable = sites_that_count({one: site for one, site in sorted(brokers.items()) if one not in emptied})
+    if factor is not None and not current and factor > len(usable):
+        raise _impossible("a partition", factor, usable, "", is_asked_for=True)
     slots = {}
     for name, before in current.items():
         kept = tuple(one for one in before if one not in usable and one not in emptied)
@@ -71,7 +73,7 @@ def plan(
         if factor is None and name.topic in may_shrink:
             wanted = max(1, min(wanted, len(usable) + len(kept)))
         if wanted < 1 or wanted > len(usable) + len(kept):
-            raise _impossible(name, wanted, {*usable, *kept}, is_asked_for=factor is not None)
+            raise _impossible(str(name), wanted, {*usable, *kept}, name.topic, is_asked_for=factor is not None)
         slots[name] = _Slots(kept[:wanted], wanted - len(kept[:wanted]), frozenset(before), frozenset(usable))
     placed = _Greedy(usable, slots, current, goal).solve()
     replicas = {name: {*slots[name].fixed, *placed[name]} for name in current}
@@ -96,10 +98,10 @@ def choose(current: Placement, topics: Collection[str]) -> dict[TopicPartition, 
 
 
 def _impossible(
-    name: TopicPartition, wanted: int, brokers: Collection[int], *, is_asked_for: bool
+    name: str, wanted: int, brokers: Collection[int], topic: str, *, is_asked_for: bool
 ) -> InvalidReplicationFactor:
     """The hint: start more brokers for a factor that was asked for, or first lower the factor of another topic."""
-    first = f"fewer replicas first: klog reassign plan --topics {name.topic} --replication-factor N"
+    first = f"fewer replicas first: klog reassign plan --topics {topic} --replication-factor N"
     return InvalidReplicationFactor(
         f"{name} is to have {wanted} replicas; at least 1 and at most {len(brokers)} are possible "
         f"on brokers {', '.join(map(str, sorted(brokers))) or 'none'}",

@@ -148,6 +148,12 @@ def test_a_factor_that_cannot_be(factor: int) -> None:
     assert "klog reassign plan" not in (caught.value.hint or ""), "that is what was typed"
 
 
+def test_a_factor_that_cannot_be_where_there_are_no_topics() -> None:
+    with pytest.raises(InvalidReplicationFactor, match=r"4 replicas.*at most 3"):
+        plan({}, bare(1, 2, 3), goal=Goal.KEEP, factor=4)
+    assert plan({}, bare(1, 2, 3), goal=Goal.KEEP, factor=3) == []
+
+
 def test_too_few_brokers_are_left() -> None:
     with pytest.raises(InvalidReplicationFactor, match="brokers 2"):
         plan(topic((1, 2)), bare(1, 2), goal=Goal.KEEP, emptied=[1])
