@@ -27,6 +27,13 @@ def duration_text(value_ms: float) -> str:
     return f"{value_ms:.0f} ms"
 
 
+def clock_text(ahead_ms: float) -> str:
+    """How far a clock is from others: ``90 s ahead of``, ``864,000 s (10 days) behind``."""
+    days = abs(ahead_ms) / 86_400_000
+    shown = f" ({days:,.0f} days)" if days >= 2 else ""
+    return f"{abs(ahead_ms) / 1000:,.0f} s{shown} {'ahead of' if ahead_ms > 0 else 'behind'}"
+
+
 def moment_text(time_ms: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A moment in UTC; beyond the years 1 to 9999, which producers may put into messages, its year alone."""
     try:

@@ -19,6 +19,7 @@ from klog.errors import KlogError
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.render.value_texts import clock_text
 from klog.secret import Secret
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.peer_probe import introduction
@@ -62,9 +63,9 @@ class PeerClocks:
         ahead_ms = odd_by_ms([one for one in asked if one is not None])
         if ahead_ms and not identity.clock_ahead_ms:
             log.error(
-                "this broker's clock is %.0f s ahead of most other brokers' (below 0: behind): set it. Messages that it"
-                " takes for ones of the future are refused for now, and retention by time pauses",
-                ahead_ms / 1000,
+                "this broker's clock is %s most other brokers': set it. Messages that it takes for ones of the future"
+                " are refused for now, and retention by time pauses",
+                clock_text(ahead_ms),
             )
             self._runtime.tell("clock-skew", ahead_ms=ahead_ms)
         elif identity.clock_ahead_ms and not ahead_ms:

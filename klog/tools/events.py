@@ -19,6 +19,7 @@ from klog.client.positions import Position, Range
 from klog.coordination.acts import Actor
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, counted, host_port
+from klog.render.value_texts import clock_text
 from klog.security.quotas import QuotaKey, told_value
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
@@ -302,10 +303,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "act": lambda event: f"{event['what']} by {_actor(event)}, act {event['act']}",
     "broker-down": lambda event: "down",
     "broker-up": _up,
-    "clock-skew": lambda event: (
-        f"its clock is {abs(event['ahead_ms']) / 1000:,.0f} s {'ahead of' if event['ahead_ms'] > 0 else 'behind'} most "
-        "other brokers'"
-    ),
+    "clock-skew": lambda event: f"its clock is {clock_text(event['ahead_ms'])} most other brokers'",
     "commit-refused": lambda event: (
         f"commit of {event['member'] or event['client']} at {event['host']} refused: {event['error']}"
     ),

@@ -35,7 +35,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     ),
     "broker-down": ({"id": 3, "reason": "its session has ended"}, "broker 3", ["down"]),
     "broker-up": ({"id": 3, "host": "h", "port": 9092}, "broker 3", ["h:9092"]),
-    "clock-skew": ({"ahead_ms": -864_000_000}, "broker 9", ["864,000 s", "behind"]),
+    "clock-skew": ({"ahead_ms": -864_000_000}, "broker 9", ["864,000 s (10 days) behind"]),
     "commit-refused": (
         {"group": "g", "member": "m", "client": "c", "host": "h", "generation": 3, "error": "ILLEGAL_GENERATION"},
         "group g",

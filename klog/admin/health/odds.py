@@ -11,6 +11,7 @@ from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.admin.health.snapshot import Snapshot
 from klog.config.topic import LogConfig
 from klog.errors import InvalidConfig
+from klog.render.value_texts import clock_text
 from klog.replication.isr import check_flush_rule
 
 if TYPE_CHECKING:
@@ -27,10 +28,9 @@ def clocks(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """Of two brokers either may be right: one finding each."""
     middle_ms = median(snapshot.clocks.values()) if snapshot.clocks else 0
     for broker, clock_ms in sorted(snapshot.clocks.items()):
-        ahead_s = (clock_ms - middle_ms) / 1000
-        if abs(ahead_s) * 1000 > CLOCKS_APART_MS:
-            way = "ahead of" if ahead_s > 0 else "behind"
-            found = f"its clock is {abs(ahead_s):,.0f} s {way} the brokers' middle"
+        ahead_ms = clock_ms - middle_ms
+        if abs(ahead_ms) > CLOCKS_APART_MS:
+            found = f"its clock is {clock_text(ahead_ms)} the brokers' middle"
             do = (
                 "set the clock on its host (NTP): by it the broker refuses messages of the future "
                 "(message.timestamp.after.max.ms), and deletes old ones (retention.ms)"
