@@ -16,12 +16,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TextIO
 
 from klog.signals import StopRequest
 
 PATIENCE_S = 0.8
 """How long closing may take after Ctrl-C; with what is needed to get here it stays under the promised second."""
+
+STEP_S = 0.1
+"""So late a handler runs at most while a person is asked."""
 
 EXIT_SIGNALLED = 128
 """And the signal's number, as shells count: 130 for Ctrl-C."""
@@ -102,6 +105,17 @@ def raising() -> Iterator[None]:
         yield
     finally:
         _STATE.cancel = cancel
+
+
+def typed_line(stream: TextIO) -> str:
+    """The next line of a terminal.
+
+    Python runs a signal's handler between two steps of its own. A signal that arrives just before a read, or in another
+    thread, does not wake it, so the wait for input has steps.
+    """
+    while not select.select([stream], [], [], STEP_S)[0]:
+        pass
+    return stream.readline()
 
 
 def take_over(*, ends_process: bool) -> object:

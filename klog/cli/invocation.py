@@ -278,7 +278,7 @@ class Invocation:
             wanted = "[y/N]" if protected is None else f"It is protected; type {protected} to go on:"
             sys.stderr.write(for_stream(f"{question}? {wanted} ", sys.stderr))
             sys.stderr.flush()
-            answer = sys.stdin.readline()
+            answer = interrupt.typed_line(sys.stdin)
         granted = answer.strip().lower() in ("y", "yes") if protected is None else answer.strip() == protected
         if not granted:
             if not answer:

@@ -182,6 +182,31 @@ def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
         interrupt.give_back(before)
 
 
+def test_ctrl_c_that_wakes_nothing_ends_a_question() -> None:
+    """A read goes on where the signal came right before it, or to another thread, which a test can arrange."""
+    program = """
+import os, signal, threading
+from klog.cli import interrupt
+
+def press():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)
+
+interrupt.install(ends_process=False)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+threading.Timer(0.2, press).start()
+try:
+    with interrupt.raising():
+        interrupt.typed_line(os.fdopen(os.pipe()[0]))
+except KeyboardInterrupt:
+    print("no")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert ran.stdout == "no\n", ran.stderr
+
+
 def in_shell(line: str) -> tuple[int, str, str]:
     """``KLOG`` in the line is the command."""
     command = f"{sys.executable} -m klog"
