@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from klog.cli import error_report, interrupt
+from klog.cli import error_report, interrupt, standard_streams
 from klog.cli.connect_by import connect_by
 from klog.cli.flags import DEFAULT_TIMEOUT_S
 from klog.cli.global_flags import GlobalFlags
@@ -403,6 +403,9 @@ def _finish(invocation: Invocation, result: Any) -> int:
 
 
 def _fail(invocation: Invocation, error: Exception) -> int:
+    if isinstance(error, standard_streams.OutputFailed):
+        standard_streams.output_failed(error)
+        return error_report.EXIT_FAILED
     shown = error_report.translated(error)
     is_server = invocation.traits.own_interrupt
     if shown is not error and (invocation.shared.verbose or (is_server and isinstance(shown, error_report.Bug))):

@@ -8,6 +8,25 @@ import sys
 from typing import Any
 
 
+class OutputFailed(OSError):
+    """stdout cannot be written."""
+
+
+class _Output(io.FileIO):
+    """stdout. Its errors have a class of their own; a closed pipe is not one."""
+
+    before: Any
+    """The stream in whose place it is: at its end that would close the descriptor."""
+
+    def write(self, content: Any) -> Any:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputFailed(error.errno, error.strerror) from None
+
+
 class _Notes(io.FileIO):
     """stderr. A note that cannot be written is dropped: what the command does, and its exit code, do not hang on it."""
 
@@ -28,10 +47,15 @@ def open_all() -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115
     elif not sys.stdin.isatty():
         sys.stdin.reconfigure(encoding="utf-8-sig")  # type: ignore[union-attr]  # as a saved file may begin
-    if sys.stdout is None:
-        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
-    else:
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    output = os.open(os.devnull, os.O_RDONLY) if sys.stdout is None else sys.stdout.fileno()
+    raw_output = _Output(output, "w", closefd=False)
+    raw_output.before = sys.stdout
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw_output),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=os.isatty(output),
+    )
     notes = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else sys.stderr.fileno()
     raw = _Notes(notes, "w", closefd=False)
     sys.stderr = io.TextIOWrapper(

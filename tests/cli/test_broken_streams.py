@@ -66,6 +66,13 @@ def test_a_group_commits_nothing_that_a_closed_stdout_did_not_take(broker: Runni
     assert {row["offset"] for row in rows} <= {0}
 
 
+def test_a_closed_stdout_is_told_once(broker: RunningBroker) -> None:
+    for words in (("topic", "list"), ("broker", "list", "-o", "json"), ("zk", "tree")):
+        with started(*words, "-B", broker.bootstrap, stdout=None, preexec_fn=lambda: os.close(1)) as process:
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 1 and err.count(b"Bad file descriptor") == len(err.splitlines()) == 1, err
+
+
 @pytest.mark.parametrize("words", [("--version",), ("topic", "--help"), ("man",)], ids=" ".join)
 def test_output_to_a_closed_stdout_fails(words: tuple[str, ...]) -> None:
     assert code_of(*words, stdout=None, preexec_fn=lambda: os.close(1)) == 1
