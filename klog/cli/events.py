@@ -77,6 +77,8 @@ async def events(
         found_act = await _act(invocation, subject[-1], is_said=len(subject) > 1)
         if found_act is not None:
             return found_act
+    if subject:
+        reading.filter_of(subject, ())  # its errors come before the connection
     for kind in kinds or ():
         if kind not in EVENT_KINDS:
             raise UsageError(
