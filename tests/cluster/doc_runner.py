@@ -10,7 +10,7 @@ What cannot be the same twice is made the same on both sides before it is compar
 stand in the document as a person would choose them; the commands are run with free ports, in a folder of their own, and
 what they print is translated back.
 
-`python -m tests.cluster.doc_runner DOCUMENT` runs it on the ports that stand there and writes what was printed into it.
+`python -m tests.cluster.doc_runner DOCUMENT` runs it and writes what was printed into it.
 """
 
 from __future__ import annotations
@@ -222,13 +222,20 @@ def free_ports() -> dict[str, str]:
     return {there: str(first + i) for i, there in enumerate(PORTS)}
 
 
+def _ports_as_wide() -> dict[str, str]:
+    """As `free_ports`, of four digits as the document's: columns keep their widths."""
+    rows = (range(first, first + len(PORTS)) for first in range(7001, 9000, 10))
+    free = next(row for row in rows if all(map(embedded.is_free, row)))
+    return {there: str(port) for there, port in zip(PORTS, free, strict=True)}
+
+
 def rewrite(path: Path) -> None:
-    """Run the document on its own ports, and put what was printed into it."""
+    """Run the document, and put what was printed into it."""
     lines = path.read_text("utf-8").splitlines()
     result: list[str] = []
     done = 0
     with tempfile.TemporaryDirectory(prefix="klog-doc-") as folder:
-        shell = Shell(Path(folder), {port: port for port in PORTS})
+        shell = Shell(Path(folder), _ports_as_wide())
         try:
             for command in commands("\n".join(lines)):
                 begun = time.monotonic()
