@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from klog.errors import OffsetOutOfRange as OffsetOutOfRange
     from klog.errors import RebalanceFailed as RebalanceFailed
     from klog.spark.reading import read as read
+    from klog.tools.schemas import Schemas as Schemas
 
 __version__ = "0.2.0"
 
@@ -42,6 +43,7 @@ _LIBRARY = {
     "Place": "klog.client.sending",
     "Producer": "klog.client.producer",
     "RebalanceFailed": "klog.errors",
+    "Schemas": "klog.tools.schemas",
     "Sending": "klog.client.sending",
     "read": "klog.spark.reading",
 }

@@ -85,8 +85,8 @@ class KlogCommand(PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing and self._asks_for_schema(ctx, args):
             self._show_schema(ctx)
-        if self.traits.value_optional is not None:
-            args = _with_empty_value(args, *self.traits.value_optional)
+        if self.traits.value_optional:
+            args = _with_empty_values(args, self.traits.value_optional)
         with _naming(ctx):
             surplus = super().parse_args(ctx, args)
         if surplus and not ctx.resilient_parsing:
@@ -149,7 +149,7 @@ class KlogCommand(PlainHelp, TyperCommand):
                     formatter.write_text(f"    {one.purpose}")
 
 
-def _with_empty_value(args: list[str], short: str, long: str) -> list[str]:
+def _with_empty_values(args: list[str], flags: tuple[str, ...]) -> list[str]:
     """``tail orders -f`` and ``tail -f -e orders``, where ``-f`` has a value: what follows it is a flag, or nothing.
 
     A format may begin with a dash; it has a ``%``.
@@ -158,8 +158,9 @@ def _with_empty_value(args: list[str], short: str, long: str) -> list[str]:
     found = []
     for at, word in enumerate(args):
         follower = args[at + 1] if at + 1 < len(args) else "-"
-        is_alone = at < flags_end and word == short and follower.startswith("-") and "%" not in follower
-        found.append(f"{long}=" if is_alone else word)
+        found.append(word)
+        if at < flags_end and word in flags and follower.startswith("-") and "%" not in follower:
+            found.append("")
     return found
 
 

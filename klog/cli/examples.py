@@ -36,6 +36,7 @@ klog undo ACT --dry-run  # Show what taking an act back would change.
 klog undo ACT  # Take an act back, after a question.
 klog produce clicks messages.txt  # Write each line of a file as a message.
 klog produce clicks messages.jsonl -i jsonl  # Write messages with keys, headers and times.
+klog produce clicks values.jsonl --schema  # Write lines of JSON as Avro, by the newest schema of clicks-value.
 klog produce clicks messages.txt -K : --compression zstd  # Split each line into key and value at the first colon.
 klog tail clicks  # Show new messages as they come.
 klog tail clicks -n 5 -e  # Show the last five messages and exit.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -18,6 +21,7 @@ from klog.cli.arguments import (
     position,
     regular_expression,
 )
+from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import Noun, top_command
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember, topic_names
@@ -29,7 +33,9 @@ from klog.render import Report
 
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
+    from klog.admin.group_peek import PeekRow
     from klog.client.cluster import Cluster
+    from klog.tools.message_decoder import MessageDecoder
 
 group = Noun("group", "Consumer groups: members, lag, rewind, copy, delete.")
 
@@ -254,7 +260,7 @@ async def forget(
     return invocation.report(plan.rows, footer=footer)
 
 
-@group.command("peek", rows="klog.admin.group_peek:PeekRow")
+@group.command("peek", rows="klog.admin.group_peek:PeekRow", value_optional=("--schema",))
 async def peek(
     invocation: Invocation,
     name: Group,
@@ -263,17 +269,34 @@ async def peek(
     count: Annotated[
         int, typer.Option("-n", "--count", metavar="N", min=1, max=1000, help="Messages of each partition.")
     ] = 1,
+    schema: BySchema = None,
 ) -> Report:
     """Show the next messages that a group would read, without moving it.
 
-    Where the group has never committed, messages from the start of the log are shown.
+    Where the group has never committed, messages from the start of the log are shown. `--schema` shows Avro values as
+    JSON, as `klog tail --schema` does.
     """
     from klog.admin import group_peek
 
     chosen = all_partitions(partitions)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
+    decoder = None if schema is None else await decoder_by(invocation, schema)
     rows = await group_peek.peek(cluster, session, name, topics=topics or (), partitions=chosen, count=count)
+    if decoder is not None:
+        rows = await asyncio.to_thread(_decoded, rows, decoder, invocation.say)
     return invocation.report(rows, footer="" if rows else f"group {name} has read everything")
+
+
+def _decoded(rows: list[PeekRow], decoder: MessageDecoder, note: Callable[[str], None]) -> list[PeekRow]:
+    """With values as JSON; those that cannot be decoded stay as they are, and ``note`` gets the reasons."""
+    found = []
+    for row in rows:
+        value = decoder.of(row.value)
+        if "value_error" in value:
+            note(f"{row.topic}-{row.partition} at {row.offset}: {value['value_error']}")
+        shown = json.dumps(value["value"], ensure_ascii=False).encode() if "value" in value else row.value
+        found.append(replace(row, value=shown))
+    return found
 
 
 @group.command("copy", rows=CHANGES, changes=True, dry_run=True, acts=True)

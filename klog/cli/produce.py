@@ -8,12 +8,14 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
 
 import typer
 
 from klog.cli.arguments import MostRate, Properties, Topic
+from klog.cli.by_schema import BySchema, encoder_by
 from klog.cli.command import top_command
 from klog.cli.error_report import EXIT_FAILED
 from klog.cli.flags import limit
@@ -45,7 +47,7 @@ class GivenUp(KlogError):
     code = "GIVEN_UP"
 
 
-@top_command("produce", rows="klog.tools.produce:PartitionReceipt", changes=True)
+@top_command("produce", rows="klog.tools.produce:PartitionReceipt", changes=True, value_optional=("--schema",))
 async def produce(
     invocation: Invocation,
     topic: Topic,
@@ -143,6 +145,7 @@ async def produce(
             help="Stamp each message with host and time, and publish counts for `klog audit` [klog.audit.enable].",
         ),
     ] = None,
+    schema: BySchema = None,
     properties: Properties = None,
 ) -> int:
     """Write messages from stdin or files to a topic.
@@ -159,6 +162,10 @@ async def produce(
     `klog tail A -o start -e --output jsonl` in a pipe to `klog produce B -i jsonl --keep-partitions` copies keys,
     values, headers, times and partitions. A message whose time is null or 0 gets the time of sending. `klog replay`
     also resumes.
+
+    `--schema` encodes values, JSON as `klog tail --schema` shows it, by an Avro schema of the registry: that of an id,
+    or the newest of a subject, TOPIC-value if neither is given. With `-i jsonl` lines may name a `value_schema_id`,
+    which `--schema` without a value obeys. A value that does not fit the schema fails, and the next line goes on.
 
     While the topic accepts no messages, because brokers are down or a disk is full, klog retries, reads no further
     input, and says on stderr what it waits for. Messages that failed (--give-up-after, or too large) go to --rejects,
@@ -188,7 +195,7 @@ async def produce(
         keep_partitions=keep_partitions,
         key=_bytes(key),
         key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter, "-K"),
-        **({} if delimiter is None else {"delimiter": parse_delimiter(delimiter, "-D")}),
+        delimiter=b"\n" if delimiter is None else parse_delimiter(delimiter, "-D"),
         format=line_format,
         headers=tuple((check_header_name(name), _bytes(value)) for name, value in pairs(headers)),
         empty_is_null=empty_is_null,
@@ -202,6 +209,8 @@ async def produce(
         librdkafka={**configured, **settings(properties)},
     )
     cluster = await invocation.cluster()
+    if schema is not None:
+        options = replace(options, encoder=await encoder_by(invocation, schema, topic))
     with ExitStack() as opened:
         sources = [_open(path, opened) for path in files or [STDIN]]
         if sys.stdin.buffer in sources and is_terminal(sys.stdin):

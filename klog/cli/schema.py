@@ -8,10 +8,11 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from klog.cli.by_schema import registry_of
 from klog.cli.command import Noun
 from klog.cli.invocation import Invocation, is_terminal
 from klog.config.properties import read_text
@@ -19,9 +20,6 @@ from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
 from klog.render.visible import visible_json
-
-if TYPE_CHECKING:
-    from klog.schemas.remote import RemoteRegistry
 
 schema = Noun("schema", "Avro schemas by id: list, get, register, check, delete, level, serve.")
 
@@ -33,12 +31,6 @@ File = Annotated[
 ]
 
 
-async def _registry(invocation: Invocation) -> RemoteRegistry:
-    from klog.schemas.remote import RemoteRegistry
-
-    return RemoteRegistry(await invocation.cluster(), asyncio.get_running_loop())
-
-
 @schema.command("list", rows="klog.schemas.rows:SchemaRow")
 async def list_schemas(
     invocation: Invocation,
@@ -48,7 +40,7 @@ async def list_schemas(
     """List the versions of subjects, and the schema ids that messages carry."""
     from klog.schemas import rows
 
-    registry = await _registry(invocation)
+    registry = await registry_of(invocation)
     return await asyncio.to_thread(rows.list_schemas, registry, subjects or (), deleted=deleted)
 
 
@@ -64,7 +56,7 @@ async def get(
     """Show a schema as formatted JSON. With `-o` show it as a row, with the text as registered."""
     from klog.schemas import rows
 
-    found = await asyncio.to_thread(rows.get_schema, await _registry(invocation), which, version)
+    found = await asyncio.to_thread(rows.get_schema, await registry_of(invocation), which, version)
     if invocation.shared.output is not None:
         return invocation.report([found])
     text = json.dumps(json.loads(found.schema), indent=2, ensure_ascii=False) + "\n"
@@ -83,8 +75,8 @@ async def register(invocation: Invocation, subject: Subject, file: File = STDIN)
     from klog.coordination.schemas import REGISTER_ACT
     from klog.schemas import rows
 
-    registry = await _registry(invocation)
     text = await asyncio.to_thread(_read, invocation, file)
+    registry = await registry_of(invocation)
     if invocation.shared.dry_run:
         there = await asyncio.to_thread(rows.preview_register, registry, subject, text)
         what = f"the schema is registered under subject {subject} already"
@@ -119,8 +111,8 @@ async def check(
     """
     from klog.schemas import rows
 
-    registry = await _registry(invocation)
     text = await asyncio.to_thread(_read, invocation, file)
+    registry = await registry_of(invocation)
     found = await asyncio.to_thread(rows.check, registry, subject, text, version)
     level = (await asyncio.to_thread(rows.levels, registry, subject))[0].level
     count = counted(len(found), "incompatibility", "incompatibilities")
@@ -148,7 +140,7 @@ async def delete(
     from klog.coordination.schemas import DELETE_ACT
     from klog.schemas import rows
 
-    registry = await _registry(invocation)
+    registry = await registry_of(invocation)
     doomed = await asyncio.to_thread(rows.preview_delete, registry, subject, version, permanent=permanent)
     question = f"Delete {counted(len(doomed), 'version')} of subject {subject}{' permanently' if permanent else ''}"
     invocation.confirm(question, invocation.report(doomed), consequence=no_way_back(DELETE_ACT), everywhere=permanent)
@@ -177,13 +169,16 @@ async def level(
     one writes. FULL: both. With _TRANSITIVE this holds for all versions, not only the last one.
     """
     from klog.schemas import rows
+    from klog.schemas.compatibility import parse_level
 
     if default and wanted is not None:
         raise UsageError("LEVEL and --default exclude each other")
+    if wanted is not None:
+        parse_level(wanted)
     changes = wanted is not None or default
     if changes and not invocation.shared.dry_run:
         invocation.check_may_change()
-    registry = await _registry(invocation)
+    registry = await registry_of(invocation)
     if changes:
         if invocation.shared.dry_run:
             planned = await asyncio.to_thread(rows.preview_level, registry, subject, wanted)
@@ -210,7 +205,7 @@ async def serve(
     from klog.net.http_server import HttpServer
     from klog.schemas.http import HttpRegistry
 
-    registry = await _registry(invocation)
+    registry = await registry_of(invocation)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

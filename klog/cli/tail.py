@@ -13,6 +13,7 @@ import typer
 
 from klog.cli import interrupt
 from klog.cli.arguments import Count, Partitions, Properties, all_partitions, position_range
+from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import topic_names
@@ -26,7 +27,7 @@ LAST_ON_TERMINAL = 10
 """Without a position a person sees the last few messages, and then what comes."""
 
 
-@top_command("tail", output_letter=False, value_optional=("-f", "--format"))
+@top_command("tail", output_letter=False, value_optional=("-f", "--schema"))
 async def tail(
     invocation: Invocation,
     given: Annotated[
@@ -121,9 +122,7 @@ async def tail(
             help="With --merge: how long a new message waits for earlier ones (500ms).",
         ),
     ] = None,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Decode values by the Avro schema id in each: a line of JSON a message.")
-    ] = False,
+    schema: BySchema = None,
     properties: Properties = None,
 ) -> None:
     """Show the messages of topics: each value, followed by a newline.
@@ -156,7 +155,8 @@ async def tail(
     searched.
 
     `--schema` decodes Avro values that begin with a schema id of the registry (`klog schema`), as stock serializers
-    write them. A value that cannot be decoded is shown as it is, and a note says why.
+    write them. With an id or a subject values are read as that schema, or as the newest of the subject. A value that
+    cannot be decoded is shown as it is, and a note says why.
 
     `--merge time` sorts existing messages exactly, each partition's in the order of their offsets. New messages wait
     `--settle` for earlier messages of other partitions; a message that comes later than that is shown late.
@@ -171,6 +171,8 @@ async def tail(
             invocation.say(
                 f"klog tail follows by default; -f is the format of each message: `klog tail {shlex.join(topics)}`"
             )
+    if schema and not topics and match is None:
+        topics, schema = [schema], ""
     if not topics and match is None:
         raise UsageError("no topic given", hint="klog tail TOPIC, or --match RE; `klog topic list` shows the topics")
     if form is not None and "%" not in form:
@@ -208,17 +210,14 @@ async def tail(
         on_terminal=is_terminal(sys.stdout),
         librdkafka={**(configured if replica is None else {}), **settings(properties)},
     )
-    if schema and form is not None:
+    if schema is not None and form is not None:
         raise UsageError("-f shows values as they are, and --schema decodes them: choose one")
     tailing.check_options(options)
     if group is not None:
         invocation.check_may_change()
     cluster = await invocation.cluster()
-    if schema:
-        from klog.schemas.remote import RemoteRegistry
-
-        registry = RemoteRegistry(cluster, asyncio.get_running_loop())
-        options = replace(options, schema_of=lambda schema_id: registry.schema(schema_id).text)
+    if schema is not None:
+        options = replace(options, decoder=await decoder_by(invocation, schema))
     if options.offset is None and options.last is None and group is None and not until_end:
         invocation.say("waiting for new messages; -o start for those that are there")
     reading = asyncio.ensure_future(tailing.tail(cluster, topics, options, sys.stdout.buffer, note=invocation.say))

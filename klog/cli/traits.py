@@ -20,7 +20,7 @@ class Traits:
     ``asks``: it may ask before it acts; ``dry_run``: it has ``--dry-run`` (what asks has it in any case); ``changes``:
     it changes the cluster, where it succeeds; ``acts``: by acts that `klog undo` may take back; ``own_interrupt``: it
     handles Ctrl-C itself, ends in order and exits 0; ``output_letter``: ``-o`` is the output format (not so in
-    ``tail``); ``value_optional``: a flag, short and long, that may come without its value, which is then empty.
+    ``tail``); ``value_optional``: flags that may come without their value, which is then empty.
     """
 
     rows: str | None = None
@@ -31,7 +31,7 @@ class Traits:
     acts: bool = False
     own_interrupt: bool = False
     output_letter: bool = True
-    value_optional: tuple[str, str] | None = None
+    value_optional: tuple[str, ...] = ()
 
     def row_type(self) -> type | None:
         """The dataclass of the rows."""

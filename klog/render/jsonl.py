@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
@@ -127,10 +128,15 @@ class LineWriter:
         return shown
 
 
-def from_line(line: bytes, keep_partition: bool = False) -> Content:
-    """The message of a line, with its partition if that is to be kept; UsageError names the error in it."""
+def from_line(
+    line: bytes, keep_partition: bool = False, value_of: Callable[[dict[str, Any]], bytes | None] | None = None
+) -> Content:
+    """The message of a line, with its partition if that is to be kept; UsageError names the error in it.
+
+    ``value_of`` makes the value of the line's object, if it is not a text; numbers with a fraction are decimals there.
+    """
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_float=Decimal if value_of is not None else None)
     except UnicodeDecodeError:
         raise UsageError("not JSON: the line is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -143,7 +149,7 @@ def from_line(line: bytes, keep_partition: bool = False) -> Content:
         raise UsageError("no value", hint='form: {"value": "text"}, optionally with "key", "headers", "timestamp"')
     return Content(
         _bytes(row.get("key"), row.get("key_encoding"), "key"),
-        _bytes(row["value"], row.get("value_encoding"), "value"),
+        _bytes(row["value"], row.get("value_encoding"), "value") if value_of is None else value_of(row),
         _headers(row.get("headers")),
         parse_timestamp(row.get("timestamp")),
         parse_partition(row.get("partition")) if keep_partition else None,

@@ -26,12 +26,13 @@ _COLUMNS: Final = {"avro": "value", "avro:value": "value", "avro:key": "key"}
 class MessageDecoder:
     """Decodes one message at a time: for reading by eye, not for bulk, which `Decoder` is made for."""
 
-    def __init__(self, what: str, schema_of: SchemaOf) -> None:
-        """``what``: ``avro`` or ``avro:key``. Raises UsageError."""
+    def __init__(self, what: str, schema_of: SchemaOf, reader: str | None = None) -> None:
+        """``what``: ``avro`` or ``avro:key``. ``reader``: the schema to read as; None: the message's. UsageError."""
         if what not in _COLUMNS:
             raise UsageError(f"--decode {what!r} is not known", hint=f"one of {', '.join(_COLUMNS)}")
         self._column = _COLUMNS[what]
         self._schema_of = schema_of
+        self._reader = reader
         self._decoders: dict[int, Decoder | str] = {}
 
     def decoded(self, record: Record) -> dict[str, Any]:
@@ -61,7 +62,7 @@ class MessageDecoder:
 
     def _decoder(self, schema_id: int) -> Decoder | str:
         try:
-            return Decoder(Decoding(self._column, self._schema_of(schema_id)), self._schema_of)
+            return Decoder(Decoding(self._column, self._reader or self._schema_of(schema_id)), self._schema_of)
         except SchemaNotFound:
             return f"schema {schema_id} is not known"
         except SessionLost:

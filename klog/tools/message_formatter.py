@@ -41,13 +41,10 @@ class MessageFormatter:
         self._headers = headers
         self.undecodable: Counter[str] = Counter()
         """Why values were shown as they are, and of how many messages."""
-        if options.schema_of is not None:
-            from klog.tools.message_decoder import MessageDecoder
-
+        if (decoder := options.decoder) is not None:
             if options.format is not None:
                 raise UsageError("-f shows values as they are, and --schema decodes them: choose one")
             lines = LineWriter(headers).lines if options.output == "jsonl" else None
-            decoder = MessageDecoder("avro", options.schema_of)
             self._show = lambda messages: b"".join(self._decoded(one, decoder, lines) for one in messages)
             if options.on_terminal:
                 self._show = _guarded(self._show, visible_json_bytes)

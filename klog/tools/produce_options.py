@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from klog.config.units import Rate
+
+if TYPE_CHECKING:
+    from klog.tools.message_encoder import MessageEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,7 @@ class ProduceOptions:
     ``create``: make the topic where it is missing. ``audit``: stamp every message and publish how many were sent, for
     `klog audit`; None: where the topic's ``klog.audit.enable`` says so.
     ``give_up_after_s``: so long after it was read an unacknowledged message is given up; None: never.
+    ``encoder``: values are JSON, and sent as it encodes them.
     ``librdkafka`` are further settings of the client by its own names (-X).
     """
 
@@ -37,4 +41,5 @@ class ProduceOptions:
     create: bool = False
     give_up_after_s: float | None = None
     audit: bool | None = None
+    encoder: MessageEncoder | None = None
     librdkafka: dict[str, str] = field(default_factory=dict)

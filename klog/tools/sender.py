@@ -83,11 +83,14 @@ class Sender:
         keeps = options.keep_partitions
         self._read: LineReader | None = None
         if options.input == "jsonl":
-            self._read = partial(from_line, keep_partition=keeps)
+            value_of = None if options.encoder is None else options.encoder.row
+            self._read = partial(from_line, keep_partition=keeps, value_of=value_of)
         if options.format is not None:
             if options.input != "lines" or options.key is not None or options.key_delimiter is not None:
                 raise UsageError("-f excludes -k, -K and -i: the format says where the key is")
             self._read = _with_flags(compile_line_format(options.format, keeps), options)
+        if options.encoder is not None and options.input != "jsonl":
+            self._read = _encoded(self._read or self._splitter, options.encoder.text)
         if options.input != "lines" and options.delimiter != b"\n":
             raise UsageError(f"-D is for lines, not for -i {options.input}")
         self.partitions: dict[int, PartitionCount] = {}
@@ -289,7 +292,7 @@ class Sender:
             return list(enumerate(map(self._splitter, run), number))
         rows = []
         for at, line in enumerate(run, number):
-            if not line.strip() and self._options.format is None:
+            if self._options.input == "jsonl" and not line.strip():
                 continue
             try:
                 rows.append((at, _sendable(read(line))))
@@ -446,6 +449,16 @@ def _with_flags(read: LineReader, options: ProduceOptions) -> LineReader:
         return found._replace(headers=[*found.headers, *options.headers])
 
     return reader if options.headers or options.empty_is_null else read
+
+
+def _encoded(read: LineReader, encode: Callable[[bytes], bytes]) -> LineReader:
+    """With values encoded; null has none."""
+
+    def reader(line: bytes) -> Content:
+        found = read(line)
+        return found if found.value is None else found._replace(value=encode(found.value))
+
+    return reader
 
 
 def _name(source: BinaryIO) -> str:

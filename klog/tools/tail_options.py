@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from klog.client.positions import Range
+
+if TYPE_CHECKING:
+    from klog.tools.message_decoder import MessageDecoder
 
 SETTLE_S = 0.5
 """How long, while following in the order of time, a message waits for earlier ones of other partitions: longer than a
@@ -23,7 +25,7 @@ class TailOptions:
     `klog.tools.formats`); ``grep`` is searched in
     values, ``grep_key`` in keys, ``grep_header`` in headers as ``name=value``. ``match``: also topics whose name
     matches. ``merge_by_time``: over partitions in the order of time; what comes waits ``settle_s`` for what is
-    earlier. ``schema_of``: values are decoded by the Avro schema id that they begin with. ``replica``: what this broker
+    earlier. ``decoder``: values are shown as it decodes them. ``replica``: what this broker
     has of the partitions, not their leaders. ``group`` (-G): as a member of
     it, from where it has committed; where it has not, ``offset``. ``on_terminal``: what would command one is shown
     escaped.
@@ -42,7 +44,7 @@ class TailOptions:
     match: str | None = None
     group: str | None = None
     replica: int | None = None
-    schema_of: Callable[[int], str] | None = None
+    decoder: MessageDecoder | None = None
     merge_by_time: bool = False
     settle_s: float = SETTLE_S
     on_terminal: bool = False

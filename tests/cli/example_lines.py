@@ -45,6 +45,7 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(lines_of("zookeeper start", "zookeeper status", "zookeeper stop"), IN_CLI),
     "klog tail clicks": IN_CLI,
+    "klog produce clicks values.jsonl --schema": "tests/schemas/test_produce_by_schema.py",
     "klog up --secure -d": IN_SECURE,
     **dict.fromkeys(lines_of("security zookeeper"), IN_SECURE),
     **dict.fromkeys(lines_of("lost show", "lost replay"), IN_LOOKING),

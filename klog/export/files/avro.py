@@ -23,10 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from klog.errors import CorruptLog
-from klog.export.files.avro_encoding import avro_schema, encode_rows, varint
+from klog.export.files.avro_encoding import avro_schema, encode_rows
 from klog.export.files.avro_scan import Scan, can_scan
 from klog.export.files.format import GROUP_BYTES
 from klog.protocol.schema_errors import InvalidSchema
+from klog.record.records import varint
 from klog.schemas import parsing
 from klog.schemas.avro import Record
 from klog.schemas.decoding.arrow import arrow_type

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from klog.errors import UsageError
+from klog.record.records import varint
 
 NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType", "headers"})
 """Columns of every message; all others may be null."""
@@ -24,17 +25,6 @@ _NULL, _THERE = 0x00, 0x02
 """The branches of a union of null and something."""
 
 Ints = NDArray[np.int64]
-
-
-def varint(value: int) -> bytes:
-    """A number in zigzag, seven bits a byte."""
-    left = (value << 1) ^ (value >> 63)
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
 
 
 # --- Schemas ---

@@ -58,6 +58,25 @@ class Unfit(Exception):  # a part of a reason, which ends in a row
         return f"{'.'.join(reversed(self.where))}: {self.what}" if self.where else self.what
 
 
+def json_parser(real: type[float] | type[Decimal]) -> Callable[[bytes], Any]:
+    """A function from bytes to the value that they are the JSON of; numbers with a fraction become ``real``. Unfit."""
+    loads = json.JSONDecoder(object_pairs_hook=_object, parse_float=real, parse_constant=_constant).decode
+
+    def parse(data: bytes) -> Any:
+        try:
+            return loads(data.decode())
+        except UnicodeDecodeError:
+            raise Unfit("not JSON: it is not UTF-8") from None
+        except json.JSONDecodeError as error:
+            raise Unfit(f"not JSON: {error.msg} at character {error.pos}") from None
+        except RecursionError:
+            raise Unfit("not JSON: nested too deeply") from None
+        except ValueError as error:  # a number of thousands of digits, a name that is there twice
+            raise Unfit(f"not JSON: {_short(str(error))}") from None
+
+    return parse
+
+
 class JsonReader:
     """Reads the JSON of messages as one schema's type. Used by one thread."""
 
@@ -67,25 +86,15 @@ class JsonReader:
         """The paths of fields that messages have and the schema has not, `LEFT_OUT_MAX` at most."""
         self._has_decimals = False
         self._read = self._reader(node, "")
-        self._loads = json.JSONDecoder(
-            object_pairs_hook=_object,
-            parse_float=Decimal if self._has_decimals else float,
-            parse_constant=_constant,
-        ).decode
+        self._parse = json_parser(Decimal if self._has_decimals else float)
 
     def read(self, data: bytes) -> Any:
         """What pyarrow takes for the type of `klog.schemas.decoding.arrow`. Unfit where the bytes are not JSON, or the
         value is not of the type."""
         try:
-            return self._read(self._loads(data.decode()))
-        except UnicodeDecodeError:
-            raise Unfit("not JSON: it is not UTF-8") from None
-        except json.JSONDecodeError as error:
-            raise Unfit(f"not JSON: {error.msg} at character {error.pos}") from None
+            return self._read(self._parse(data))
         except RecursionError:
             raise Unfit("not JSON: nested too deeply") from None
-        except ValueError as error:  # a number of thousands of digits, a name that is there twice
-            raise Unfit(f"not JSON: {_short(str(error))}") from None
 
     def behind_id(self, data: bytes) -> bytes:
         """Nothing else is in front."""
@@ -104,7 +113,7 @@ class JsonReader:
             case avro.Union():
                 return self._union(node, path)
             case avro.Enum():
-                return _enum(node)
+                return enum_reader(node)
             case avro.Primitive():
                 return self._primitive(node)
         raise InvalidSchema(f"JSON has no values of type {describe(node)}", hint="use string, array or map")
@@ -113,21 +122,21 @@ class JsonReader:
         logical = logical_of(node)
         if logical is not None and logical.name == "decimal":
             self._has_decimals = True
-            return _decimal(logical.precision, logical.scale)
-        found = _BY_NAME.get(logical.name if logical is not None else node.name)
+            return decimal_reader(logical.precision, logical.scale)
+        found = READERS.get(logical.name if logical is not None else node.name)
         if found is None:
             raise InvalidSchema(f"JSON has no values of type {describe(node)}", hint="use string, array or map")
         return found
 
     def _record(self, node: avro.Record, path: str) -> Read:
         readers = {one.name: self._reader(one.node, _below(path, one.name)) for one in node.fields}
-        defaults = {one.name: _default(one, readers[one.name]) for one in node.fields if _may_be_missing(one)}
+        defaults = {one.name: _default(one, readers[one.name]) for one in node.fields if may_be_missing(one)}
         by_name = {alias: one.name for one in node.fields for alias in one.aliases} | {name: name for name in readers}
         left_out = self.left_out
 
         def read(value: Any) -> Any:
             if type(value) is not dict:
-                raise _not_a("an object", value)
+                raise not_a("an object", value)
             found = dict(defaults)
             for name, part in value.items():
                 field = by_name.get(name)
@@ -152,7 +161,7 @@ class JsonReader:
 
         def read(value: Any) -> list[Any]:
             if type(value) is not list:
-                raise _not_a("an array", value)
+                raise not_a("an array", value)
             return [item(one) for one in value]
 
         return read
@@ -162,7 +171,7 @@ class JsonReader:
 
         def read(value: Any) -> list[tuple[str, Any]]:
             if type(value) is not dict:
-                raise _not_a("an object", value)
+                raise not_a("an object", value)
             return [(_text(name), item(one)) for name, one in value.items()]
 
         return read
@@ -183,7 +192,7 @@ class JsonReader:
                     return {f"member{number}": reader(value)}
                 except Unfit:
                     continue
-            raise _not_a(describe(node), value)
+            raise not_a(describe(node), value)
 
         return read
 
@@ -192,7 +201,7 @@ def _below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _may_be_missing(field: avro.Field) -> bool:
+def may_be_missing(field: avro.Field) -> bool:
     return field.has_default or _is_nullable(field.node)
 
 
@@ -227,7 +236,7 @@ def _short(text: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
-def _not_a(wanted: str, value: Any) -> Unfit:
+def not_a(wanted: str, value: Any) -> Unfit:
     return Unfit(f"expected {wanted}, found {_short(_json(value))}")
 
 
@@ -242,12 +251,12 @@ def _json(value: Any) -> str:
 
 def _null(value: Any) -> None:
     if value is not None:
-        raise _not_a("null", value)
+        raise not_a("null", value)
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise _not_a("a boolean", value)
+        raise not_a("a boolean", value)
     return value
 
 
@@ -256,12 +265,12 @@ def _whole(bits: int) -> Read:
 
     def read(value: Any) -> int:
         if type(value) is bool or not isinstance(value, int | float | Decimal):
-            raise _not_a("a whole number", value)
+            raise not_a("a whole number", value)
         if not -most <= value < most:  # before it is made an int: 1e999999999 would fill the memory
-            raise _not_a(f"a number of {bits} bits", value)
+            raise not_a(f"a number of {bits} bits", value)
         found = int(value)
         if found != value:
-            raise _not_a("a whole number", value)
+            raise not_a("a whole number", value)
         return found
 
     return read
@@ -269,27 +278,27 @@ def _whole(bits: int) -> Read:
 
 def _number(value: Any) -> float:
     if type(value) is bool or not isinstance(value, int | float | Decimal):
-        raise _not_a("a number", value)
+        raise not_a("a number", value)
     try:
         found = float(value)
     except OverflowError:
         found = math.inf
     if math.isinf(found) or (type(value) is int and found != value):
-        raise _not_a("a number that a double can have", value)
+        raise not_a("a number that a double can have", value)
     return found
 
 
 def _small_number(value: Any) -> float:
     found = _number(value)
     if abs(found) >= FLOAT_MAX:
-        raise _not_a("a number that a float can have", value)
+        raise not_a("a number that a float can have", value)
     return found
 
 
 def _text(value: Any) -> str:
     text = value if type(value) is str else _json(value)
     if type(value) is float and math.isinf(value):
-        raise _not_a("a number that a double can have", value)
+        raise not_a("a number that a double can have", value)
     if not text.isascii():
         try:
             text.encode()
@@ -300,34 +309,34 @@ def _text(value: Any) -> str:
 
 def _uuid(value: Any) -> str:
     if type(value) is not str:
-        raise _not_a("a text", value)
+        raise not_a("a text", value)
     return _text(value)
 
 
-def _enum(node: avro.Enum) -> Read:
+def enum_reader(node: avro.Enum) -> Read:
     symbols = frozenset(node.symbols)
 
     def read(value: Any) -> str:
         if type(value) is not str or value not in symbols:
-            raise _not_a(f"a symbol of {node.full_name}", value)
+            raise not_a(f"a symbol of {node.full_name}", value)
         return value
 
     return read
 
 
-def _decimal(precision: int, scale: int) -> Read:
+def decimal_reader(precision: int, scale: int) -> Read:
     step, exact = Decimal(1).scaleb(-scale), Context(prec=max(precision, 1) + 1)
 
     def read(value: Any) -> Decimal:
         if type(value) is bool or not isinstance(value, int | str | Decimal):
-            raise _not_a("a decimal number", value)
+            raise not_a("a decimal number", value)
         try:
             given = Decimal(value)
             found = given.quantize(step, context=exact)
         except InvalidOperation:
             found = None
         if found is None or not given.is_finite() or found != given or len(found.as_tuple().digits) > precision:
-            raise _not_a(f"a number of at most {precision} digits, {scale} of them behind the point", value)
+            raise not_a(f"a number of at most {precision} digits, {scale} of them behind the point", value)
         return found
 
     return read
@@ -341,14 +350,14 @@ def _date(value: Any) -> Any:
 
 
 def _too_far(value: Any) -> Any:
-    raise _not_a("a date within the years 1 to 9999", value)
+    raise not_a("a date within the years 1 to 9999", value)
 
 
 def _parsed(parse: Callable[[str], Any], wanted: str, value: str) -> Any:
     try:
         return parse(value)
     except ValueError:
-        raise _not_a(wanted, value) from None
+        raise not_a(wanted, value) from None
 
 
 def _time(units_per_s: int, bits: int) -> Read:
@@ -359,12 +368,12 @@ def _time(units_per_s: int, bits: int) -> Read:
         if type(value) is not str:
             found: int = whole(value)
             if not 0 <= found < day:
-                raise _not_a("a time within a day", value)
+                raise not_a("a time within a day", value)
             return found
         at: time = _parsed(time.fromisoformat, "a time as 17:30:00", value)
         micros = ((at.hour * 60 + at.minute) * 60 + at.second) * 1_000_000 + at.microsecond
         if at.tzinfo is not None or micros % (1_000_000 // units_per_s):
-            raise _not_a(f"a time without an offset, in units of 1/{units_per_s} s", value)
+            raise not_a(f"a time without an offset, in units of 1/{units_per_s} s", value)
         return micros * units_per_s // 1_000_000
 
     return read
@@ -379,22 +388,22 @@ def _timestamp(micros_per_unit: int, *, is_local: bool) -> Read:
         if type(value) is not str:
             micros: int = whole(value) * micros_per_unit
             if not -(2**63) <= micros < 2**63:
-                raise _not_a("a time that microseconds of 64 bits can have", value)
+                raise not_a("a time that microseconds of 64 bits can have", value)
             return micros
         at: datetime = _parsed(datetime.fromisoformat, f"a time as {example}", value)
         if is_local and at.tzinfo is not None:
-            raise _not_a(f"a time without an offset, as {example}", value)
+            raise not_a(f"a time without an offset, as {example}", value)
         if at.tzinfo is None:
             at = at.replace(tzinfo=UTC)
         try:
             return (at - EPOCH) // MICROSECOND
         except OverflowError:
-            raise _not_a(f"a time as {example}", value) from None
+            raise not_a(f"a time as {example}", value) from None
 
     return read
 
 
-_BY_NAME: Final[dict[str, Read]] = {
+READERS: Final[dict[str, Read]] = {
     "null": _null,
     "boolean": _boolean,
     "int": _whole(32),
