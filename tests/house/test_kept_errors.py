@@ -34,6 +34,7 @@ PURE = {
         "listen_error",
         "_failure",
         "_wrong",
+        "self._write_failed",
     ),
     *(
         "translated",

@@ -104,7 +104,7 @@ def test_levels_and_deletion(run: object, subject: str, unique: str) -> None:
     assert everything["*"] == "BACKWARD" and everything[subject] == "FULL"
     assert run("level", "--default", "--subject", subject, "-o", "json").rows[0]["level"] == "BACKWARD"
     wrong = run("level", "sideward", "-o", "json")
-    assert wrong.error["code"] == "INVALID_COMPATIBILITY_LEVEL" and "FULL_TRANSITIVE" in wrong.error["message"]
+    assert wrong.error["code"] == "INVALID_COMPATIBILITY_LEVEL" and "FULL_TRANSITIVE" in wrong.error["hint"]
     assert run("level", "full", "--default").code == 2
 
     early = run("delete", subject, "--permanent", "-o", "json")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import random
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]
 @pytest.fixture
 def broker(small: ZooKeeperServer, tmp_path: Path) -> Iterator[RunningBroker]:
     """Has a topic `t`; what it leaves in ZooKeeper is removed."""
-    chroot = f"/{os.urandom(4).hex()}"
+    chroot = f"/{uuid.uuid4().hex}"
     found = RunningBroker(tmp_path / "broker", f"{small.address}{chroot}")
     try:
         found.start()
@@ -134,9 +135,11 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
         request = codec.request(ApiKey.CREATE_PARTITIONS, 1, topics=asked, timeout=10_000, validate_only=False)
         return error(channel.request(request).results[0])
 
+    draw = random.Random(1)
+
     def join() -> int:
         async def work(channel: Channel) -> int:
-            return code(await Speaker(channel, "joined", {}).join(os.urandom(10_000), rebalance_ms=1_000))
+            return code(await Speaker(channel, "joined", {}).join(draw.randbytes(10_000), rebalance_ms=1_000))
 
         return with_channel(broker.bootstrap, work)
 

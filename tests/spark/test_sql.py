@@ -84,11 +84,9 @@ def test_a_frame_reads_the_same_ranges_in_all_its_actions(plain: Any, new_topic:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("subscribe 't', startingOfsets 'earliest'", "startingOffsets"),
         ("subscribe 't', startingOffsets 'latest'", "nothing"),
         ("subscribe 't', assign '{\"t\": [0]}'", "subscribe.*assign|assign.*subscribe"),
         ("subscribe 't', columns 'colour'", "colour"),
-        ("subscribe 't', maxOffsetsPerTrigger '5'", "readStream"),
     ],
 )
 def test_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, options: str, said: str) -> None:
