@@ -302,7 +302,7 @@ def test_a_broker_that_was_down_through_it_all(cluster: RunningCluster, topic: s
     cluster.start(3)
     cluster.wait_in_sync(kept)
     found = contents(cluster.bootstrap, kept)
-    assert {number: values[: len(had[number])] for number, values in found.items()} == had
+    assert {number: found[number][: len(values)] for number, values in had.items()} == had
     assert sum(map(len, found.values())) == 60
     cluster.wait_until(lambda: not any(folders(one, gone) for one in cluster.brokers.values()), "its logs are gone")
     cluster.create(gone, 1)
