@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import KlogError
+from klog.export.manifest import ExportIdentity
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportStatus
+from klog.export.stores.store import Store
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.names import TopicPartition
 from klog.record.batch import walk
@@ -25,16 +27,12 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
     place = ExportRoot(root)
     known = place.existing_identity()
     with RawCluster(bootstrap) as cluster:
-        facts = describe(cluster, place, known, ())
-        check_same(place, known, facts, cluster.cluster_id)
-        partitions = partitions_of(facts)
-        last = place.last()
-        exported = exported_to(known, last[0] if last else None, partitions)
-        earliest = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
-        latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
+        exported = _exported(cluster, place, known)
+        earliest = cluster.offsets(dict.fromkeys(exported, EARLIEST))
+        latest = cluster.offsets(dict.fromkeys(exported, LATEST))
         behind = {
             one: Range(one.topic, one.partition, max(exported[one], earliest[one].offset), latest[one].offset)
-            for one in partitions
+            for one in exported
             if exported[one] < latest[one].offset
         }
         counts = cluster.counts(behind.values())
@@ -50,17 +48,29 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
                 log_start_offset=earliest[one].offset,
                 undecodable=undecodable.get(one, 0),
             )
-            for one in partitions
+            for one in exported
         ]
 
 
-def waiting_bytes(bootstrap: str, root: str) -> int:
-    """Bytes of log that the next run would export, by their addresses; 0 where no broker answers."""
+def waiting_bytes(bootstrap: str, root: str | Store) -> int:
+    """Bytes of log that the next run would export, by their addresses; 0 where that is not known: the run says why."""
     try:
-        rows = status(bootstrap, root)
+        place = ExportRoot(root)
+        known = place.existing_identity()
+        with RawCluster(bootstrap) as cluster:
+            exported = _exported(cluster, place, known)
+            latest = cluster.offsets(dict.fromkeys(exported, LATEST))
     except KlogError:
         return 0
-    return sum((row.log_end_offset or row.exported) - row.exported for row in rows)
+    return sum(latest[one].offset - offset for one, offset in exported.items())
+
+
+def _exported(cluster: RawCluster, place: ExportRoot, known: ExportIdentity) -> dict[TopicPartition, int]:
+    """The first offset that is not exported, of each partition. Refused for another cluster or topic."""
+    facts = describe(cluster, place, known, ())
+    check_same(place, known, facts, cluster.cluster_id)
+    last = place.last()
+    return exported_to(known, last[0] if last else None, partitions_of(facts))
 
 
 def _undecodable(place: ExportRoot) -> Counter[TopicPartition]:

@@ -255,8 +255,8 @@ def spelled(name: str) -> str:
 
 def check_names(options: Mapping[str, str]) -> None:
     """UsageError for the first name that is neither in the table nor in ``kafka.*``, with the nearest one that is."""
-    for name in unknown(options):
-        raise UsageError(f"option {name} is not known")
+    if found := unknown(options):
+        raise UsageError(f"option {found[0]} is not known")
 
 
 def unknown(options: Mapping[str, str]) -> list[str]:

@@ -29,7 +29,7 @@ from klog.export.batch_writer import WriteJob, WriteResult
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import STEPS, run
-from klog.export.status import losses, status
+from klog.export.status import losses, status, waiting_bytes
 from klog.export.verify import verify
 from klog.spark.export import LocalWriter
 from tests.broker_fixture import RunningBroker
@@ -422,6 +422,11 @@ def test_status_counts_what_is_behind(new_topic: NewTopic, tmp_path: Path) -> No
     assert [(row.partition, row.exported, row.lag) for row in rows] == [(0, first[-1] + 1, 9), (1, 0, 0)]
     assert (rows[0].lag_ms or 0) >= 5000
     assert rows[1].lag_ms == 0
+    waiting = sum((row.log_end_offset or 0) - row.exported for row in rows)
+    assert waiting_bytes(topic.bootstrap, str(tmp_path)) == waiting > 0
+    export(topic, tmp_path)
+    assert waiting_bytes(topic.bootstrap, str(tmp_path)) == 0
+    assert waiting_bytes("127.0.0.1:1", str(tmp_path)) == 0
 
 
 def test_verbs_on_a_folder_without_an_export(broker: RunningBroker, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ async def run(
         warm_up = partial(exporting.warm_up, root, where, who, unsafe_single_writer=unsafe_single_writer)
 
         def is_due() -> bool:
-            return every_bytes is not None and waiting_bytes(servers, root) >= every_bytes
+            return every_bytes is not None and waiting_bytes(servers, open_root()) >= every_bytes
 
         await run_on(invocation, root, rounds, warm_up, DEFAULT_EVERY_S if every is None else every, tell, is_due)
         return None
