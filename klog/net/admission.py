@@ -1,15 +1,15 @@
-"""Which connections come in: counted in all, by listener and by address, under Kafka's settings (rule P2).
+"""Limits on the number of connections: in all, per listener and per address, under Kafka's settings (rule P2).
 
-It decides and does nothing.
+It decides and does no I/O.
 
 Rules
-    * Beyond a bound of all, or of a listener, new connections wait in the kernel's queue.
-    * Beyond the bound of its address a new connection ends.
-    * The listener of brokers, where clients have another one, takes connections beyond the bound of all, as Kafka's
-      does: one connection of another listener gives way for each (`Victims`). It waits where there is none.
+    * Beyond the total or a listener's limit, new connections wait in the kernel's queue.
+    * Beyond its address's limit, a new connection is closed.
+    * The inter-broker listener, if clients use another one, accepts beyond the total, as Kafka's does: for each such
+      connection one of another listener is closed (`Victims`). Where there is none to close, it waits.
 
-Which one gives way: who has not yet shown who it is, then who waits for no answer, then the others; of those alike the
-one that has been silent for longest. Connections of brokers stay.
+Closed first: connections that are not authenticated, then those without open requests, then the others; among equals
+the one silent for longest. Connections of brokers stay.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from klog.net.connection import Connection
 from klog.net.rejected_peers import RejectedPeers
 
 VICTIMS_AT_ONCE: Final = 64
-"""Found in one walk over all connections, so that many brokers at once cost few walks."""
+"""Victims found in one walk over all connections, so that many brokers at once cost few walks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What the settings and the machine allow."""
+    """Limits from the settings and the machine."""
 
     total: int = sys.maxsize
     total_from: str = "max.connections"
-    """What sets ``total``, for the log."""
+    """The setting behind ``total``, for the log."""
     per_ip: int = sys.maxsize
     per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    """Address -> its own bound."""
+    """Address -> its own limit."""
     per_listener: Mapping[str, int] = field(default_factory=dict)
     """Listener -> ``listener.name.NAME.max.connections``; without an entry only ``total`` bounds it."""
     listener_of_brokers: str | None = None
-    """None where clients use it, too."""
+    """The inter-broker listener; None if clients use it, too."""
 
 
 class Full(NamedTuple):
-    """Why a listener takes no more."""
+    """Why a listener accepts no more."""
 
     limit: str
-    """What sets it."""
+    """The setting."""
     is_own: bool
-    """Whether it is the listener's own limit, and not that of all."""
+    """Whether it is the listener's own limit, not the total."""
 
 
 class Admission:
-    """The counts, and what they allow. Event loop only."""
+    """Counts connections against the limits. Event loop only."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
@@ -63,12 +63,12 @@ class Admission:
         self.of_address: Counter[str] = Counter()
         self.of_listener: Counter[str] = Counter()
         self.refused = 0
-        """Connections that ended since their address had too many."""
+        """Connections closed because their address had too many."""
         self.gave_way = 0
-        """Connections that ended for another broker's."""
+        """Connections closed to make room for another broker's."""
 
     def full(self, listener: str) -> Full | None:
-        """What keeps a listener from taking one more; None where it may."""
+        """The limit that keeps a listener from accepting; None if it may accept."""
         limits = self.limits
         here = self.of_listener[listener]
         own_max = limits.per_listener.get(listener, sys.maxsize)
@@ -81,11 +81,11 @@ class Admission:
         return Full(limits.total_from, False)
 
     def needs_room(self) -> bool:
-        """Whether there is one more than there may be, so that another must give way."""
+        """Whether the total is exceeded, so that a connection must be closed."""
         return self.total > self.limits.total
 
     def too_many_of(self, ip: str) -> bool:
-        """Whether an address has as many as it may."""
+        """Whether an address has reached its limit."""
         return self.of_address[ip] >= self.limits.per_ip_overrides.get(ip, self.limits.per_ip)
 
     def enter(self, listener: str, ip: str) -> None:
@@ -101,7 +101,7 @@ class Admission:
             del self.of_address[ip]
 
     def refuse(self, peer: str, ip: str, rejected_peers: RejectedPeers) -> None:
-        """Count and log a connection that is one too many of its address."""
+        """Count and log a connection beyond its address's limit."""
         self.refused += 1
         setting = "max.connections.per.ip"
         if ip in self.limits.per_ip_overrides:
@@ -110,15 +110,15 @@ class Admission:
 
 
 class Victims:
-    """Connections in the order in which they give way. Event loop only."""
+    """Chooses the connection to close. Event loop only."""
 
     def __init__(self, spared_listener: str | None) -> None:
         self._spared = spared_listener
         self._found: list[tuple[Connection, float]] = []
-        """The first one last, each with when it was last active as it was found."""
+        """In reverse order, each with its ``last_active_s`` when it was found."""
 
     def next(self, connections: Iterable[Connection]) -> Connection | None:
-        """The one that gives way now; None where all must stay."""
+        """The connection to close; None if all must stay."""
         for is_fresh in (False, True):
             if is_fresh:
                 others = (one for one in connections if one.listener != self._spared and not one.is_broker)

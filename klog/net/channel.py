@@ -1,7 +1,4 @@
-"""The client's side of a connection: requests out, answers in, matched by correlation id.
-
-Used by the admin operations and, in time, by brokers among themselves. Event loop only.
-"""
+"""The client's side of a connection: requests out, answers in, matched by correlation id. Event loop only."""
 
 from __future__ import annotations
 
@@ -32,14 +29,14 @@ from klog.security.sasl_client import AUTHENTICATE_VERSION
 _log = logging.getLogger(__name__)
 
 FRAME_BYTES_MAX = 256 * 1024 * 1024
-"""A larger answer is taken for invalid bytes; Kafka's own clients stop at 100 to 2,000 MB."""
+"""A larger answer counts as invalid bytes; Kafka's own clients stop at 100 to 2,000 MB."""
 
 Trace = Callable[[str, str, float], None]
 """Called after each request with (what, where, milliseconds)."""
 
 
 class NoAnswer(CannotConnect):
-    """The connection was made, and its first request got no answer: a process listens there, and does nothing."""
+    """Connected, but the first request got no answer in time."""
 
 
 @functools.cache
@@ -48,8 +45,8 @@ def _correlation_ids() -> Iterator[int]:
 
 
 def next_number() -> int:
-    """A correlation id. No two requests of a process have the same, and hardly those of two processes: so a client
-    knows the acts that its requests have made."""
+    """A correlation id, unique in this process and very likely among processes: a client recognises its own acts by
+    it."""
     return next(_correlation_ids()) & 0x7FFF_FFFF
 
 
@@ -68,7 +65,7 @@ class Channel:
     ) -> None:
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker serves: key -> (lowest, highest) version, from ApiVersions."""
+        """Key -> (lowest, highest) version that the broker serves, from ApiVersions."""
         self._reader = reader
         self._writer = writer
         self._client_id = client_id
@@ -79,7 +76,7 @@ class Channel:
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._may_ask = asyncio.Event()
-        """Cleared while the channel logs in."""
+        """Cleared during a login."""
         self._may_ask.set()
 
     @classmethod
@@ -96,12 +93,12 @@ class Channel:
         security: ClientSecurity = OPEN,
         server_name: str | None = None,
     ) -> Channel:
-        """A channel whose broker has said what it speaks, and has let us in.
+        """Connect, ask the broker's versions, and log in.
 
-        ``server_name``: the host in the broker's certificate, if it is not ``host``.
-        ``introduction``: of a broker to a broker; both have then shown that they know the cluster's secret, with one
-        round trip more. Raises CannotConnect (refused, unreachable, no answer in time) with host and port in it, and
-        ClusterAuthorizationFailed for who does not know the secret, or does not believe that we do.
+        ``server_name``: the host in the broker's certificate, if it is not ``host``. ``introduction``: for a broker to
+        a broker; proves the cluster's secret on both sides, with one more round trip. Raises CannotConnect (refused,
+        unreachable, no answer in time) with host and port, and ClusterAuthorizationFailed where one side cannot prove
+        the secret.
         """
         address = host_port(host, port)
         try:
@@ -149,16 +146,16 @@ class Channel:
             raise
         finally:
             if introducing is not None:
-                introducing.cancel()  # and where it is done, asyncio does not report an error that no task awaits
+                introducing.cancel()  # and where it is done, asyncio does not report an unawaited error
         return channel
 
     async def _introduce(self, introduction: Introduction, timeout_s: float) -> None:
-        """Written behind the first request, before its answer has come."""
+        """Prove the cluster's secret; sent behind the first request, before its answer has come."""
         greeted = await self.request(introduction.greeting(), timeout_s=timeout_s)
         introduction.check(await self.request(introduction.proof(greeted), timeout_s=timeout_s))
 
     async def _ask_versions(self, timeout_s: float) -> None:
-        """KIP-511's ApiVersions v3; a broker too old for it answers 35 in v0's form, and is asked again in v0."""
+        """ApiVersions v3 (KIP-511); a broker too old for it answers error 35 in v0's form, and is asked again in v0."""
         for version in (3, 0):
             asked = codec.request(
                 ApiKey.API_VERSIONS,
@@ -173,7 +170,7 @@ class Channel:
         raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
 
     async def _authenticate(self, security: ClientSecurity, timeout_s: float) -> None:
-        """Show who we are by SASL, and again before what we have shown runs out (KIP-368)."""
+        """Log in by SASL, and again before the session expires (KIP-368)."""
         version = self.version_for(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION)
 
         async def ask(request: Any) -> Any:
@@ -192,7 +189,7 @@ class Channel:
         self._renewing = asyncio.create_task(self._authenticate_again(security, timeout_s))
 
     async def _authenticate_again(self, security: ClientSecurity, timeout_s: float) -> None:
-        """Where it fails, the broker closes the connection at the next request, whose asker learns why."""
+        """Log in again. If that fails, the broker closes the connection at the next request, which raises the error."""
         try:
             await self._authenticate(security, timeout_s)
         except KlogError as error:
@@ -205,11 +202,11 @@ class Channel:
 
     @property
     def receiving(self) -> asyncio.Task[None]:
-        """The task that takes the answers; it ends with the connection."""
+        """The task that receives answers; ends with the connection."""
         return self._receiving
 
     async def wait_closed(self) -> None:
-        """Return when the connection has ended, by either side."""
+        """Wait until either side closes the connection."""
         await asyncio.wait([self._receiving])
 
     def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
@@ -224,9 +221,9 @@ class Channel:
         return version
 
     async def request(self, entity: Any, *, timeout_s: float | None = None, client_id: str | None = None) -> Any:
-        """Send a request and wait for its answer's entity; TimedOut or CannotConnect (connection lost) otherwise.
+        """Send a request and return the entity of its answer. Raises TimedOut, or CannotConnect (connection lost).
 
-        ``client_id``: the channel's unless given. While the channel logs in again, requests wait: a broker closes a
+        ``client_id``: default is the channel's. Requests wait while the channel logs in again: a broker closes a
         connection that sends others meanwhile.
         """
         await self._may_ask.wait()
@@ -249,12 +246,12 @@ class Channel:
             raise TimedOut(f"{self.address}: no answer to {api_name(key)} within {wait_s:g} s") from None
         finally:
             self._waiting.pop(correlation_id, None)
-            del future  # else it and the error that it has raised here would hold each other
+            del future  # else it and the error raised here would be a cycle
             if self._trace is not None:
                 self._trace(f"{api_name(key)} v{version}", self.address, (loop.time() - began) * 1000)
 
     async def _receive(self) -> None:
-        """Hand each answer to the request that waits for it. When the connection ends, fail the rest."""
+        """Give each answer to its request. When the connection ends, fail the rest."""
         why: KlogError = CannotConnect(f"{self.address}: the broker closed the connection")
         try:
             while True:
@@ -265,7 +262,7 @@ class Channel:
                 (correlation_id,) = struct.unpack_from(">i", frame)
                 waiting = self._waiting.get(correlation_id)
                 if waiting is None or waiting[2].done():
-                    continue  # its asker gave up
+                    continue  # it has timed out
                 key, version, future = waiting
                 try:
                     _, entity = _decode(frame, key, version)
@@ -286,7 +283,7 @@ class Channel:
                     future.set_exception(why.bare())
 
     async def close(self) -> None:
-        """End the connection. Requests that still wait raise CannotConnect."""
+        """Close the connection. Requests that still wait raise CannotConnect."""
         if self._renewal is not None:
             self._renewal.cancel()
         if self._renewing is not None:
@@ -301,7 +298,7 @@ class Channel:
 
 
 def _reason(error: OSError) -> str:
-    """Why there is no connection, in the system's words; asyncio wraps them, once for each address of a name."""
+    """Why the connection failed, in the system's words; asyncio wraps them, once per address of a name."""
     words = dict.fromkeys(os.strerror(number) for number in _numbers(error) if number > 0)
     return ", ".join(words) or error.strerror or str(error)
 
@@ -311,7 +308,7 @@ def _numbers(error: OSError) -> list[int]:
 
 
 def _decode(frame: bytes, key: int, version: int) -> tuple[int, Any]:
-    """As `codec.decode_response`; a refusal of ApiVersions comes in v0's form whatever was asked (KIP-511)."""
+    """`codec.decode_response`; a refusal of ApiVersions comes in v0's form whatever was asked (KIP-511)."""
     if key == ApiKey.API_VERSIONS and version > 0 and frame[4:6] == b"\x00\x23":
         return codec.decode_response(frame, key, 0)
     return codec.decode_response(frame, key, version)

@@ -13,7 +13,7 @@ from klog.errors import CannotConnect, KlogError, UsageError
 from klog.security.client_security import ClientSecurity
 
 CONTEXTS_KEPT = 16
-"""A process connects to one cluster or two. Reading the system's authorities takes 20 ms."""
+"""A process connects to one or two clusters. Loading the system's authorities takes 20 ms."""
 
 _NOT_TRUSTED: Final = "ssl.truststore.location (ssl.ca.location) must have the certificate of its authority"
 _BY_VERIFICATION: Final = {
@@ -22,7 +22,7 @@ _BY_VERIFICATION: Final = {
     **dict.fromkeys((18, 19, 20, 21), _NOT_TRUSTED),
     **dict.fromkeys((62, 64), "connect by a name that is in the certificate, or issue it for this one"),
 }
-"""What to do, by OpenSSL's number of a certificate's error (X509_V_ERR_...)."""
+"""Hint per X509_V_ERR_... number of OpenSSL."""
 _BY_ALERT: Final = {
     "CERTIFICATE_REQUIRED": "the broker wants a certificate of the client: ssl.keystore.location",
     "UNKNOWN_CA": "the broker does not trust the authority of the client's certificate",
@@ -33,7 +33,7 @@ _BY_ALERT: Final = {
 
 @lru_cache(CONTEXTS_KEPT)
 def client_context(security: ClientSecurity) -> ssl.SSLContext:
-    """TLS 1.2 or 1.3 with the authorities and the certificate of these settings. UsageError where they are not PEM."""
+    """TLS 1.2 or 1.3 with these authorities and this certificate. Raises UsageError where they are not PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = security.checks_host
@@ -50,7 +50,7 @@ def client_context(security: ClientSecurity) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, certificate: str, key: str, password: str | None) -> None:
-    """OpenSSL takes them from a file alone. Its name is gone before anybody else could open it."""
+    """Load a key. OpenSSL reads files only; the file is private, and deleted afterwards."""
     descriptor, path = tempfile.mkstemp(prefix="klog-key-")
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -62,7 +62,7 @@ def _load_chain(context: ssl.SSLContext, certificate: str, key: str, password: s
 
 
 def tls_failed(address: str, error: BaseException) -> CannotConnect:
-    """A failed handshake as the client's error, with what to do where that is known."""
+    """The error for a failed handshake, with a hint where the cause is known."""
     hint = None
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = _BY_VERIFICATION.get(error.verify_code)
@@ -72,8 +72,8 @@ def tls_failed(address: str, error: BaseException) -> CannotConnect:
 
 
 def lost(address: str, error: OSError) -> CannotConnect:
-    """The error of a connection that ends after its handshake. In TLS 1.3 a server looks at the client's certificate
-    only then, and its alert arrives if it comes before the end."""
+    """The error for a connection lost after the handshake. In TLS 1.3 a server checks the client's certificate only
+    then; its alert may arrive before the end."""
     if isinstance(error, ssl.SSLEOFError):
         return CannotConnect(f"{address}: the broker closed the connection")
     if isinstance(error, ssl.SSLError):
@@ -82,14 +82,14 @@ def lost(address: str, error: OSError) -> CannotConnect:
 
 
 def hint_after(error: KlogError, security: ClientSecurity) -> str | None:
-    """What to do about a connection that ended before its first answer."""
+    """A hint for a connection that ended before its first answer."""
     if error.hint is None and security.is_encrypted and isinstance(error, CannotConnect):
         return "the broker may not accept this client's certificate, or want one (ssl.keystore.location): see its log"
     return error.hint
 
 
 def tls_reason(error: BaseException) -> str:
-    """An error of TLS in words: what OpenSSL says, without its file names and numbers."""
+    """A TLS error in words: OpenSSL's, without its file names and numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not valid: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError):

@@ -1,28 +1,29 @@
-"""One client's connection on the broker's side: frames in, answers out in the same order.
+"""A client's connection on the broker's side: frames in, answers out in the same order.
 
 Strategy
-    The socket is ours, non-blocking, registered with the loop by `add_reader` and `add_writer`. asyncio's transports
-    copy what they receive and have no sendfile for use between two writes; every message would pay for both.
+    A non-blocking socket, registered with the loop by `add_reader` and `add_writer`. asyncio's transports copy what
+    they receive and cannot send files between two writes; every message would pay for both.
 
-    In. All connections of a loop receive into one scratch buffer (`shared`). Frames that are whole are handed on where
-    they lie; only the start of an unfinished frame is copied, into a buffer of its own that the rest is then received
-    into. So an idle connection holds no memory, and a batch of a megabyte is copied once at most.
+    In. All connections of a loop receive into one scratch buffer (`shared`). Whole frames are handled where they lie.
+    Only the start of an unfinished frame is copied, into a buffer that receives the rest. So an idle connection holds
+    no memory, and a batch of a megabyte is copied once at most.
 
-    Out. Each frame gets a `Reply`, a place in the queue. A reply may be filled at once or much later (a flush, a long
-    poll); what is at the head of the queue and filled goes out, so answers keep their order (the protocol's rule). An
-    answer is a list of parts: bytes, and ranges of files that go out by sendfile. Small answers that are ready together
-    leave in one system call.
+    Out. Each frame gets a `Reply`, a place in the queue of answers. A reply may be filled at once or much later (a
+    flush, a long poll); answers go out in the order of the requests, as the protocol demands. An answer is a list of
+    parts: bytes, and ranges of files that are sent by sendfile. Small answers that are ready together leave in one
+    system call.
 
 Rules
-    * The frame given to `on_frame` is a view of a buffer: it is valid until `on_frame` returns, and may be written to.
-    * `on_frame` raises PeerError when the bytes mean nothing; the connection is closed with a log line naming the peer.
+    * The frame given to `on_frame` is a writable view of a buffer, valid until `on_frame` returns.
+    * `on_frame` raises PeerError for invalid bytes: the connection closes, and the log names the peer.
 
 Limits
-    * `SocketLimits.replies_max` requests of one connection may wait for their answers or for the peer to take them, and
-      `WAITING_BYTES_MAX` of answers for the peer; beyond that nothing more is read from it.
-    * a peer that does not take its answers is dropped (see `unsent`).
-    * requests that take long wait for one another, and let others pass: see `turns`.
-    * unfinished requests of all connections together are bounded, each must get on: `memory_pool`, `overdue`.
+    * With `SocketLimits.replies_max` requests unanswered or unsent, or `WAITING_BYTES_MAX` of unsent answers, the
+      broker reads nothing more from the connection.
+    * A peer that does not take its answers is disconnected: see `unsent`.
+    * Long requests wait for one another, and let others pass: see `turns`.
+    * Unfinished requests of all connections are bounded together, and each must make progress: see `memory_pool`,
+      `overdue`.
 """
 
 from __future__ import annotations
@@ -48,34 +49,34 @@ from klog.security.principal import ANONYMOUS
 log = logging.getLogger(__name__)
 
 MEMORY_WAIT_S = 30.0
-"""How long a request waits for room: then its client has given up on it."""
+"""How long a request waits for memory. By then its client has given up."""
 
 IOVECS_MAX = 256
-"""Parts in one sendmsg; Linux takes 1,024."""
+"""Parts in one sendmsg; Linux allows 1,024."""
 
 WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of answers, not counting ranges of files, that may wait for one peer before nothing more is read from it. One
-answer may be larger."""
+"""Unsent bytes of answers, without ranges of files, beyond which nothing more is read from a peer. One answer may be
+larger."""
 
 MANY_BYTES = 64 * 1024
-"""Received at once where many small requests come, and the last of them were done within a slice of time."""
+"""Bytes per receive where many small requests come, and the last ones took less than a slice of time."""
 LARGE_BYTES = 4 * 1024
-"""Requests from this size on are received as much at a time as has come."""
+"""After a request of this size the connection receives as much as has come."""
 
 SENDFILE_BYTES_A_TURN = 4 * 1024 * 1024
-"""After so many bytes to one peer the loop turns to the others."""
+"""Bytes sent to one peer before the loop serves the others."""
 
 TLS_RECORD = 0x16
 TLS_MAJOR = 0x03
-"""How every TLS connection begins: read as a length it is 369 MB."""
+"""The first bytes of every TLS connection; as a frame's length they mean 369 MB."""
 
 _SIZE = struct.Struct(">i")
 _TCP_ESTABLISHED = 1
-"""Linux's tcp_info begins with the connection's state."""
+"""A state of TCP: the first byte of Linux's tcp_info."""
 
 
 class FileRange(Protocol):
-    """A part of an answer that lies in a file (`klog.storage.log.FileRange` is one)."""
+    """A part of an answer: a range of a file (`klog.storage.log.FileRange` is one)."""
 
     @property
     def file(self) -> HasFileno: ...
@@ -90,7 +91,7 @@ class HasFileno(Protocol):
 
 
 class Socket(Protocol):
-    """A connected socket, as this module needs it; what must wait raises BlockingIOError."""
+    """A connected, non-blocking socket: raises BlockingIOError instead of waiting."""
 
     @property
     def family(self) -> int: ...
@@ -109,7 +110,7 @@ OnFrame = Callable[["Connection", memoryview, "Reply"], None]
 
 
 class Reply:
-    """A request's place in the queue of answers. Filled once, by `send` or by `nothing`. Event loop only."""
+    """A request's place in the queue of answers. Filled once, by `send` or `nothing`. Event loop only."""
 
     __slots__ = ("_connection", "parts")
 
@@ -118,17 +119,17 @@ class Reply:
         self.parts: Sequence[Part] | None = None
 
     def send(self, *parts: Part) -> None:
-        """The answer, with its length in front."""
+        """Fill with the answer, its length in front."""
         self.parts = parts
         self._connection.reply_ready(self)
 
     def nothing(self) -> None:
-        """There is no answer to this request (produce with acks=0)."""
+        """Fill without an answer (produce with acks=0)."""
         self.send()
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody is there to take the answer."""
+        """Whether the connection is still open."""
         return not self._connection.closed
 
 
@@ -150,33 +151,33 @@ class Connection:
         self.peer = peer
         self.closed = False
         self.client_id: str | None = None
-        """Of its first request that has one; its beginning, where it is long."""
+        """Of its first request that has one; truncated if long."""
         self.reads: tuple[str, ...] = ()
-        """Topics of its last Fetch, as `klog.server.handlers.fetch` notes them."""
+        """Topics of its last Fetch."""
         self.writes: str | None = None
-        """The topic that it produced to last."""
+        """The topic of its last Produce."""
         self.software: tuple[str, str] | None = None
-        """What the client calls itself (KIP-511), once it has said so."""
+        """The client's name and version (KIP-511), from ApiVersions."""
         self.challenge: object = None
-        """What a peer that says it is a broker has been asked to prove itself with, until it has tried."""
+        """The challenge sent to a peer that claims to be a broker, until it answers."""
         self.listener = ""
-        """The name of the listener through which it came."""
+        """The name of its listener."""
         self.due_s = math.inf
-        """By when the peer must have shown who it is."""
+        """Deadline of authentication, by the loop's clock."""
         self.sasl: object = None
-        """How far the peer has come in showing who it is, on a listener where it must."""
+        """State of the SASL exchange, on a listener that demands one."""
         self.principal = ANONYMOUS
-        """Who the peer has shown that it is; what it may do is asked of that name."""
+        """The authenticated principal; permissions are checked for it."""
         self.is_broker = False
-        """Whether the peer has shown the cluster's secret (rule R10)."""
+        """Whether the peer has proved that it knows the cluster's secret (rule R10)."""
         self.session: object = None
-        """What a handler keeps for as long as the connection lasts (ReplicaFetch)."""
+        """State that a handler keeps per connection (ReplicaFetch)."""
         self.at_end: set[Callable[[], object]] = set()
-        """Called when the connection ends, to free what only it needed."""
+        """Called when the connection closes."""
         self.held: Callable[[], object] | None = None
-        """Called when the next request comes, for an answer that is held back until then would hold up what follows."""
+        """Sends a delayed answer when the next request comes; answers go out in order."""
         self.last_active_s = loop.time()
-        """When the peer last sent something or took something."""
+        """When the peer last sent or took bytes."""
         self.received_s = self.last_active_s
         self._loop = loop
         self._sock = sock
@@ -186,9 +187,9 @@ class Connection:
         self.rejected_peers = shared.rejected_peers
         self._memory_pool = shared.memory_pool
         self.turns = shared.turns
-        """For what is done later of what was asked here."""
+        """For work that goes on after the handler has returned."""
         self._is_expensive = False
-        """What was handed on last took long."""
+        """The last requests took `EXPENSIVE_S` or longer."""
         self._waits_for_turn = False
         self._frame_bytes_max = limits.frame_bytes_max
         self._replies_max = limits.replies_max
@@ -197,30 +198,30 @@ class Connection:
         self._on_closed = on_closed
         self._buffer: memoryview | None = None
         self._partial: memoryview | None = None
-        """An unfinished frame, its length in front: the part of `_buffer` that it will fill."""
+        """An unfinished frame with its length in front: the part of `_buffer` that it will fill."""
         self._partial_bytes = 0
         self._marks = [(0.0, 0), (0.0, 0)]
-        """For `PACE` and `PACE_FULL`: when how much of the unfinished frame was there."""
+        """For `PACE` and `PACE_FULL`: the last time of measuring, and the bytes received by then."""
         self._waits_since_s: float | None = None
-        """For room for more of the unfinished frame; nothing is read meanwhile."""
+        """When it began to wait for memory for an unfinished frame; nothing is read meanwhile."""
         self._sends_much = self._sends_many = False
-        """Its requests are large, and are handed on as they come: as much is received at a time as has come. Of others
-        little is, so that little waits here where they come faster than they are answered."""
+        """The last requests were large, or many and handled quickly: larger receives. Otherwise receives are small, so
+        that few requests queue here when they come faster than they are answered."""
         self._backlog: memoryview | None = None
-        """What had been received when one request too many was among it."""
+        """Received bytes that are not handled yet."""
         self._replies: deque[Reply] = deque()
         self._out: deque[Part] = deque()
-        """What must be sent before anything else; file ranges in it may have been sent in part (`_out_sent`)."""
+        """Parts to send, in order; the first may have been sent in part (`_out_sent`)."""
         self._out_sent = 0
         self.waiting_bytes = 0
-        """Of answers that are filled and not sent; ranges of files cost nothing."""
+        """Unsent bytes of answers, without ranges of files."""
         self.taken_bytes = 0
-        """Of answers, ranges of files included, since the connection began."""
+        """Bytes of answers sent since the connection began, with ranges of files."""
         self.sending: list[Callable[[Collection[Reply]], bool]] = []
-        """Asked whenever all is sent that could be, with the replies that wait: False as long as theirs is one."""
+        """Called with the unfilled replies whenever the queue of parts is empty; kept until it returns True."""
         self._write_scheduled = False
         self._handling = False
-        """Whether requests are being handed on: what they answer at once is sent when all have been."""
+        """Whether requests are being handled; their answers are sent together afterwards."""
         self._reading = True
         self._paused = False
         self._muting: Muting | None = None
@@ -250,7 +251,7 @@ class Connection:
             self.turns.call_in_turn(self.address, self.go_on, is_expensive=self._is_expensive, is_broker=self.is_broker)
 
     def go_on(self) -> None:
-        """From `Turns`: what has come is handed on."""
+        """Called by `Turns`: handle what has come."""
         self._waits_for_turn = self._is_expensive = False
         if self.closed:
             return
@@ -289,7 +290,7 @@ class Connection:
                 self._guarded(self._continue, partial)
 
     def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> float:
-        """The seconds it took. What goes wrong with a peer's bytes ends that peer's connection, and nothing else."""
+        """Handle bytes; returns seconds. An error closes this connection and no other."""
         self._handling = True
         began_s = self._loop.time()
         try:
@@ -314,7 +315,7 @@ class Connection:
         return took_s
 
     def _take(self, data: memoryview) -> None:
-        """Hand on every whole frame in ``data``; keep the unfinished one, and what comes after too many of them."""
+        """Handle every whole frame in ``data``; keep the unfinished one, and the rest when reading stops."""
         at, end = 0, len(data)
         until_s = self._loop.time() + SLICE_S
         sends_much = self._sends_much = False
@@ -343,22 +344,23 @@ class Connection:
         self._sends_much = sends_much
 
     def _continue(self, partial: memoryview) -> None:
-        """The unfinished frame's buffer is full: its length is known, more of it is due, or it is whole."""
+        """Go on with an unfinished frame whose buffer is full: the length is known, a larger buffer is due, or it is
+        whole."""
         wanted = 4 + self._frame_size(partial, 0)
         if len(partial) < wanted:
             self._keep(partial, wanted)
             return
         buffer, self._buffer, self._partial, self._partial_bytes = self._buffer, None, None, 0
         self._hand_on(partial[4:])
-        if not self._paused:  # else `pause_reading` has made a copy of it
+        if not self._paused:  # else `pause_reading` has copied it
             self._memory_pool.release(self)
         assert buffer is not None
         self._shared.give_back(buffer)
 
     def _keep(self, start: memoryview, frame_bytes: int) -> None:
-        """Begin the buffer of an unfinished frame, or go on in a larger one; wait where there is no room for that.
+        """Start or enlarge the buffer of an unfinished frame; wait where there is no memory for it.
 
-        It grows with what has come, doubling, so that a length that lies costs its sender as much as us.
+        The buffer doubles with what has come, so that a false length costs its sender as much as us.
         """
         have = len(start)
         if self._partial is None:
@@ -385,7 +387,7 @@ class Connection:
         self._stop_reading()
 
     def memory_freed(self) -> None:
-        """From `MemoryPool`: ask again."""
+        """Called by `MemoryPool`: ask again."""
         since_s, partial = self._waits_since_s, self._partial
         if self.closed or since_s is None or partial is None:
             return
@@ -400,7 +402,7 @@ class Connection:
         return self._waits_since_s is not None
 
     def overdue(self, now_s: float) -> str | None:
-        """Why the connection is to be closed, where an unfinished request comes too slowly. Asked every second."""
+        """Why to close the connection, where an unfinished request comes too slowly; else None. Called every second."""
         if self._waits_since_s is not None:
             waited_s = now_s - self._waits_since_s
             if waited_s > MEMORY_WAIT_S:
@@ -440,15 +442,15 @@ class Connection:
             self._stop_reading()
 
     def limit_frames(self, bytes_max: int) -> None:
-        """Take no larger request from now on."""
+        """Lower the maximum size of requests from now on."""
         self._frame_bytes_max = bytes_max
 
     def hand_to(self, on_frame: OnFrame) -> None:
-        """Who gets the requests from the next one on."""
+        """Set the receiver of the next requests."""
         self._on_frame = on_frame
 
     def turn_away(self) -> None:
-        """Hand on no more requests, and end the connection when its answers have gone."""
+        """Stop reading, and close the connection when its answers are sent."""
         self._paused = True
         self._stop_reading()
         self.sending.append(self._close_soon)
@@ -460,16 +462,16 @@ class Connection:
         return True
 
     def pause_reading(self, frame_bytes: int) -> None:
-        """Hand on no request until `resume_reading`: the current one must end before the next begins.
+        """Handle no request until `resume_reading`.
 
-        A copy of it, of so many bytes, is kept until then.
+        ``frame_bytes``: size of the current request, of which the caller keeps a copy; charged to the memory pool.
         """
         self._paused = True
         self._memory_pool.charge(self, max(frame_bytes - self._memory_pool.held(self), 0))
         self._stop_reading()
 
     def resume_reading(self) -> None:
-        """Go on; what had been received meanwhile is handed on at once."""
+        """Go on, first with what was received meanwhile."""
         self._paused = False
         if self._backlog is None:
             self._memory_pool.release(self)
@@ -477,7 +479,7 @@ class Connection:
             self._read_on()
 
     def mute(self, seconds: float) -> None:
-        """Read nothing from the peer for so long; its answers go out. Not after the end."""
+        """Read nothing from the peer for ``seconds`` (KIP-219); its answers go out."""
         self._muting = self._muting or Muting(self._loop, self.at_end, self._read_on)
         self._muting.extend(seconds)
         self._stop_reading()
@@ -490,7 +492,7 @@ class Connection:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def reply_ready(self, reply: Reply) -> None:
-        """A reply has been filled. What is ready is written once this turn of the loop has filled what it fills."""
+        """A reply is filled. Ready answers are sent together at the end of this turn of the loop."""
         for part in reply.parts or ():
             if isinstance(part, (bytes, bytearray)):
                 self.waiting_bytes += len(part)
@@ -503,7 +505,7 @@ class Connection:
             self._loop.call_soon(self.send_ready)
 
     async def taken(self) -> None:
-        """Until the peer has taken all that is ready now, or the connection has ended."""
+        """Wait until all answers that are ready now are sent, or the connection is closed."""
         done: asyncio.Future[None] = self._loop.create_future()
 
         def end() -> None:
@@ -524,13 +526,13 @@ class Connection:
             self.at_end.discard(end)
 
     def send_ready(self) -> None:
-        """Send the answers that are ready, unless the peer takes none just now."""
+        """Send the answers that are ready, unless the socket is full."""
         self._write_scheduled = False
         if not self.closed and not self._writing:
             self._pump()
 
     def _pump(self) -> None:
-        """Send what is ready until the peer takes no more, all is sent, or the others must have their turn."""
+        """Send until the socket is full, all is sent, or `SENDFILE_BYTES_A_TURN` are used up."""
         replies, out = self._replies, self._out
         budget = SENDFILE_BYTES_A_TURN
         try:
@@ -560,8 +562,8 @@ class Connection:
         self._read_on()
 
     def _read_on(self, replies_max: int | None = None) -> None:
-        """Read again, unless reading is paused, or more answers wait than ``replies_max`` (half of what may), or too
-        many bytes of them."""
+        """Read again unless reading is paused, more than ``replies_max`` replies wait (default: half the maximum), or
+        too many bytes of answers."""
         most = self._replies_max // 2 if replies_max is None else replies_max
         few_wait = len(self._replies) <= most and self.waiting_bytes <= WAITING_BYTES_MAX // 2
         can_read = not (self._paused or self._muting or self._waits_since_s is not None or self._waits_for_turn)
@@ -577,7 +579,7 @@ class Connection:
                 self._guarded(self._take, backlog)
 
     def _send_bytes(self) -> int:
-        """All the bytes at the head of the queue in one call; how many went."""
+        """Send the bytes at the head of the queue in one call; returns how many were sent."""
         run: list[bytes | bytearray | memoryview] = []
         for part in self._out:
             if len(run) == IOVECS_MAX or not isinstance(part, bytes | bytearray):
@@ -619,27 +621,27 @@ class Connection:
 
     @property
     def waits_to_send(self) -> bool:
-        """Whether something is ready that the peer does not take."""
+        """Whether answers wait for the peer to take them."""
         return self._writing
 
     @property
     def address(self) -> str:
-        """Of the peer's host, by which connections are counted and shares are given."""
+        """The peer's host, by which connections are counted and turns are given."""
         return self.peer.rpartition(":")[0]
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is asked and nothing is owed."""
+        """Whether no request and no answer is under way."""
         return not self._replies and not self._out
 
     def is_abandoned(self) -> bool:
-        """Whether the peer has ended a connection from which nothing is read, where that cannot be read either."""
+        """Whether the peer has closed a connection that is not being read."""
         if self._reading or self._sock.family == socket.AF_UNIX:
             return False
         return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
     def close(self, reason: str | None) -> None:
-        """End the connection; what was not sent is dropped. Replies filled later go nowhere."""
+        """Close the connection and drop unsent answers. Replies filled later are ignored."""
         if self.closed:
             return
         self.closed = True

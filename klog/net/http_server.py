@@ -1,15 +1,15 @@
-"""A small HTTP server for what a broker shows beside its own protocol: metrics, the registry of schemas.
+"""A small HTTP server for metrics and the schema registry.
 
 Strategy
-    The standard library's server, loaded by `HttpServer.open` alone, so that it costs nothing where HTTP is off. Each
-    connection has a thread, so that no request holds up the event loop.
+    The standard library's server, imported by `HttpServer.open` alone, so that it costs nothing where HTTP is off. One
+    thread per connection, so that no request delays the event loop.
 
 Limits
-    `CONNECTIONS_MAX` connections, so as many threads; who comes then waits in the kernel's queue. A request has
-    `REQUEST_S` to come, whole, and `ANSWER_S` to be taken, however often a byte comes or goes, and is of
-    `REQUEST_BYTES_MAX` at most. An application may return an iterator, which makes each piece of the answer when the
-    one before was taken. HTTP/1.0, one request a connection. It speaks plain text and knows no users: it belongs where
-    a broker's port may be.
+    `CONNECTIONS_MAX` connections, one thread each; further ones wait in the kernel's queue. A whole request must arrive
+    within `REQUEST_S`, its answer be taken within `ANSWER_S`, however often a byte moves; a request has
+    `REQUEST_BYTES_MAX` at most. An application may return an iterator, which makes each piece when the one before was
+    taken. HTTP/1.0, one request per connection, plain text, no authentication: open the port only where a broker's port
+    may be open.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 32
 QUEUE_MAX: Final = 128
-"""Connections that the kernel holds meanwhile."""
+"""Connections in the kernel's queue."""
 REQUEST_S: Final = 10.0
 ANSWER_S: Final = 30.0
 REQUEST_BYTES_MAX: Final = 5 * 1024 * 1024
-"""The largest body that is served, and its head."""
+"""The largest request: head and body."""
 SENT_AT_ONCE_BYTES: Final = 64 * 1024
 ERROR_CHARS_MAX: Final = 300
 RAW_TARGET: Final = "klog.raw_target"
-"""Where an application finds the request's target as it was sent: WSGI's own PATH_INFO has ``%2F`` decoded already."""
+"""WSGI key of the request's target as sent: in WSGI's own PATH_INFO ``%2F`` is decoded already."""
 
 _AUTHORITY: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-"""Before the path, in a request that is sent as to a proxy."""
+"""Scheme and host before the path, in a request as to a proxy."""
 
 Application = Callable[..., Iterable[bytes]]
 """WSGI's (PEP 3333)."""
 
 
 class HttpServer:
-    """A listening socket and the thread that serves it. Made and closed by the owner thread."""
+    """A listening socket and its thread. Created and closed by the owner thread."""
 
     def __init__(self, server: WSGIServer, address: str) -> None:
         self.address = address
@@ -70,9 +70,9 @@ class HttpServer:
         flag: str,
         clock: Clock = SYSTEM_CLOCK,
     ) -> HttpServer:
-        """Listen; port 0 is a free one, an empty host every interface. Blocks for the imports; any thread.
+        """Listen; port 0 is a free one, an empty host every interface. Blocks for imports; any thread.
 
-        ``what`` is served, and ``flag`` chooses its port, in the words of PortInUse and HostError.
+        ``what`` is served and ``flag`` sets its port, for the messages of PortInUse and HostError.
         """
         try:
             server = _server(application, host, port, clock)
@@ -81,13 +81,13 @@ class HttpServer:
         return cls(server, host_port(host or "0.0.0.0", server.server_port))
 
     def close(self) -> None:
-        """Stop listening, at once; the thread ends by itself, when it next looks whether it should."""
+        """Stop listening at once; the thread ends at its next poll."""
         threading.Thread(target=self._server.shutdown, name="http end", daemon=True).start()
         self._server.server_close()
 
 
 class _Deadline:
-    """What is left of ``seconds`` for a socket, as its time-out; TimeoutError where nothing is."""
+    """Sets a socket's time-out to the rest of ``seconds``; raises TimeoutError when none is left."""
 
     def __init__(self, sock: socket.socket, seconds: float, clock: Clock) -> None:
         self._socket = sock
@@ -102,7 +102,7 @@ class _Deadline:
 
 
 class _Incoming(io.RawIOBase):
-    """What a peer sends, until its time or its bytes are used up: TimeoutError, or the end."""
+    """A request's bytes, up to a number of bytes and a time. Raises TimeoutError."""
 
     def __init__(self, sock: socket.socket, clock: Clock) -> None:
         self._socket = sock
@@ -120,7 +120,7 @@ class _Incoming(io.RawIOBase):
 
 
 class _Outgoing(io.BufferedIOBase):
-    """What a peer is sent; TimeoutError where it has not taken it in time, from the first byte on."""
+    """An answer's bytes. Raises TimeoutError if the peer has not taken them in time, counted from the first byte."""
 
     def __init__(self, sock: socket.socket, clock: Clock) -> None:
         self._socket = sock
@@ -135,7 +135,7 @@ class _Outgoing(io.BufferedIOBase):
             self._deadline = _Deadline(self._socket, ANSWER_S, self._clock)
         for at in range(0, len(data), SENT_AT_ONCE_BYTES):
             self._deadline.apply()
-            self._socket.sendall(memoryview(data)[at : at + SENT_AT_ONCE_BYTES])  # for so long in all, says Python
+            self._socket.sendall(memoryview(data)[at : at + SENT_AT_ONCE_BYTES])  # the time-out is for the whole call
         return len(data)
 
 
@@ -161,7 +161,8 @@ def _failed(start_response: Callable[..., Any], status: str, why: str) -> list[b
 
 
 class _Debug(io.TextIOBase):
-    """What the standard library writes to stderr: a traceback for each request that fails, as any peer can make it."""
+    """Logs at debug what the standard library writes to stderr: a traceback per failed request, which any peer can
+    cause."""
 
     def write(self, text: str) -> int:
         log.debug("%s", text)
@@ -180,11 +181,11 @@ def _server(application: Application, host: str, port: int, clock: Clock) -> WSG
         room = threading.Semaphore(CONNECTIONS_MAX)
 
         def process_request(self, request: Any, client_address: Any) -> None:
-            """In the thread that accepts: where there are enough it waits, and others do in the kernel's queue."""
+            """Start a thread for a connection; wait while there are `CONNECTIONS_MAX`. In the accepting thread."""
             self.room.acquire()
             try:
                 super().process_request(request, client_address)
-            except BaseException:  # no thread is to be had
+            except BaseException:  # no thread could be started
                 self.room.release()
                 raise
 
@@ -195,7 +196,7 @@ def _server(application: Application, host: str, port: int, clock: Clock) -> WSG
                 self.room.release()
 
         def server_bind(self) -> None:
-            """As WSGIServer's, without asking a name server who we are."""
+            """WSGIServer's, without a DNS look-up of this host."""
             TCPServer.server_bind(self)
             self.server_name, self.server_port = host, self.socket.getsockname()[1]
             self.setup_environ()

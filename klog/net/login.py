@@ -1,4 +1,4 @@
-"""Logins by SASL over connections: `klog.security.sasl_client.Login`, with what it needs from the machine."""
+"""SASL logins over a connection: `klog.security.sasl_client.Login` with token files, commands and clock."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from klog.security.json_web_token import InvalidToken, unchecked_end_s
 from klog.security.sasl_client import AUTHENTICATE_VERSION, NONCE_BYTES, Login
 
 TOKEN_WITHIN_S: Final = 20.0
-"""For the command that prints a token."""
+"""Time-out of the command that prints a token."""
 
 
 class Token(NamedTuple):
-    """``ends_s``: by the wall clock, as the token says itself."""
+    """``ends_s``: wall clock, from the token itself."""
 
     text: str
     ends_s: float
 
 
 def new_login(security: ClientSecurity, address: str, version: int = AUTHENTICATE_VERSION) -> Login:
-    """``version`` of SaslAuthenticate; ``address`` for errors. In a thread: it reads the token. Raises as that."""
+    """``version``: of SaslAuthenticate. ``address``: for errors. Blocks: reads the token. Raises what `read_token`
+    raises."""
     token = read_token(security).text if security.mechanism == OAUTHBEARER else ""
     return Login(security, address, secrets.token_bytes(NONCE_BYTES), version, token)
 
@@ -39,7 +40,7 @@ async def log_in(
     address: str,
     version: int = AUTHENTICATE_VERSION,
 ) -> float:
-    """Log in by ``ask``, which sends a request and returns its answer. Returns after how many seconds to do it again.
+    """Log in by ``ask``, which sends a request and returns its answer. Returns the seconds until the next login.
 
     Raises what `new_login`, `Login.next` and ``ask`` raise.
     """
@@ -51,10 +52,10 @@ async def log_in(
 
 
 def read_token(security: ClientSecurity) -> Token:
-    """The token as its file, or its command, has it now. In a thread.
+    """Read the token from its file or command. Blocks.
 
-    Raises NoSuchThing for a file that cannot be read, SecretUnavailable for a command that gives none, and
-    SaslAuthenticationFailed for what is not a JSON Web Token. No error quotes it.
+    Raises NoSuchThing for an unreadable file, SecretUnavailable for a command that fails, and SaslAuthenticationFailed
+    for what is not a JSON Web Token. No error quotes it.
     """
     if security.token_command:
         where = f"the command {security.token_command[0]}"

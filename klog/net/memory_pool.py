@@ -1,23 +1,22 @@
-"""Memory for requests that have come in part, as Kafka's MemoryPool: bounded for all connections together (rule P2).
+"""Memory for unfinished requests, as Kafka's MemoryPool: one bound for all connections (rule P2).
 
 Strategy
-    A request that fits into one receive is handed on where it lies and costs nothing here. Of a larger one the
-    connection holds what has come, in a buffer that grows with it, and asks here before each growth. Where there is no
-    room it is not read from until there is: the kernel's buffers fill up, and the peer waits. A quarter of the room is
-    for requests of `LITTLE_BYTES` at most, so that a few large ones do not keep the many small ones waiting.
+    A request that fits into one receive is handled where it lies and costs nothing here. For a larger one the
+    connection has a buffer that grows with what has come, and asks here before each growth. Where there is no memory
+    the connection is not read: the kernel's buffers fill up, and the peer waits. A quarter is reserved for requests of
+    up to `LITTLE_BYTES`, so that a few large ones do not delay many small ones.
 
 Rules
-    * One connection at a time may grow beyond the bound, so that unfinished requests can always be finished.
-    * What is tiny (`TINY_BYTES`) always has room: an unfinished head, a small request in two pieces.
-    * A broker that has shown the cluster's secret always has room, so that no leadership or replica waits for clients.
-      What it holds counts all the same: clients wait for it.
-    * A connection that is read from must make progress, and waits for room for a limited time
-      (`Connection.overdue`): a request that comes too slowly is given up with its connection, sooner while others wait
-      for room.
+    * One connection at a time may exceed the bound, so that unfinished requests can always be finished.
+    * Requests of up to `TINY_BYTES` are always granted: an unfinished head, a small request in two pieces.
+    * A broker that has proved the cluster's secret is always granted memory, so that replication and leadership never
+      wait for clients. What it holds counts: clients wait for it.
+    * A connection that is read must make progress, and waits for memory for a limited time (`Connection.overdue`): a
+      request that comes too slowly is dropped with its connection, sooner while others wait.
 
 Bound
-    ``bytes_max``, one request of the largest size, `TINY_BYTES` (or one receive) for each connection, and one request
-    for each connection of another broker.
+    ``bytes_max``, one request of the largest size, `TINY_BYTES` (or one receive) per connection, and one request per
+    connection of another broker.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from typing import Final, NamedTuple, Protocol
 
 TINY_BYTES: Final = 16 * 1024
 LITTLE_BYTES: Final = 1024 * 1024
-"""Kafka's clients send produce requests of a megabyte at most unless told otherwise."""
+"""The largest request of Kafka's clients by default (max.request.size)."""
 
 
 class Pace(NamedTuple):
-    """How much of an unfinished request must come in how long."""
+    """Bytes of an unfinished request that must come per time."""
 
     seconds: float
     bytes: int
 
 
 PACE = Pace(30.0, 64 * 1024)
-"""What must come of an unfinished request. A slow line brings more; a client gives up on an answer after as long."""
+"""A slow line brings more; clients time out after as long."""
 PACE_FULL = Pace(5.0, 1024 * 1024)
-"""The same while others wait for the room that it takes."""
+"""The same while others wait for memory."""
 
 
 class MemoryHolder(Protocol):
-    """A connection, as this module needs it."""
+    """A connection, as the pool sees it."""
 
     def memory_freed(self) -> None:
-        """Ask again."""
+        """Memory is free: ask again."""
         ...
 
 
@@ -56,16 +55,16 @@ class MemoryPool:
 
     def __init__(self, bytes_max: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self.bytes = 0
-        """Held just now."""
+        """Bytes held now."""
         self.is_low = False
-        """A connection waits, or little room is left: each read takes at most what always has room."""
+        """A connection waits, or little is left: receive `TINY_BYTES` at a time, which are always granted."""
         self.bytes_max = bytes_max
         self._large_bytes_max = bytes_max - bytes_max / 4
         self._held: dict[MemoryHolder, int] = {}
         self._waiting: tuple[dict[MemoryHolder, None], dict[MemoryHolder, None]] = {}, {}
-        """Those with little requests and the others, in the order they came."""
+        """Small requests and large ones, each in the order in which they came."""
         self._beyond: MemoryHolder | None = None
-        """Who may grow beyond the bound, and takes nothing of what is within."""
+        """The connection that may exceed the bound; its bytes do not count."""
         self._call_soon = call_soon
         self._is_looking = False
 
@@ -78,9 +77,9 @@ class MemoryPool:
         return bool(self._waiting[0] or self._waiting[1])
 
     def try_allocate(self, holder: MemoryHolder, size: int, request_bytes: int, *, is_of_broker: bool = False) -> bool:
-        """Whether ``holder`` may hold ``size`` bytes of a request of ``request_bytes``, in place of what it holds.
+        """Whether ``holder`` may hold ``size`` bytes, in total, of a request of ``request_bytes``.
 
-        If not, ``holder`` is called when it may ask again.
+        If not, the pool calls `memory_freed` when it may ask again.
         """
         before = self._held.get(holder, 0)
         is_little = request_bytes <= LITTLE_BYTES
@@ -100,7 +99,7 @@ class MemoryPool:
         return self._held.get(holder, 0)
 
     def charge(self, holder: MemoryHolder, size: int) -> None:
-        """``holder`` holds so much more, since it has been received already."""
+        """Add bytes that ``holder`` has received already."""
         before = self._held.get(holder, 0)
         self._holds(holder, before + size, before)
 
@@ -111,7 +110,7 @@ class MemoryPool:
             self.is_low = True
 
     def release(self, holder: MemoryHolder) -> None:
-        """The connection holds nothing and waits for nothing from now on."""
+        """Free all that ``holder`` holds, and end its wait."""
         held = self._held.pop(holder, None)
         if held is not None:
             self.bytes -= held
@@ -128,7 +127,7 @@ class MemoryPool:
                 self.is_low = False
 
     def _look(self) -> None:
-        """Have those ask again who may find room: in their order, until one does not."""
+        """Call waiting holders in order, until one is not granted."""
         self._is_looking = False
         for waiting in self._waiting:
             asking = list(waiting)

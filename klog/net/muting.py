@@ -1,4 +1,4 @@
-"""For how long nothing is read from a connection whose peer has taken too much (KIP-219)."""
+"""Muted connections: nothing is read from a client that exceeds its quota (KIP-219)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 
 class Muting:
-    """True while it lasts. Event loop only."""
+    """True while the connection is muted. Event loop only."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, at_end: set[Callable[[], object]], go_on: Callable[[], object]
     ) -> None:
-        """``at_end``: called when the connection ends; ``go_on`` when the time is over."""
+        """``at_end``: callbacks of the connection's end. ``go_on``: called when the time is over."""
         self._loop = loop
         self._at_end = at_end
         self._go_on = go_on
@@ -23,14 +23,14 @@ class Muting:
         return self._timer is not None
 
     def extend(self, seconds: float) -> None:
-        """To last so long from now on, or as long as before if that is longer."""
+        """Mute for ``seconds`` from now; never shortens."""
         self._until_s = max(self._until_s, self._loop.time() + seconds)
         if self._timer is None:
             self._at_end.add(self.cancel)
             self._timer = self._loop.call_at(self._until_s, self._is_due)
 
     def cancel(self) -> None:
-        """The connection has ended."""
+        """Call when the connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
 

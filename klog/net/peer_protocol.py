@@ -1,4 +1,4 @@
-"""What listens at an address where no broker answers: ZooKeeper, HTTP and TLS say who they are when they are asked."""
+"""Recognises ZooKeeper, HTTP and TLS where no broker answers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import Final
 
 ASKED_S: Final = 0.4
-"""Servers that are what they seem answer in milliseconds; the person has waited already."""
+"""Such servers answer in milliseconds; the user has waited already."""
 
 ANSWER_BYTES_MAX: Final = 512
 
 
 class PeerProtocol(StrEnum):
-    """What a server is, in words."""
+    """The protocol of a server, in words."""
 
     ZOOKEEPER = "a ZooKeeper"
     HTTP = "an HTTP server"
@@ -22,7 +22,7 @@ class PeerProtocol(StrEnum):
 
 
 async def peer_protocol(host: str, port: int) -> PeerProtocol | None:
-    """What answers at an address, by its first bytes; None if they do not say."""
+    """The protocol at an address, from its first bytes; None if unknown."""
     # One after the other: a server that serves one connection at a time would answer neither.
     to_get = await _answer(host, port, b"GET / HTTP/1.0\r\n\r\n")
     if to_get is None:
@@ -38,7 +38,7 @@ async def peer_protocol(host: str, port: int) -> PeerProtocol | None:
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
-    """Whether a handshake comes about. Nothing is sent over it, so whose certificate it is does not matter."""
+    """Whether a TLS handshake succeeds. Nothing is sent over it, so the certificate is not checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -51,7 +51,7 @@ async def _speaks_tls(host: str, port: int) -> bool:
 
 
 async def _answer(host: str, port: int, question: bytes) -> bytes | None:
-    """The first bytes of an answer, none where the connection is closed instead; None: silence, or no connection."""
+    """The first bytes of an answer; empty if the connection was closed; None for silence, or no connection."""
     writer = None
     try:
         async with asyncio.timeout(ASKED_S):

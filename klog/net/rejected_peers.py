@@ -1,4 +1,4 @@
-"""Logs why the broker ends connections of peers that it rejects: one line per reason every ten seconds."""
+"""Logs rejected connections: one line per reason every ten seconds."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ REASONS_MAX: Final = 100
 
 
 class WrongProtocol(PeerError):
-    """The peer speaks another protocol than the listener."""
+    """The peer speaks another protocol than the listener's."""
 
 
 class RejectedPeers:
-    """A line has the number of peers that were rejected for its reason since the line before."""
+    """Each line has the number of peers rejected for its reason since the last line."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.count = 0
         self._clock = clock
         self._said: dict[str, tuple[float, int]] = {}
-        """Reason -> when it was logged last, and how many came since then."""
+        """Reason -> time of its last line, and the number since."""
 
     def log(self, peer: str, reason: str, found: str = "") -> None:
-        """The connection of ``peer`` ends for this reason. ``found``: what the peer chose; it makes no other reason."""
+        """Log or count a rejected peer. ``found``: a value chosen by the peer; not a part of the reason."""
         self.count += 1
         now_s = self._clock.monotonic_s()
         said_s, unsaid = self._said.get(reason, (float("-inf"), 0))

@@ -1,4 +1,4 @@
-"""Queues that take turns: one for each owner, one piece each. Who asks for much waits for himself."""
+"""Round robin over queues, one per owner: a busy owner waits only behind its own pieces."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class RoundRobin(Generic[T]):
-    """First in, first out within an owner; a new owner waits for at most one piece of each other. Not thread-safe."""
+    """First in, first out per owner; a new owner waits for at most one piece of each other. Not thread-safe."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[T]] = {}
-        """In the order of their turns; an empty queue is removed."""
+        """In the order of turns; empty queues are removed."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -24,7 +24,7 @@ class RoundRobin(Generic[T]):
         return owner in self._queues
 
     def __iter__(self) -> Iterator[T]:
-        """What waits, owner by owner."""
+        """All pieces, owner by owner."""
         for queue in self._queues.values():
             yield from queue
 
@@ -36,7 +36,7 @@ class RoundRobin(Generic[T]):
         self._count += 1
 
     def take(self, may: Callable[[str], bool] | None = None) -> T | None:
-        """The next piece, of an owner that ``may`` have one taken; None where there is none."""
+        """Remove and return the next piece of an owner for which ``may`` is true; None if there is none."""
         owner = next(iter(self._queues), None) if may is None else next(filter(may, self._queues), None)
         if owner is None:
             return None
@@ -48,8 +48,8 @@ class RoundRobin(Generic[T]):
         return piece
 
     def make_room(self, owner: str) -> T | None:
-        """Remove the last piece of the owner with the most, for one more of ``owner``; None where that would have as
-        many then, and must give way itself."""
+        """Remove the last piece of the owner with most, for a new one of ``owner``; None if ``owner`` would then have
+        as many."""
         longest: deque[T] = max(self._queues.values(), key=len, default=deque())
         if len(longest) <= len(self._queues.get(owner, ())) + 1:
             return None

@@ -1,6 +1,6 @@
-"""A connection to a listener with TLS and SASL, for those that do not speak by a `klog.net.channel.Channel`.
+"""Connections of brokers by TLS and SASL, for those that do not use a `klog.net.channel.Channel`.
 
-Brokers alone use it: one that has shown the cluster's secret need not log in again, so no session is renewed here.
+A broker that has proved the cluster's secret need not log in again, so no session is renewed here.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ async def open_streams(
     server_name: str | None = None,
     logs_in: bool = True,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As asyncio.open_connection, after TLS's handshake and the login.
+    """asyncio.open_connection with a TLS handshake and a login.
 
-    ``server_name``: the host that the certificate must name, if it is not ``host``. OSError (ssl.SSLError is one);
+    ``server_name``: the host in the certificate, if it is not ``host``. Raises OSError (ssl.SSLError is one),
     SaslAuthenticationFailed, UnsupportedSaslMechanism, CannotConnect.
     """
     if security.is_open:
@@ -68,7 +68,8 @@ async def _log_in(
 async def open_transport(
     make: Callable[[], asyncio.BufferedProtocol], host: str, port: int, security: ClientSecurity, client_id: str
 ) -> tuple[asyncio.Transport, object]:
-    """As a loop's create_connection, with what is to be kept as long as the transport. OSError where a login fails."""
+    """A loop's create_connection, and an object to keep as long as the transport. Raises OSError where a login
+    fails."""
     try:
         _, writer = await open_streams(host, port, security, client_id=client_id)
     except KlogError as error:

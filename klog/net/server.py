@@ -1,8 +1,8 @@
-"""The listener: accepts, bounds and sweeps connections. Event loop only.
+"""The listener: accepts, limits and sweeps connections. Event loop only.
 
-A fleet that reconnects comes all at once. The broker accepts all that wait in the kernel's queue in one go, since a
-client that finds it full tries again a second later; made into connections it is piece by piece, with the others served
-between. How many there may be, and which of them gives way, `admission` decides.
+A fleet reconnects all at once. The broker empties the kernel's queue in one go, since a client that finds it full
+retries a second later; it sets connections up piece by piece, and serves the others in between. `admission` decides how
+many there may be, and which are closed.
 """
 
 from __future__ import annotations
@@ -29,42 +29,43 @@ from klog.net.unsent import Unsent
 log = logging.getLogger(__name__)
 
 BACKLOG_MAX = 2**31 - 1
-"""The kernel makes of it what it allows (net.core.somaxconn)."""
+"""The kernel lowers it to net.core.somaxconn."""
 ACCEPTS_A_TURN = 4096
-"""What the kernel's queue holds by default, taken out within some 20 ms."""
+"""The default size of the kernel's queue; accepted within some 20 ms."""
 WELCOME_S = 0.005
-"""So long connections are made in a turn of the loop; then those that there are have theirs."""
+"""Time for setting up connections per turn of the loop; then existing ones are served."""
 SWEEP_EVERY_S = 1.0
 ABANDONED_S = 30.0
-"""Nothing is read from who waits for many answers, so that its end is not seen. What it sent before that is of worth,
-as a producer's without acknowledgements, and is taken first."""
+"""Silence after which a connection that is not read, as too many answers wait, is checked for its peer's end. What the
+peer sent before (produce with acks=0) is handled first."""
 PAUSE_S = 1.0
-"""Between attempts to accept again; a connection that ends makes it at once."""
+"""Between attempts to accept again; the end of a connection triggers one at once."""
 NO_LONGER_FULL: Final = 0.9
-"""Of the connections that it had when it was full: with fewer a listener accepts as before, and the log says so."""
+"""Below this part of the connections that it had when full, a listener counts as no longer full, and the log says
+so."""
 HELD_MAX: Final = 256
-"""Connections of addresses beyond their quotas that wait for their end. They count as no connections."""
+"""Connections beyond their address's quota that wait to be closed. They do not count as connections."""
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class ConnectionSetup(NamedTuple):
-    """What connections of one listener begin with."""
+    """Settings for the connections of a listener."""
 
     listener: str = "PLAINTEXT"
     context: Callable[[], ssl.SSLContext] | None = None
-    """TLS's, as it is for the next connection; None for plain ones."""
+    """The TLS context for the next connection; None for plaintext."""
     on_shaken: Callable[[Connection, dict[str, Any] | None], None] | None = None
-    """Called after TLS's handshake with the peer's certificate."""
+    """Called after the TLS handshake with the peer's certificate."""
     on_connected: Callable[[Connection], None] | None = None
     """Called with each connection before anything is read from it."""
 
 
 OnFull = Callable[[str, str, int, str], None]
-"""Told when a listener takes no more connections: listener, why, how many it has, and the address with the most."""
+"""Called when a listener stops accepting: listener, reason, number of connections, and the address with the most."""
 
 
 class Server:
-    """The listening sockets and the connections that came through them."""
+    """The listening sockets and their connections."""
 
     def __init__(
         self,
@@ -78,21 +79,21 @@ class Server:
         backlog: int = -1,
         unfinished_bytes_max: float = math.inf,
     ) -> None:
-        """``backlog`` -1 is what the kernel allows."""
+        """``backlog`` -1: what the kernel allows."""
         self.connections: set[Connection] = set()
         self.admission = Admission(connection_limits)
         self.arrivals = Arrivals(arrival_limits)
         self.idle_closed = 0
-        """Connections that ended after connections.max.idle.ms."""
+        """Connections closed after connections.max.idle.ms."""
         self._victims = Victims(connection_limits.listener_of_brokers)
         self._paused: set[socket.socket] = set()
-        """Listening sockets from which nothing is taken."""
+        """Listening sockets that accept nothing."""
         self._slowed: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Those from which nothing is taken until the timer ends, since too many came lately."""
+        """Listening sockets beyond their rate, which accept again when the timer ends."""
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Connections that are closed when the timer ends."""
+        """Connections to be closed when the timer ends."""
         self._full: dict[str, tuple[bool, int]] = {}
-        """Listeners that are known to be full: whether by a bound of their own, and how many connections counted."""
+        """Full listener -> whether by its own limit, and the number of connections then."""
         self._on_full = on_full
         self._resuming: asyncio.TimerHandle | None = None
         self._on_frame = on_frame
@@ -100,7 +101,7 @@ class Server:
         self._idle_max_s = idle_max_s
         self._backlog = BACKLOG_MAX if backlog < 0 else backlog
         self._accepted: deque[tuple[socket.socket, str, int, ConnectionSetup]] = deque()
-        """Taken out of the kernel's queue, and no connections yet."""
+        """Accepted, not set up yet."""
         self.shared = Shared(unfinished_bytes_max)
         self._unsent = Unsent(unfinished_bytes_max)
         self._drained = asyncio.Event()
@@ -110,7 +111,7 @@ class Server:
         self._sweeping: asyncio.TimerHandle | None = None
 
     def listen(self, host: str, port: int, setup: ConnectionSetup = ConnectionSetup()) -> int:
-        """Bind and take connections from now on; the port (the kernel's choice for 0). PortInUse when it is taken.
+        """Bind and accept; returns the port (for 0 the kernel chooses one). Raises PortInUse.
 
         May be called again, for another address.
         """
@@ -181,7 +182,7 @@ class Server:
                 self._make_room()
 
     def _turn_away(self, sock: socket.socket, peer: str, held_s: float) -> None:
-        """Close a connection later: nothing is read from it meanwhile. Of very many the others are closed at once."""
+        """Close a connection after ``held_s``, reading nothing from it; at once where `HELD_MAX` wait already."""
         assert self._loop is not None
         self.shared.rejected_peers.log(peer, "more connections came from its address than its quota allows")
         if len(self._held) >= HELD_MAX:
@@ -194,7 +195,7 @@ class Server:
         sock.close()
 
     def _make_room(self) -> None:
-        """End a connection, since one of a broker has come that is one too many."""
+        """Close a connection in favour of a broker's."""
         victim = self._victims.next(self.connections)
         if victim is not None:
             self.admission.gave_way += 1
@@ -202,14 +203,14 @@ class Server:
             victim.close(None)
 
     def _welcome(self) -> None:
-        """Make connections of what was accepted, for as long as others can wait."""
+        """Set up accepted connections, for `WELCOME_S` at a time."""
         assert self._loop is not None
         until_s = self._loop.time() + WELCOME_S
         while self._accepted:
             sock, ip, port, setup = self._accepted.popleft()
             try:
                 connection = self._connection(sock, f"{ip}:{port}", setup)
-            except OSError as error:  # it has gone already, or the kernel has no room to watch it
+            except OSError as error:  # it has ended, or the kernel has no memory to watch it
                 log.debug("%s:%d: %s", ip, port, error)
                 sock.close()
                 self.admission.leave(setup.listener, ip)
@@ -253,13 +254,13 @@ class Server:
         return made
 
     def _slows_down(self, listening: socket.socket) -> bool:
-        """Whether the listener must wait, since too many connections came lately; then it takes none until it may."""
+        """Whether the listener exceeds its rate; if so it accepts nothing until it may."""
         assert self._loop is not None
         listener = self._sockets[listening].listener
         wait_s, setting = self.arrivals.wait_s(listener, self._loop.time())
         if not wait_s:
             return False
-        if self.arrivals.slow(listener, wait_s):  # once; then the metric says it
+        if self.arrivals.slow(listener, wait_s):  # logged once; then the metric tells
             log.warning(
                 "listener %s takes connections as fast as %s allows, and no faster: others wait", listener, setting
             )
@@ -273,10 +274,10 @@ class Server:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _pause(self, listening: socket.socket, reason: str, *, is_own: bool = False) -> None:
-        """Those who are connected are served on, new ones wait in the kernel's queue."""
+        """Stop accepting: open connections are served, new ones wait in the kernel's queue."""
         assert self._loop is not None
         listener, admission = self._sockets[listening].listener, self.admission
-        if listener not in self._full:  # once, not every second for as long as it lasts
+        if listener not in self._full:  # logged once, not every second
             self._full[listener] = is_own, admission.of_listener[listener] if is_own else admission.total
             most = ", ".join(f"{ip} ({number})" for ip, number in admission.of_address.most_common(3))
             log.error(
@@ -317,11 +318,11 @@ class Server:
 
     @property
     def full_listeners(self) -> tuple[str, ...]:
-        """Those whose new connections wait, or did a moment ago. Any thread."""
+        """Listeners that are full, or were a moment ago. Any thread."""
         return tuple(self._full)
 
     def _sweep(self) -> None:
-        """Drop those who take nothing of what waits for them, who do not go on with what they send, who are idle."""
+        """Close connections that do not take answers, send requests too slowly, do not authenticate, or are idle."""
         assert self._loop is not None
         now = self._loop.time()
         for connection in list(self.connections):
@@ -342,7 +343,7 @@ class Server:
         self._sweeping = self._loop.call_later(SWEEP_EVERY_S, self._sweep)
 
     def stop_accepting(self) -> None:
-        """Refuse new connections from now on (the kernel does, as soon as the socket is closed)."""
+        """Close the listening sockets: the kernel refuses new connections."""
         if self._loop is not None:
             for listening in self._sockets:
                 self._loop.remove_reader(listening.fileno())
@@ -353,7 +354,7 @@ class Server:
                 timer.cancel()
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until what has been answered has been sent, within the time."""
+        """Wait until all answers are sent, for ``timeout_s`` at most."""
         self._drained.clear()
         self._sent_or_closed()
         try:
@@ -379,5 +380,5 @@ class Server:
 
 
 def plain_address(address: str) -> str:
-    """An IPv4 address as such also where an IPv6 socket has taken its connection."""
+    """IPv4-mapped IPv6 addresses as IPv4; others unchanged."""
     return address.removeprefix("::ffff:") if "." in address else address

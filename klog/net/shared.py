@@ -1,4 +1,4 @@
-"""What all connections of a loop share: buffers to receive into, memory, turns, and who has something to send."""
+"""What the connections of a loop share: buffers, memory, turns, and ready answers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SPARES_MAX: Final = 4
 
 
 class Sender(Protocol):
-    """A connection, as this module needs it."""
+    """A connection, as this module sees it."""
 
     def send_ready(self) -> None: ...
 
 
 class SocketLimits(NamedTuple):
-    """What one connection may cost."""
+    """Limits per connection."""
 
     frame_bytes_max: int
     """socket.request.max.bytes"""
     replies_max: int = 500
-    """queued.max.requests, here of one connection"""
+    """queued.max.requests, here per connection"""
     send_buffer_bytes: int | None = None
     """socket.send.buffer.bytes; None leaves it to the kernel, which adapts it"""
     receive_buffer_bytes: int | None = None
@@ -45,23 +45,22 @@ class Shared:
         self.turns = Turns()
         self.rejected_peers = RejectedPeers()
         self.on_handed_on: Callable[[], object] = lambda: None
-        """Called when the requests that came together on one connection have all been handed on."""
+        """Called when the requests of one receive have been handled."""
         self._spare: list[memoryview] = []
         self._together = False
         self._ready: list[Sender] = []
 
     def take(self, frame_bytes: int, size: int) -> memoryview:
-        """A buffer for an unfinished frame: a spare one for all of it, or a new one of ``size`` bytes."""
+        """A buffer for an unfinished frame: a spare one of ``frame_bytes``, or a new one of ``size`` bytes."""
         for index, spare in enumerate(self._spare):
             if len(spare) >= frame_bytes:
                 return self._spare.pop(index)
         return memoryview(bytearray(size))
 
     def give_back(self, buffer: memoryview) -> None:
-        """Keep a buffer for the next large frame: a new one would be zeroed and its pages faulted in each time.
+        """Keep a buffer for the next large frame: a new one would be zeroed and its pages faulted in.
 
-        Of too many the largest stay: a frame's buffer grows, and leaves small ones behind that no large frame can use.
-        All together have `SPARE_BYTES_MAX`.
+        The largest are kept, `SPARE_BYTES_MAX` in all: small ones are left behind as a frame's buffer grows.
         """
         if not SPARE_BYTES_MIN <= len(buffer) <= SPARE_BYTES_MAX:
             return
@@ -71,7 +70,7 @@ class Shared:
             del spare[min(range(len(spare)), key=lambda index: len(spare[index]))]
 
     def together(self, act: Callable[..., object], *arguments: object) -> None:
-        """Run what fills replies of many connections, then send to each once."""
+        """Call ``act``, which fills replies of many connections; then send once to each."""
         self._together = True
         try:
             act(*arguments)
@@ -82,7 +81,7 @@ class Shared:
                 connection.send_ready()
 
     def is_ready(self, connection: Sender) -> bool:
-        """Note it for the end of `together`; False outside of one."""
+        """Note a connection for the end of `together`; False outside of it."""
         if self._together:
             self._ready.append(connection)
         return self._together

@@ -1,21 +1,20 @@
-"""TLS on a broker's connections: OpenSSL writes to the socket itself, in the place of the plain one.
+"""TLS on a broker's connections: OpenSSL writes to the socket directly.
 
 Strategy
-    `TlsSocket` looks like a non-blocking socket to `klog.net.connection`: a read or a write that must wait raises
-    BlockingIOError. Measured beside an SSLObject with buffers in memory (which asyncio's transport uses, too), for a
-    gigabyte in pieces of 64 KB: sending takes 0.47 s of CPU time in place of 0.53, receiving 0.67 s as well; and no
-    buffer of ours holds ciphertext.
+    `TlsSocket` looks like a non-blocking socket to `klog.net.connection`: what must wait raises BlockingIOError.
+    Measured against an SSLObject with memory buffers (asyncio's way), for a gigabyte in pieces of 64 KB: 0.47 s of CPU
+    time instead of 0.53 for sending, 0.67 s for receiving in both; and no buffer of ours holds ciphertext.
 
-    Ranges of files are read in pieces of `PIECE_BYTES` and encrypted. They are in the page cache by then, as for
-    sendfile: what is not is read ahead in a thread before the answer is made.
+    Ranges of files are read and encrypted in pieces of `PIECE_BYTES`. They are in the page cache by then, as for
+    sendfile: the rest is read ahead in a thread before the answer is made.
 
 Rules
-    * A write that must wait is repeated with the same bytes: OpenSSL has encrypted a part of them. So the piece under
-      way is kept until it has gone; one of a file is read again, so that a peer which takes nothing holds no memory.
-    * The first byte tells TLS from all else, before OpenSSL holds memory for the peer.
+    * A write that must wait is repeated with the same bytes: OpenSSL has encrypted some of them. So the piece is kept
+      until it is sent; a piece of a file is read again, so that a peer which takes nothing holds no memory.
+    * The first byte is checked to be TLS before OpenSSL allocates memory for the peer.
 
-Bound
-    OpenSSL takes no handshake message beyond 128 KB; `HANDSHAKE_S` is the time for all of them.
+Limits
+    OpenSSL accepts handshake messages of up to 128 KB; the whole handshake must end within `HANDSHAKE_S`.
 """
 
 from __future__ import annotations
@@ -31,43 +30,43 @@ from klog.errors import PeerError
 from klog.net.connection import Connection
 
 PIECE_BYTES: Final = 128 * 1024
-"""Measured in turns with 64, 256 and 512 KB: sending takes 0.93 of the CPU time with 64, as with the larger ones."""
+"""Measured in turns with 64, 256 and 512 KB: 0.93 of the CPU time of 64 KB; larger ones gain nothing."""
 HANDSHAKE_S: Final = 10.0
 LINGER_S: Final = 1.0
 LINGER_BYTES_MAX: Final = 1024 * 1024
-"""How long, and how much, is read on from a peer whose handshake has failed: a socket that is closed with unread bytes
-is reset, and the peer's next write fails before it has read the alert. By TLS 1.3 its first request is under way."""
+"""Time and bytes for which a peer is read after a failed handshake. Closing a socket with unread bytes resets it: the
+peer's next write would fail before it reads the alert, and in TLS 1.3 its first request is under way."""
 HANDSHAKE_RECORD: Final = 0x16
 """The first byte of every TLS connection."""
 
 
 _SCRATCH: Final = memoryview(bytearray(PIECE_BYTES))
-"""For what is read of files; a process has one event loop with connections."""
+"""Buffer for reads of files; a process has one event loop with connections."""
 
 
 class WaitsToWrite(BlockingIOError):
-    """A read must wait until something can be written: a handshake's answer."""
+    """A read must wait until the socket is writable: for an answer of the handshake."""
 
 
 class NotTls(OSError):
-    """The peer's first byte is not TLS's."""
+    """The peer's first byte is not TLS."""
 
 
 class TlsSocket:
-    """A server's side of TLS on a connected, non-blocking socket. OSError where the peer breaks TLS's rules."""
+    """The server's side of TLS on a connected, non-blocking socket. Raises OSError where the peer violates TLS."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self._plain: socket.socket | None = sock
-        """Until the peer's first byte has come."""
+        """The plain socket, until the peer's first byte has come."""
         self._context = context
         self._tls: ssl.SSLSocket | None = None
         self._is_shaken = False
         self._read: Callable[[int, memoryview], int] = _not_shaken
-        """OpenSSL's own: SSLSocket's calls around it would be two more for each record of 16 KB."""
+        """OpenSSL's own read: SSLSocket would add two calls per record of 16 KB."""
         self._piece = memoryview(b"")
-        """What OpenSSL has in hand, of bytes."""
+        """Bytes that OpenSSL has begun to write."""
         self._range_bytes = 0
-        """The same of a range of a file, which is read again."""
+        """The same for a range of a file, which is read again."""
 
     @property
     def family(self) -> int:
@@ -80,16 +79,16 @@ class TlsSocket:
 
     @property
     def has_more(self) -> bool:
-        """Whether decrypted bytes wait in OpenSSL, of which the loop does not know."""
+        """Whether OpenSSL holds decrypted bytes, which the loop cannot see."""
         return self._tls is not None and self._tls.pending() > 0
 
     def peer_certificate(self) -> dict[str, Any] | None:
-        """The peer's certificate, which has been checked; None without one."""
+        """The peer's verified certificate; None without one."""
         assert self._tls is not None
         return self._tls.getpeercert() or None
 
     def shake(self) -> None:
-        """Do what can be done of the handshake. BlockingIOError where the peer's next word is waited for."""
+        """Continue the handshake. Raises BlockingIOError while it waits for the peer."""
         tls = self._tls
         if tls is None:
             assert self._plain is not None
@@ -110,23 +109,23 @@ class TlsSocket:
         self._read = tls._sslobj.read  # type: ignore[attr-defined]
 
     def give_up(self) -> None:
-        """After a handshake that failed: nothing more is sent, and OpenSSL has no part in it any longer."""
+        """Call after a failed handshake: detaches OpenSSL, nothing more is sent."""
         assert self._tls is not None
         self._tls.shutdown(socket.SHUT_WR)
 
     def discard(self) -> int:
-        """Read what the peer sends after that; how much it was, 0 at the end."""
+        """Read and drop bytes after a failed handshake; returns how many, 0 at the end."""
         return len(self._any.recv(PIECE_BYTES))
 
     def recv_into(self, target: memoryview) -> int:
-        """As much as there is and fits; 0 at the end. After the handshake."""
+        """socket.recv_into, after the handshake; 0 at the end."""
         read, got, wanted = self._read, 0, len(target)
         while got < wanted:
             try:
                 count = read(wanted - got, target[got:])
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):  # to write: an answer that goes with the next answer
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):  # to write: it is sent with the next answer
                 break
-            except ssl.SSLEOFError:  # it ended without TLS's word of the end
+            except ssl.SSLEOFError:  # it ended without close_notify
                 return got
             if not count:
                 return got
@@ -136,13 +135,13 @@ class TlsSocket:
         return got
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
-        """What follows a BlockingIOError must begin with the same bytes."""
+        """socket.send; after a BlockingIOError the data must begin with the same bytes."""
         if not self._piece:
             self._piece = memoryview(data)[:PIECE_BYTES]
         return self._send_piece()
 
     def sendmsg(self, parts: list[bytes | bytearray | memoryview]) -> int:
-        """The same for several parts, small ones in one record."""
+        """socket.sendmsg; packs small parts into one record."""
         if not self._piece:
             run, size = [], 0
             for part in parts:
@@ -154,7 +153,7 @@ class TlsSocket:
         return self._send_piece()
 
     def sendfile(self, out: int, file: int, position: int, count: int) -> int:
-        """As os.sendfile; ``out`` is this socket."""
+        """os.sendfile; ``out`` is this socket."""
         if self._piece:
             return self._send_piece()
         target = _SCRATCH[: self._range_bytes or count]
@@ -191,11 +190,11 @@ class TlsSocket:
         self._any.setblocking(flag)
 
     def close(self) -> None:
-        """Send TLS's word of the end, if there is room for it, and close."""
+        """Send close_notify, if there is room for it, and close."""
         tls = self._tls
         if tls is not None and self._is_shaken and not (self._piece or self._range_bytes):
             try:
-                tls._sslobj.shutdown()  # type: ignore[attr-defined]  # unwrap() would wait for the peer's word
+                tls._sslobj.shutdown()  # type: ignore[attr-defined]  # unwrap() would wait for the peer's close_notify
             except (OSError, ValueError, AttributeError):
                 pass
         self._any.close()
@@ -212,7 +211,7 @@ def _not_shaken(count: int, target: memoryview) -> int:
 
 
 class TlsConnection(Connection):
-    """A connection over TLS: the handshake first, and then as any other."""
+    """A connection over TLS: begins with the handshake."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: TlsSocket, peer: str, **others: Any) -> None:
         super().__init__(loop, sock, peer, **others)
@@ -221,9 +220,9 @@ class TlsConnection(Connection):
         self._began_s = self.last_active_s
         self._looks_again = False
         self._left_to_discard: int | None = None
-        """Once the handshake has failed: how much more is read."""
+        """Bytes still to be read after a failed handshake."""
         self.on_shaken: Callable[[TlsConnection, dict[str, Any] | None], None] | None = None
-        """Called after the handshake with the peer's certificate, None without one. PeerError refuses it."""
+        """Called after the handshake with the peer's certificate or None; may raise PeerError to refuse it."""
 
     def _receive(self) -> None:
         if self._left_to_discard is not None:
@@ -239,7 +238,7 @@ class TlsConnection(Connection):
         self._look_again()
 
     def _look_again(self) -> None:
-        """The loop sees what the kernel has received, and not what OpenSSL has decrypted of it."""
+        """Read again for bytes decrypted by OpenSSL, which the loop cannot see."""
         if not self._looks_again and self._reading and not self.closed and self._tls.has_more:
             self._looks_again = True
             self._loop.call_soon(self._look)
@@ -250,7 +249,7 @@ class TlsConnection(Connection):
             self._on_readable()
 
     def _shake(self) -> bool:
-        """Whether the handshake is done. Its signature takes up to a millisecond, which the others' turn pays for."""
+        """Continue the handshake; returns whether it is done. Its signature takes up to 1 ms, counted in `Turns`."""
         began_s = self._loop.time()
         try:
             self._tls.shake()
@@ -282,10 +281,10 @@ class TlsConnection(Connection):
         return not self.closed
 
     def _linger(self) -> None:
-        """Let the peer read why its handshake has failed, and end the connection."""
+        """Let the peer read the alert of a failed handshake, then close."""
         try:
             self._tls.give_up()
-        except OSError:  # it has gone
+        except OSError:  # the peer has closed it
             self.close(None)
             return
         self._left_to_discard = LINGER_BYTES_MAX

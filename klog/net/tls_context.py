@@ -1,8 +1,8 @@
-"""TLS's contexts from PEM and PKCS12 files, under the names of Kafka's settings; read again when the files change.
+"""TLS contexts from PEM and PKCS12 files, by Kafka's settings; reloaded when the files change.
 
-A key store has the private key and the certificates of this side, its own first; a trust store has those of the
-authorities that sign the other side's. Neither is needed where there is no use for it: clients have no key store unless
-they show a certificate. Java's own JKS is not read: `keytool -importkeystore -deststoretype PKCS12` makes PKCS12 of it.
+A key store has this side's private key and certificates, its own first; a trust store has the authorities that sign the
+other side's. Clients need a key store only to present a certificate. Java's JKS is not read: convert it by `keytool
+-importkeystore -deststoretype PKCS12`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HINT_JKS: Final = "keytool -importkeystore -srckeystore FILE.jks -destkeystore 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Either a file or PEM itself. Secrets are not shown when it is printed."""
+    """A file, or PEM itself. Its repr hides secrets."""
 
     what: str
     """``ssl.keystore`` or ``ssl.truststore``."""
@@ -46,7 +46,7 @@ class Store:
         return self.what if self.location is None else f"{self.what}.location={self.location}"
 
     def read(self) -> bytes:
-        """As PEM. Raises InvalidConfig."""
+        """The store as PEM. Raises InvalidConfig."""
         if self.location is None:
             return (self.pem or "").replace("\\n", "\n").encode()
         if self.kind == "JKS" and not self.location.endswith((".pem", ".crt", ".cer")):
@@ -83,7 +83,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What a listener, or a client, says of TLS."""
+    """The TLS settings of a listener or a client."""
 
     key_store: Store
     trust_store: Store
@@ -95,7 +95,7 @@ class TlsSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TlsSettings:
-        """Of the settings as they hold for one listener."""
+        """From the settings of one listener."""
 
         def text(name: str) -> str | None:
             value = config[name]
@@ -131,7 +131,7 @@ class TlsSettings:
 
 
 class TlsKeeper:
-    """The context in use, and the files that it came from. `look` and the constructor read files: in a thread."""
+    """The current context and its files. `look` and the constructor block: they read files."""
 
     def __init__(self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext], name: str) -> None:
         """Raises InvalidConfig."""
@@ -143,7 +143,7 @@ class TlsKeeper:
         self.expires_at = self._expires_at()
 
     def look(self) -> bool:
-        """Whether the files have changed; they are in use by then. InvalidConfig, and the old ones stay in use."""
+        """Reload changed files; whether there were any. Raises InvalidConfig, and keeps the old context."""
         stamps = self._read_stamps()
         if stamps == self._stamps:
             return False
@@ -164,16 +164,16 @@ class TlsKeeper:
         return stamps
 
     def _expires_at(self) -> datetime | None:
-        """When the first of this side's own certificates ends."""
+        """When the first of this side's certificates expires."""
         store = self._settings.key_store
         try:
             return expires_at(store.read()) if store.is_given else None
-        except MalformedRequest:  # OpenSSL has read it, which is more particular
+        except MalformedRequest:  # OpenSSL accepts what our parser does not
             return None
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For a listener. Raises InvalidConfig with the setting, the file and the reason."""
+    """The context of a listener. Raises InvalidConfig with setting, file and reason."""
     if not settings.key_store.is_given:
         raise InvalidConfig(
             "a listener with TLS needs a certificate: ssl.keystore.location is not set",
@@ -234,7 +234,7 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """OpenSSL reads keys from files only: one in memory, which no other process sees by its name."""
+    """A file of bytes in memory, for OpenSSL, which reads keys from files only; no other process can open it."""
     descriptor = os.memfd_create("key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, data)

@@ -1,14 +1,14 @@
-"""Who is served in a turn of the event loop, so that long requests of some do not make all others wait.
+"""Shares the event loop among connections, so that long requests of some do not delay all others.
 
 Strategy
-    What is handled at once is measured. Once a turn has taken `TURN_S`, other connections with requests wait for the
-    next one. A connection whose last request took `EXPENSIVE_S` waits in a second queue, of which one is served a turn:
-    between two requests that take long every other connection has a turn. Addresses take turns in each queue, so that a
-    crowd of connections from one address delays itself. Other brokers come first, and what they ask takes nothing from
-    the time of clients: a thousand clients with long requests must not delay a leadership.
+    Work on requests is timed. After `TURN_S` in a turn of the loop, connections with requests wait for the next turn. A
+    connection whose last request took `EXPENSIVE_S` waits in a second queue, of which one per turn is served: between
+    two long requests every other connection has a turn. Each queue is a round robin over addresses, so that many
+    connections of one address delay only themselves. Other brokers come first, and their requests take no time from
+    clients: a thousand clients with long requests must not delay a leadership.
 
 Limits
-    A single request is not divided; how long one may take is bounded by what it may ask for (`protocol.bounds`).
+    A single request is not divided; its time is bounded by its size (`protocol.bounds`).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from klog.errors import PeerError
 from klog.net.round_robin import RoundRobin
 
 TURN_S: Final = 0.03
-"""After so long in a turn others wait for the next one."""
+"""Time for requests per turn; the rest waits for the next turn."""
 SLICE_S: Final = 0.01
-"""After so long the requests that one connection has sent together give way to others."""
+"""Time for the requests of one connection before others are served."""
 EXPENSIVE_S: Final = 0.02
-"""A request that takes longer is one of those of which one is served a turn."""
+"""A longer request makes its connection wait in the second queue."""
 NOTED_S: Final = 0.001
-"""What takes less is not counted: requests of messages take a tenth of that."""
+"""Shorter requests are not counted; one with messages takes a tenth of that."""
 WOKEN_MAX: Final = 16
-"""Tasks that go on in a turn, of those that wait."""
+"""Waiting tasks resumed per turn."""
 
 
 class ConnectionEnded(PeerError):
-    """The client that asked for the work no longer waits for it."""
+    """The client that asked for the work has disconnected."""
 
 
 class Turns:
-    """One for a loop. Event loop only."""
+    """One per loop. Event loop only."""
 
     def __init__(self) -> None:
         self._spent_s = 0.0
@@ -52,11 +52,11 @@ class Turns:
 
     @property
     def is_over(self) -> bool:
-        """Whether so much has been done in this turn that what is not begun waits for another."""
+        """Whether this turn's time is used up."""
         return self._spent_s >= TURN_S
 
     def spent(self, seconds: float) -> None:
-        """So long has been worked at what a peer asked for."""
+        """Count time spent on a peer's request."""
         if seconds >= NOTED_S:
             self._spent_s += seconds
             self._schedule()
@@ -64,7 +64,7 @@ class Turns:
     def call_in_turn(
         self, address: str, go_on: Callable[[], None], *, is_expensive: bool, is_broker: bool = False
     ) -> None:
-        """Have ``go_on`` called when it is the turn of the connection, from that address."""
+        """Call ``go_on`` when the turn of a connection from that address has come."""
         if is_broker:
             self._brokers.append(go_on)
         else:
@@ -72,7 +72,7 @@ class Turns:
         self._schedule()
 
     async def wait_for_turn(self, address: str) -> None:
-        """For a task, which works for a peer of that address: go on when there is time."""
+        """Wait, in a task that works for that address, until the loop has time."""
         while self.is_over:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._tasks.put(address, waiting)
@@ -85,7 +85,7 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """A turn begins: this is called before what has come in meanwhile is looked at."""
+        """Start a turn; runs before the loop polls its sockets."""
         self._is_scheduled = False
         for _ in range(len(self._brokers)):
             self._spent_s = 0.0
@@ -106,13 +106,13 @@ class Turns:
         if expensive is not None:
             spent_s, self._spent_s = self._spent_s, 0.0
             expensive()
-            self._spent_s = spent_s  # it was one, and the others have their time all the same
+            self._spent_s = spent_s  # it does not count, so that the next turn is not shortened
         if self._tasks or self._clients or self._expensive or self._brokers:
             self._schedule()
 
 
 class Share:
-    """What one task has of the loop: call `yield_if_due` between two pieces of long work."""
+    """A task's share of the loop: call `yield_if_due` between pieces of long work."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class Share:
         *,
         has_ended: Callable[[], bool] | None = None,
     ) -> None:
-        """``turns`` None: no other connection waits. ``address``: of the peer that asks. ``has_ended``: whether the
-        connection that asked has ended."""
+        """``turns`` None: no other connections. ``address``: of the requesting peer. ``has_ended``: whether its
+        connection has ended."""
         self._clock = clock
         self._turns = turns
         self._address = address
@@ -131,7 +131,7 @@ class Share:
         self._began_s = self._clock.monotonic_s()
 
     async def yield_if_due(self) -> None:
-        """ConnectionEnded where the work is of no use."""
+        """Let others run if this task's time is used up. Raises ConnectionEnded if the client has disconnected."""
         if self._has_ended is not None and self._has_ended():
             raise ConnectionEnded("the client ended the connection before the request was done")
         spent_s = self._clock.monotonic_s() - self._began_s

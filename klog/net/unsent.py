@@ -1,12 +1,12 @@
-"""Answers that their peers do not take: bounded for all connections together, over time (rule P2).
+"""Limits unsent answers: bounded for all connections together, over time (rule P2).
 
 Strategy
-    Looked at every second. A peer for which something waits must take `PACE` of it. Where more than ``bytes_max`` wait
-    in all, a peer with more than `TINY_BYTES` waiting must take `PACE_FULL`, or its connection ends with what waits.
-    Ranges of files are not counted, since they take no memory.
+    Checked every second. A peer with unsent answers must take `PACE` of them. Where more than ``bytes_max`` are unsent
+    in all, a peer with more than `TINY_BYTES` must take `PACE_FULL`; else it is disconnected. Ranges of files do not
+    count, since they take no memory.
 
 Bound
-    ``bytes_max``, and what is answered in the few seconds until slow peers are noticed.
+    ``bytes_max``, and the answers of the few seconds until slow peers are noticed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Unsent:
     def __init__(self, bytes_max: float) -> None:
         self._bytes_max: Final = bytes_max
         self._marks: dict[Connection, tuple[float, int]] = {}
-        """Since when a peer has been waited for, or when it last had its pace, and what it had taken by then."""
+        """Connection -> start of its measuring interval, and the bytes taken by then."""
 
     def too_slow(self, connections: Collection[Connection], now_s: float) -> Iterator[tuple[Connection, str]]:
-        """Those to be closed, and why. Asked every second."""
+        """Connections to close, each with the reason. Call every second."""
         waiting = [one for one in connections if one.waits_to_send]
         total = sum(one.waiting_bytes for one in waiting)
         self._marks = {one: self._marks.get(one, (now_s, one.taken_bytes)) for one in waiting}

@@ -5,19 +5,18 @@ table. There are two sorts:
 
 * `handles`: gets the decoded entity and returns the answer's values as a dict, at once or from a coroutine; the codec
   builds the entity of the request's version from it.
-* `handles_frame`: gets the frame itself and fills the reply itself, for Produce and Fetch, where the record bytes must
-  not be copied. It may return a coroutine that goes on with the request.
+* `handles_frame`: gets the frame and fills the reply itself, for Produce and Fetch, whose record bytes must not be
+  copied. It may return a coroutine that goes on with the request.
 
-The parts of the broker that a handler uses are its keyword-only parameters, found by name when the broker starts
-(`BoundRoutes.bind`). A handler is a function, or a class whose constructor takes the parts and whose instance takes
-the request: for handlers that remember something or pass many parts on.
+A handler's keyword-only parameters name the parts of the broker that it uses; they are found by name at start-up
+(`BoundRoutes.bind`). A handler is a function, or a class whose constructor takes the parts and whose instance takes the
+request: for handlers that keep state or pass many parts on.
 
-Threads decode a client's long requests and encode answers of very many elements; the handlers themselves run on the
-event loop.
+Handlers run on the event loop. Threads decode long requests of clients and encode long answers.
 
-A request that cannot be decoded raises PeerError: the broker closes the connection, and its log names the peer. The
-exception is an unknown version of ApiVersions, which is answered in version 0's form: clients find out the supported
-versions in this way (KIP-511).
+A request that cannot be decoded raises PeerError: the broker closes the connection, and its log names the peer. An
+unknown version of ApiVersions is answered in version 0's form instead: clients learn the supported versions from it
+(KIP-511).
 """
 
 from __future__ import annotations
@@ -55,19 +54,19 @@ log = logging.getLogger(__name__)
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
 HELD_BYTES_MAX = 4 * 1024
-"""While a larger request waits by its nature (`waits`), no other of its connection is read; all other requests have
-that anyway."""
+"""While a larger request of a `waits` route is open, its connection is not read. While any other request is open, its
+connection is not read anyway."""
 FORWARDED_ELEMENTS_MAX = 20_000
-"""A longer request is not forwarded: this broker would encode it, and the controller decode it, on their loops. The
-answer is NOT_CONTROLLER, after which clients ask the controller."""
+"""A longer request is not forwarded, since this broker would encode it and the controller decode it on their event
+loops. The answer is NOT_CONTROLLER, after which clients ask the controller."""
 
 
 ASKED_AGAIN = frozenset(key for key in ApiKey if api_name(key).startswith(("Metadata", "Describe", "List")))
-"""Questions that change nothing. Where the answer is long and must wait, it is not kept but made again."""
+"""Read-only requests. A long answer that must wait is not kept but made again."""
 
 
 class Request(NamedTuple):
-    """``connection`` is None where the broker asks itself."""
+    """``connection``: None for the broker's own requests."""
 
     head: RequestHead
     entity: Any
@@ -79,10 +78,10 @@ class Request(NamedTuple):
 
     @property
     def actor(self) -> Actor:
-        """Who asks. A broker that forwards a request names the client (`forwarding_client`)."""
+        """Who asks: for a forwarded request the client that the broker names (`forwarding_client`)."""
         client = self.head.client_id or ""
         if self.connection is None:
-            return Actor(client or "controller", "cluster")  # the topic of events, which no client asks for
+            return Actor(client or "controller", "cluster")  # for the topic of events; no client sees it
         if self.connection.is_broker and FORWARDED in client:
             return _forwarded(client.partition(FORWARDED)[2])
         principal = "" if self.connection.principal is ANONYMOUS else str(self.connection.principal)
@@ -90,13 +89,13 @@ class Request(NamedTuple):
 
     @property
     def is_of_client(self) -> bool:
-        """Whether a client asks, by way of another broker too; not where a broker asks for itself."""
+        """Whether a client asks, directly or forwarded by a broker."""
         if self.connection is None:
             return False
         return not self.connection.is_broker or FORWARDED in (self.head.client_id or "")
 
     def share(self) -> Share:
-        """For a handler with many items of work: it lets other requests run in between."""
+        """For a handler with many items of work: lets other requests run in between."""
         if self.connection is None:
             return Share(None)
         connection = self.connection
@@ -104,7 +103,7 @@ class Request(NamedTuple):
 
 
 FORWARDED = " for "
-"""Between a broker's own client id and that of the client for which it asks."""
+"""Separates a broker's own client id from that of the client for which it asks."""
 
 
 def forwarding_client(own: str, actor: Actor) -> str:
@@ -119,7 +118,7 @@ def forwarding_client(own: str, actor: Actor) -> str:
 
 
 def _forwarded(text: str) -> Actor:
-    """The client for which another broker asks: what follows `FORWARDED`."""
+    """The client in a forwarded client id: the part after `FORWARDED`."""
     rest, _, host = text.rpartition("@")
     host, _, number = host.partition("#")
     # An older broker names no request, and before that no principal.
@@ -129,11 +128,11 @@ def _forwarded(text: str) -> Actor:
 
 
 Answer = dict[str, Any]
-"""The values of a response. A handler that forwards another broker's answer returns the unchanged entity."""
+"""The values of a response. A handler that passes on another broker's answer returns the unchanged entity."""
 
 
 def error_fields(error: KlogError | None) -> dict[str, Any]:
-    """Error code and message of one part of an answer."""
+    """Error code and message, as fields of an answer."""
     if error is None:
         return {"error_code": 0, "error_message": None}
     return {"error_code": error.wire, "error_message": error.message}
@@ -153,20 +152,20 @@ class Route(NamedTuple):
     handle: Handler | None
     handle_frame: FrameHandler | None
     advertised_min_version: int
-    """Below ``min_version`` where clients must see an old version although the broker refuses it (Produce)."""
+    """Below ``min_version`` where clients must see an old version that the broker refuses (Produce)."""
     advertised_max_version: int
     """Below ``max_version`` where later versions are for klog's own tools and would change what stock clients do."""
     of_controller: bool
-    """Only the controller can carry it out: another broker forwards it."""
+    """Controller-only: other brokers forward it to the controller."""
     waits: bool
-    """It waits by its nature, for other members of a group or for a password's delay: the connection's next request is
-    looked at meanwhile."""
+    """It waits by its nature, for members of a group or for a password's delay: the connection is read meanwhile."""
     refusal: Answer | None
-    """For a request among brokers: the other fields of the answer that refuses an unproven connection (rule R10)."""
+    """For a request among brokers: the other fields of the answer that refuses a connection without proof of the
+    cluster's secret (rule R10)."""
 
 
 ROUTES: dict[int, Route] = {}
-"""key -> route. Filled by the handlers' modules as they are imported, never changed afterwards."""
+"""key -> route. Filled by the handlers' modules at import, never changed afterwards."""
 
 
 def handles(
@@ -182,7 +181,7 @@ def handles(
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
 
     ``refusal`` makes it a request among brokers (rule R10): other connections are answered with it and
-    CLUSTER_AUTHORIZATION_FAILED, and what they sent is not looked at.
+    CLUSTER_AUTHORIZATION_FAILED; their request is not decoded.
     """
     advertised = max_version if advertised_max_version is None else advertised_max_version
 
@@ -214,7 +213,7 @@ def handles_frame(
 
 
 class Injector:
-    """Gives a function the parts that it names: its keyword-only parameters, found by name and type, once.
+    """Fills a function's keyword-only parameters with parts, by name and type, once.
 
     ``parts``: a dataclass, whose fields are the parts.
     """
@@ -224,10 +223,9 @@ class Injector:
         self._types = get_type_hints(type(parts))
 
     def inject(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` with its keyword-only parameters filled.
+        """``function`` with its keyword-only parameters filled; for a class, its instance, constructed with the parts.
 
-        A class gets them as arguments of its constructor; the result is its instance. TypeError for a parameter that
-        is not among the parts, or has another type there.
+        Raises TypeError for a parameter that is not among the parts, or has another type there.
         """
         constructor: Any = function.__init__ if inspect.isclass(function) else function
         wanted = get_type_hints(constructor)
@@ -248,13 +246,13 @@ class Injector:
 
 
 class BoundRoutes(Mapping[int, Route]):
-    """The routes with their handlers bound to the parts of one broker. Empty until `bind`."""
+    """Routes with their handlers bound to the parts of one broker. Empty until `bind`."""
 
     def __init__(self) -> None:
         self._routes: dict[int, Route] = {}
 
     def bind(self, routes: Mapping[int, Route], parts: object) -> None:
-        """Give each handler the parts that it names. TypeError for a part that is missing or has another type.
+        """Bind each handler to the parts that it names. Raises TypeError for a missing part or another type.
 
         ``parts``: a dataclass, whose fields are the parts.
         """
@@ -276,7 +274,7 @@ class BoundRoutes(Mapping[int, Route]):
         return len(self._routes)
 
     async def answer(self, entity: Any) -> Any:
-        """This broker's answer to a request of its own; neither of them is encoded."""
+        """This broker's answer to its own request; neither is encoded."""
         key, version = int(entity.__api_key__), int(entity.__version__)
         handle = self._routes[key].handle
         assert handle is not None
@@ -287,23 +285,23 @@ class BoundRoutes(Mapping[int, Route]):
 
 
 class Forwarding:
-    """Forwards controller-only requests to the controller. A forwarded request is not forwarded again: a broker that is
-    not the controller refuses it."""
+    """Forwards controller-only requests to the controller, once: a broker that is not the controller refuses a
+    forwarded request."""
 
     def __init__(
         self, is_controller: Callable[[], bool], ask: Callable[..., Awaitable[Any]], own_client_id: str
     ) -> None:
-        """``ask``: the controller; raises KlogError where it cannot be reached."""
+        """``ask``: asks the controller; raises KlogError where it cannot be reached."""
         self._is_controller = is_controller
         self._ask = ask
         self._own_client_id = own_client_id
 
     def is_needed(self, client_id: str | None) -> bool:
-        """Whether this broker must forward a request of that client."""
+        """Whether this broker must forward a request with that client id."""
         return not self._is_controller() and not (client_id or "").startswith(CLIENT_ID_PREFIX)
 
     async def ask(self, entity: Any, actor: Actor) -> Any | None:
-        """The controller's answer to what ``actor`` asks; None where it cannot be reached."""
+        """The controller's answer to the request of ``actor``; None where it cannot be reached."""
         try:
             return await self._ask(entity, client_id=forwarding_client(self._own_client_id, actor))
         except KlogError:
@@ -311,30 +309,30 @@ class Forwarding:
 
 
 Permits = Callable[[Request, Callable[[Request], Any]], Any]
-"""Checks a request's permissions (`klog.server.access`): the function serves what is permitted. Returns the values of
-the answer, or an awaitable of them."""
+"""Checks a request's permissions (`klog.server.access`) and calls the function for what is permitted. Returns the
+values of the answer, or an awaitable of them."""
 
 
 class OpenRequests:
-    """Work on requests that goes on after their handlers have returned. Event loop only."""
+    """Requests whose handlers have returned and whose work goes on. Event loop only."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the rest of a request that is being handled; ``work`` raises nothing."""
+        """Run ``work``, the rest of a request; it raises nothing."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for requests that are being handled, at a controlled shutdown."""
+        """Wait for open requests at a controlled shutdown, for ``timeout_s`` at most."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
 
 class TimedReply(Reply):
-    """A reply that notes when it is filled."""
+    """A reply that measures the times of its request."""
 
     __slots__ = ("_began_s", "_handled_s", "_inner", "_is_filled", "_meter", "_sent_from_s")
 
@@ -374,7 +372,7 @@ class TimedReply(Reply):
 
 
 class Dispatcher:
-    """Hands each frame to its handler. Event loop only."""
+    """Gives each frame to its handler. Event loop only."""
 
     def __init__(
         self,
@@ -386,7 +384,7 @@ class Dispatcher:
         forwarding: Forwarding,
         permits: Permits | None = None,
     ) -> None:
-        """``routes``: bound. ``meters``: filled with one meter for each of them. ``permits`` None: all is permitted."""
+        """``routes``: bound. ``meters``: filled with one meter per route. ``permits`` None: all is permitted."""
         self._routes = dict(routes)
         self._executors = executors
         self._meters = meters
@@ -394,7 +392,7 @@ class Dispatcher:
         self._forwarding = forwarding
         self._permits = permits
         self.metering: Throttling | None = None
-        """Holds clients to their quotas; None while there are none."""
+        """Enforces clients' quotas; None while there are none."""
         self._long_requests = LongRequests()
         self._slots = {what: RequestSlots() for what in WaitsFor}
         for key in self._routes:
@@ -475,9 +473,9 @@ class Dispatcher:
         connection: Connection,
         slots: RequestSlots | None,
     ) -> bool:
-        """Give the request to a handler of decoded requests; whether it has its answer now.
+        """Give the request to a handler of decoded requests; whether it is answered now.
 
-        ``slots``: where it has one, which is freed with the answer.
+        ``slots``: freed with the answer; None if the request has none.
         """
         rest = None
         try:
@@ -499,7 +497,7 @@ class Dispatcher:
         connection: Connection,
         slots: RequestSlots | None,
     ) -> Coroutine[Any, Any, None] | None:
-        """What is left to do; None where the request has its answer."""
+        """The rest of the work; None if the request is answered."""
         assert route.handle is not None
         if route.refusal is not None and not connection.is_broker:
             log.warning(
@@ -529,7 +527,7 @@ class Dispatcher:
                 values_or_awaitable = self._values_later(route, request)
             else:
                 values_or_awaitable = _ready(values_or_awaitable)
-        # Copiers send many ProduceAt, and the order of their appends is that of their requests.
+        # Copiers pipeline ProduceAt requests; their appends must keep the order of the requests.
         is_paused = (slots is not None and head.key != ApiKey.PRODUCE_AT) or (
             route.waits and len(frame) > HELD_BYTES_MAX
         )
@@ -538,7 +536,7 @@ class Dispatcher:
         return self._finish(head, values_or_awaitable, reply, connection, slots, is_paused=is_paused)
 
     async def _values_later(self, route: Route, request: Request) -> Any:
-        """The long answer to a question that changes nothing, made when the client's turn has come."""
+        """The long answer to a read-only request, made when the client's turn has come."""
         assert request.connection is not None
         async with self._long_requests.of_address(request.connection):
             pass
@@ -546,7 +544,7 @@ class Dispatcher:
         return values if isinstance(values, dict) else await values
 
     def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
-        """The values of the answer, or what they can be awaited from."""
+        """The values of the answer, or an awaitable of them."""
         if self._permits is not None:
             return self._permits(request, lambda permitted: self._serve(route, permitted, may_forward=may_forward))
         return self._serve(route, request, may_forward=may_forward)
@@ -558,7 +556,7 @@ class Dispatcher:
         return route.handle(request)
 
     async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
-        """The values of the answer to a long request."""
+        """The values of the answer to a long request, decoded in a thread."""
         async with self._long_requests.in_hand(connection):
             entity, may_forward = await self._executors.run_in_turn(
                 connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), head
@@ -578,7 +576,7 @@ class Dispatcher:
         return own if isinstance(own, dict) else await own
 
     def _answer_versions_or_raise(self, connection: Connection, frame: memoryview) -> RequestHead:
-        """The head of an ApiVersions request of a version we do not know; the error again for any other request."""
+        """Answer an unknown version of ApiVersions and return its head; raise again for any other request."""
         key, _, correlation_id = struct.unpack_from(">hhi", frame)
         if key != ApiKey.API_VERSIONS:
             route = self._routes.get(key)
@@ -596,7 +594,7 @@ class Dispatcher:
         *,
         is_paused: bool,
     ) -> None:
-        """``is_paused``: the connection's next request waits for this one's answer."""
+        """Await the values and send them. ``is_paused``: the connection is not read until then."""
         turns, address = connection.turns, connection.address
         try:
             if not connection.is_broker:
@@ -616,7 +614,7 @@ class Dispatcher:
         finally:
             if slots is not None:
                 slots.leave(address, turns)
-        if is_paused:  # not after an error, which closes the connection: its next request is not read
+        if is_paused:  # not after an error: the connection is closed then
             connection.resume_reading()
 
     async def _send_long(self, head: RequestHead, values: Any, reply: Reply, connection: Connection) -> None:
@@ -640,14 +638,14 @@ class Dispatcher:
 
 
 async def guarded(rest: Awaitable[None], head: RequestHead, connection: Connection) -> None:
-    """The rest of a request. Where it fails the connection is closed, and the log has the reason."""
+    """Await the rest of a request; an error closes the connection and is logged."""
     with ended_by_errors(head, connection):
         await rest
 
 
 @contextmanager
 def ended_by_errors(head: RequestHead, connection: Connection) -> Iterator[None]:
-    """What goes wrong with a request ends its connection, with a line of the log, and nothing else."""
+    """Close the connection on an error in a request, and log it."""
     try:
         yield
     except ConnectionEnded:
@@ -671,9 +669,9 @@ def _decode_long(frame: memoryview, head: RequestHead) -> tuple[Any, bool]:
 
 
 def _is_long(values: Any) -> bool:
-    """Whether an answer has so many elements, at any depth, that encoding it would hold the event loop (rule P1).
+    """Whether an answer has so many elements, at any depth, that encoding it would delay the event loop (rule P1).
 
-    So may another broker's answer, which is an entity.
+    ``values``: a dict, or an entity (another broker's answer).
     """
     if not isinstance(values, dict):
         return True

@@ -1,10 +1,9 @@
-"""Inspects produced batches: their headers, and their records where a header is not enough to accept a batch.
+"""Inspects produced batches: headers, and records where a header is not enough to accept a batch.
 
-A small record set is inspected on the event loop, where a change of threads would take longer, and so is any whose
-headers are enough. Others wait for a thread, one record set per connection at a time, so that a large request does not
-delay the small ones of other connections. Addresses take turns, so that a busy one waits only behind its own work.
-Meanwhile the broker reads nothing more from that connection (`Connection.pause_reading`): this keeps its appends in
-order and limits the waiting work.
+Small record sets, and those whose headers are enough, are inspected on the event loop, where a change of threads would
+take longer. Others wait for a thread, one record set per connection at a time, so that a large request does not delay
+the small ones of other connections. Addresses take turns, so that a busy one waits only behind its own work. Meanwhile
+the connection is not read (`Connection.pause_reading`), which keeps its appends in order and limits the waiting work.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ AT_ONCE_BYTES: Final = 4096
 AT_ONCE_UNPACKED_BYTES: Final = 16 * 1024
 
 Found = list[BatchHeader] | KlogError | None
-"""The result for a record set: the headers to append it by, or the error; None where it was not inspected."""
+"""The result for a record set: the headers to append it by, or the error; None: not inspected."""
 
 
 def at_once(log: Log, records: memoryview) -> Found:
-    """The result for a record set; None where the inspection may take too long for an event loop."""
+    """The result for a record set; None where the inspection may take too long for the event loop."""
     is_large = len(records) > AT_ONCE_BYTES
     if is_large and is_compressed(records):
         return None
@@ -41,7 +40,7 @@ def at_once(log: Log, records: memoryview) -> Found:
         return error.bare()
     try:
         return log.look_inside(records, headers, unpacked_bytes_max=AT_ONCE_UNPACKED_BYTES)
-    except MessageTooLarge:  # only the thread can tell
+    except MessageTooLarge:  # only the inspection in a thread can tell
         return None
     except KlogError as error:
         return error.bare()
@@ -50,9 +49,9 @@ def at_once(log: Log, records: memoryview) -> Found:
 async def look(
     executors: Executors, partition: LedPartition, records: memoryview, connection: Connection | None
 ) -> Found:
-    """The result for a record set, from a thread where that takes long.
+    """The result for a record set, from a thread where it takes long.
 
-    ``connection``: the one that sent it; None for the broker's own request.
+    ``connection``: that of the request; None for the broker's own.
     """
     log = partition.log
     found = at_once(log, records)

@@ -1,7 +1,7 @@
 """Produce: v3-9 (0-2 advertised and refused, as Kafka 4.0 does: librdkafka before 2.11.1 compresses only if it sees 0).
 
 Behaviour
-    acks=0   no answer; a failed append closes the connection, since the producer can get no other sign.
+    acks=0   no answer; a failed append closes the connection, the only sign that the producer can get.
     acks=1   answered after the append.
     acks=-1  answered after the commit: the high watermark has passed the batch (rule R9). With fewer in-sync replicas
              than min.insync.replicas the leader refuses the batch before the append (NOT_ENOUGH_REPLICAS). If replicas
@@ -57,7 +57,7 @@ from klog.storage.log import AppendResult
 log = logging.getLogger(__name__)
 
 TOO_LARGE_NOTED_MAX: Final = 30
-"""Messages a minute that the log names as too large; any client can send more."""
+"""Messages per minute that the log names as too large; any client can send more."""
 
 
 @handles_frame(ApiKey.PRODUCE, 3, 9, advertised_min_version=0)
@@ -107,17 +107,17 @@ class ProduceHandler:
         return None
 
     def _denied(self, access: Access, request: ProduceRequest, connection: Connection) -> list[Found]:
-        """The error of each partition that the principal may not write to; None for those that it may."""
+        """Per partition, the error where the principal may not write; else None."""
         topics = (asked.topic for asked in request.partitions)
         return [access.refusal(connection, Operation.WRITE, topic, ApiKey.PRODUCE) for topic in topics]
 
     async def _inspect(
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection, found: list[Found]
     ) -> None:
-        """Continue when all record sets have been inspected; ``found`` is known of some.
+        """Inspect the record sets that ``found`` lacks, then append all.
 
-        No record set is appended earlier, so that every batch of one request waits for its commit in the epoch in which
-        it was appended.
+        All record sets are inspected before the first append, so that every batch of a request waits for its commit in
+        the epoch in which it was appended.
         """
         request = produce.read_request(frame, head)
         for index, asked in enumerate(request.partitions):
@@ -143,7 +143,7 @@ class ProduceHandler:
         connection: Connection,
         found: list[Found],
     ) -> None:
-        """Append to every partition, or answer with its error; the answer goes out at once or after the commit."""
+        """Append to each partition or note its error; the answer goes out at once or after the commit."""
         answers: list[PartitionAnswer] = []
         appended: list[tuple[LedPartition, int, int]] = []
         traffic, order = self._traffic, self._order
@@ -151,7 +151,7 @@ class ProduceHandler:
         for index, asked in enumerate(request.partitions):
             looked = self._identity.by_its_clock(found[index])
             batches.append(batch_of(looked) if isinstance(looked, list) else batch_id(asked.records))
-            if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
+            if isinstance(looked, KlogError):  # not raised here: a frame that holds what it raises is a cycle
                 order.refused(connection, asked.topic, asked.partition, batches[index], looked)
                 answers.append(self._refused(asked, looked, connection))
                 continue
@@ -216,7 +216,7 @@ class ProduceHandler:
             # is appended and not acknowledged yet. On a retriable error it sends both batches in order.
             if error.is_ahead and self._clock() < partition.refused_until_s:
                 raise NotLeader(f"{error.message}; the batch before it was refused and must come first") from None
-            if partition.log.needs_rebuild:  # a checkpoint was lost; the segments are still being read again
+            if partition.log.needs_rebuild:  # a checkpoint was lost; the segments are being read again
                 raise NotLeader(f"{error.message}, but the log's segments are still being read again") from None
             raise
         except (NotEnoughReplicas, StorageError):
@@ -232,10 +232,10 @@ class ProduceHandler:
         return PartitionAnswer(asked.topic, asked.partition, error.wire, -1, -1, error.message, named)
 
     def _note(self, error: KlogError, asked: ProducedPartition, connection: Connection) -> None:
-        """Bad bytes, bad disks and some messages that are too large go to the log.
+        """Log bad bytes, bad disks and, at a limited rate, messages that are too large.
 
-        A client's other mistakes do so only at debug, since the client gets an answer. The size is bounded by settings
-        of the broker, the topic and the producer, which different people set.
+        Other mistakes of clients are logged at debug, since the client gets an answer. The size has limits in the
+        settings of broker, topic and producer, which different people set.
         """
         is_operators = isinstance(error, PeerError) or not isinstance(error, RequestError)
         if isinstance(error, MessageTooLarge):
