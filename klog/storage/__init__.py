@@ -1,1 +1,1 @@
-"""Segment files and what is kept beside them. Knows neither asyncio nor the server."""
+"""Segment files and the small files beside them. Knows neither asyncio nor the server."""

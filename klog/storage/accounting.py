@@ -1,4 +1,4 @@
-"""What is known of segments, epochs and producers: taken in batch by batch, from a summary, or from a walk."""
+"""Counts, times, epochs and producers of segments: from each batch, from a checkpoint, or from a walk over the file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from klog.storage.producers import NO_PRODUCER, Producer, Producers
 from klog.storage.segment import Segment
 
 MEASURE_BATCHES: Final = 10_000
-"""About 10 ms of walking."""
+"""About 10 ms of work."""
 
 
 def apply_batch(segment: Segment, address: int, header: BatchHeader, epochs: Epochs, producers: Producers) -> None:
-    """Account for one batch of the log."""
+    """Account for a batch of the log."""
     if header.leader_epoch > epochs.last:
         epochs.begin(header.leader_epoch, LogEnd(address, segment.end_offset))
     if header.producer_id != NO_PRODUCER:
@@ -26,7 +26,7 @@ def apply_batch(segment: Segment, address: int, header: BatchHeader, epochs: Epo
 
 
 def restore(segment: Segment, summary: SegmentSummary) -> None:
-    """Take over what the checkpoint knows of a segment."""
+    """Fill a segment in from its checkpoint."""
     segment.end_address = summary.end_address
     segment.end_offset = summary.end_offset
     segment.size = segment.flushed_size = summary.size
@@ -38,7 +38,7 @@ def restore(segment: Segment, summary: SegmentSummary) -> None:
 
 
 def summarize(segment: Segment) -> SegmentSummary | None:
-    """What the checkpoint keeps of a segment; None while its count is unknown."""
+    """A segment for the checkpoint; None while its count is unknown."""
     if segment.count is None:
         return None
     return SegmentSummary(
@@ -55,16 +55,16 @@ def summarize(segment: Segment) -> SegmentSummary | None:
 
 
 class Rebuilt(NamedTuple):
-    """What the walk over segments without a summary found, oldest first."""
+    """The result of a walk over segments without a summary, oldest first."""
 
     epochs: tuple[EpochStart, ...]
     producers: dict[int, Producer]
 
 
 def measure(segment: Segment, pause: Callable[[], object] = lambda: None) -> Rebuilt:
-    """Walk a closed segment of which nothing is known and fill it in. Blocks for the length of the file; any thread.
+    """Walk a closed segment and fill it in. Blocks for the length of the file; any thread.
 
-    ``pause`` is called every ``MEASURE_BATCHES`` batches, for the sake of other threads.
+    ``pause`` is called every ``MEASURE_BATCHES`` batches, to let other threads run.
     """
     epochs, producers = Epochs(), Producers()
     count, end, max_timestamp_ms, max_at, has_holes = 0, segment.base_address, -1, segment.base_address, False
@@ -82,5 +82,5 @@ def measure(segment: Segment, pause: Callable[[], object] = lambda: None) -> Reb
     segment.end_offset = end
     segment.max_timestamp_ms, segment.max_timestamp_address = max_timestamp_ms, max_at
     segment.has_holes = has_holes
-    segment.count = count  # last: from here on the rest is believed
+    segment.count = count  # last: readers trust the rest once it is set
     return Rebuilt(epochs.starts, producers.snapshot())

@@ -1,11 +1,11 @@
-"""Where the batches of one segment start: in memory only, built on append or by the walk that first needed it.
+"""An index of a segment's batch starts: in memory only, built by appends or by the first walk.
 
-Strategy: *anchors*, one batch start every ``interval`` bytes with what lies before it, from which a lookup walks over
-headers; and a *dense* list of the last batches, where consumers live, which needs no look into the file.
-Limits: at most ``ANCHORS_MAX`` anchors a segment (then the interval doubles) and ``2 * DENSE_BATCHES`` dense starts, so
-about 72 KB for a segment that is written to and 32 KB for a closed one, whatever the batch sizes; and all segments of
-a broker share a budget of anchors: where it is used up, every second one of each goes.
-Concurrency: one owner appends; any thread reads. What shrinks is copied and swapped, never cut in place.
+Strategy: *anchors*, one batch start per ``interval`` bytes with totals of what lies before it, from which a look-up
+walks over headers; and a *dense* list of the last batches, where consumers usually read, which needs no walk.
+Limits: ``ANCHORS_MAX`` anchors per segment (then the interval doubles) and ``2 * DENSE_BATCHES`` dense starts, so about
+72 KB for the active segment and 32 KB for a closed one, whatever the batch sizes. All segments of a broker share a
+budget of anchors; beyond it each index drops every second anchor.
+Concurrency: one owner appends; any thread reads. Lists are copied and swapped to shrink, never cut in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 DENSE_BATCHES: Final = 128
 INTERVAL_BYTES: Final = 32 * 1024
-"""A walk over this many bytes of the smallest batches is about 450 headers: 0.2 ms."""
+"""About 450 headers of the smallest batches: a walk of 0.2 ms."""
 ANCHORS_MAX: Final = 2048
 ANCHORS_CLOSED_MAX: Final = 1024
 BROKER_ANCHORS_MAX: Final = 128 * 1024
@@ -26,10 +26,10 @@ BROKER_ANCHORS_MAX: Final = 128 * 1024
 
 
 class Anchor(NamedTuple):
-    """A batch start, with the records before it in its segment and their largest timestamp (-1 where there is none).
+    """A batch start, with the number of records before it in its segment and their largest timestamp (-1 for none).
 
-    ``offset_before`` is the last record's offset + 1 of the batch before it (the segment's first address where there is
-    none): where a consumer stands who has read up to here, a little below ``address``.
+    ``offset_before``: the last offset + 1 of the batch before it (without one, the segment's first address), a little
+    below ``address``: the position of a consumer that has read up to here.
     """
 
     address: int
@@ -39,10 +39,10 @@ class Anchor(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """The newest batches: ``starts[i]`` begins batch i, ``counts_before[i]`` records of the segment lie before it.
+    """The newest batches: ``starts[i]`` begins batch i, with ``counts_before[i]`` records of the segment before it.
 
-    ``counts_before`` is one longer than ``starts`` and appended to first, so a reader that takes ``len(starts)`` first
-    finds the count after each of them.
+    ``counts_before`` has one element more and is appended to first, so a reader that takes ``len(starts)`` first finds
+    the count after each of them.
     """
 
     starts: array[int]
@@ -60,22 +60,22 @@ class Anchors(NamedTuple):
 
 _NO_BATCHES: Final = Dense(array("q"), array("q", (0,)))
 _FROM_THE_START: Final = Anchors(array("q", (0,)), array("q", (0,)), array("q", (-1,)), array("q", (0,)))
-"""Of a segment without batches, and of one at address 0 without further anchors: shared, and never changed. A broker
-may have tens of thousands of them."""
+"""For segments without batches, and for one at address 0 without further anchors: shared by tens of thousands of them,
+and never changed."""
 
 
 class IndexBudget:
-    """How many anchors all indexes of a broker may have. Thread-safe."""
+    """The limit on anchors of all indexes of a broker. Thread-safe."""
 
     def __init__(self, anchors_max: int = BROKER_ANCHORS_MAX) -> None:
         self._anchors_max = anchors_max
         self._lock = threading.Lock()
         self._indexes: WeakSet[BatchIndex] = WeakSet()
         self._estimate = 0
-        """Too high where indexes have gone since they were last counted."""
+        """An upper bound: indexes may have gone since the last count."""
 
     def added(self, index: BatchIndex) -> None:
-        """An index has one anchor more."""
+        """Count an anchor."""
         with self._lock:
             self._indexes.add(index)
             self._estimate += 1
@@ -87,7 +87,7 @@ class IndexBudget:
                 for one in indexes:
                     one.thin()
                 count = sum(len(one.anchors.addresses) for one in indexes)
-            # Each keeps its first: with more segments than half the budget has anchors, the room is theirs.
+            # Each index keeps its first anchor, so with very many segments a thinning may free nothing.
             self._estimate = min(count, self._anchors_max // 2)
 
 
@@ -108,11 +108,11 @@ class BatchIndex:
         self.dense = _NO_BATCHES
 
     def start_dense(self, count_before: int) -> None:
-        """The next ``add`` follows ``count_before`` records; what was dense before it is dropped."""
+        """Start an empty dense list after ``count_before`` records."""
         self.dense = Dense(array("q"), array("q", (count_before,))) if count_before else _NO_BATCHES
 
     def add(self, start: int, count_after: int, max_timestamp_before_ms: int) -> None:
-        """A batch was appended at ``start``, and ``count_after`` records of the segment lie up to its end."""
+        """Add the batch at ``start``; ``count_after``: records of the segment up to its end."""
         dense = self.dense
         if dense is _NO_BATCHES:
             dense = self.dense = Dense(array("q"), array("q", (0,)))
@@ -132,22 +132,22 @@ class BatchIndex:
         return _at(anchors, bisect_right(anchors.addresses, address) - 1)
 
     def floor_by_offset(self, offset: int) -> Anchor:
-        """The last anchor before which no record has ``offset`` or one after it: the walk to its batch begins there.
+        """The last anchor before which no record has ``offset`` or a higher one: the walk to its batch begins there.
 
-        For a consumer that has read up to an anchor that is the anchor itself, and there is no walk.
+        For a consumer that has read up to an anchor it is that anchor, and no walk is needed.
         """
         anchors = self.anchors
         return _at(anchors, max(bisect_right(anchors.offsets_before, offset) - 1, 0))
 
     def distance(self, address: int) -> int:
-        """How many bytes a walk to ``address`` would cover; 0 where the dense list knows."""
+        """Bytes to walk to ``address``; 0 where the dense list has it."""
         starts = self.dense.starts
         if starts and address >= starts[0]:
             return 0
         return max(address - self.floor_by_offset(address).address, 0)
 
     def remember(self, anchor: Anchor) -> None:
-        """Add an anchor that a walk came across, unless one lies near below it."""
+        """Add an anchor found by a walk, unless one lies close below it."""
         with self._lock:
             old = self.anchors
             at = bisect_right(old.addresses, anchor.address)
@@ -166,14 +166,14 @@ class BatchIndex:
         return [anchor for anchor in map(Anchor._make, zip(*self.anchors, strict=True)) if anchor.address < address]
 
     def close(self) -> None:
-        """No more batches will come: keep fewer anchors and no dense list."""
+        """The segment is closed: keep fewer anchors and no dense list."""
         with self._lock:
             while len(self.anchors.addresses) > ANCHORS_CLOSED_MAX:
                 self._thin()
         self.dense = _NO_BATCHES
 
     def thin(self) -> None:
-        """Give up every second anchor, but not the first."""
+        """Drop every second anchor, but not the first."""
         with self._lock:
             self._thin()
 

@@ -1,10 +1,10 @@
-"""Which bytes of a segment file are batches: every one checked, and what lies between them found.
+"""Validates every batch of a segment file, and finds the invalid bytes between them.
 
-A batch checks when its base offset is its own address, its header is sane, its CRC-32C holds and its epoch is not below
-the one before (rule L2: it lies outside the CRC). After bytes that do not check the next batch is searched for by
-its first eight bytes, which are its own address: the log is self-synchronising.
-Limits: one batch and one chunk are in memory at a time. A payload can be made to look like a batch, so the search runs
-over damage only, never for a read.
+A batch is valid if its base offset is its own address, its header is sane, its CRC-32C matches and its epoch is not
+below the one before (rule L2: the CRC does not cover it). After invalid bytes, the next batch is searched for by its
+first eight bytes, its own address: the log is self-synchronising.
+Limits: one batch and one chunk in memory at a time. A payload can imitate a batch, so the search is used on damage
+only, never for a read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CODEC_MAX: Final = 4
 
 
 class Found(NamedTuple):
-    """A batch that checks."""
+    """A valid batch."""
 
     address: int
     header: BatchHeader
@@ -48,7 +48,7 @@ class Skipped(NamedTuple):
 
 
 def batch_at(data: bytes, at: int, address: int) -> tuple[BatchHeader | None, str, int]:
-    """The batch at ``data[at:]`` if it checks, else why not, and how many bytes it would take to tell (0: no more)."""
+    """The batch at ``data[at:]`` or None; the reason; and the bytes needed to decide (0: no more)."""
     if len(data) - at < HEADER_BYTES:
         return None, "a header that is cut off", HEADER_BYTES
     header = read_header(data, at)
@@ -71,7 +71,7 @@ def batch_at(data: bytes, at: int, address: int) -> tuple[BatchHeader | None, st
 
 
 class Readable(Protocol):
-    """What is checked: a LogFile, or something that reads like one."""
+    """A LogFile, or anything that reads like one."""
 
     def read_at(self, position: int, size: int) -> bytes: ...
 
@@ -86,11 +86,11 @@ def check_batches(
 ) -> Iterator[Found | Skipped]:
     """Every batch in addresses [start, end) of a segment file, and the invalid bytes between them.
 
-    ``start`` is believed to be a batch start; ``end`` is the end of the file, or where the next segment begins.
-    ``epoch_behind`` is that of the next segment's first batch: it tells whether a last one's was too high.
+    ``start`` must be a batch start; ``end``: end of the file, or start of the next segment. ``epoch_behind``: epoch of
+    the next segment's first batch; it tells whether the last batch's epoch is too high.
     """
-    epoch = epoch_before  # of the last batch that was given out
-    held: list[Found] = []  # one batch, or two of which the later has the lower epoch: which is wrong shows behind them
+    epoch = epoch_before  # of the last batch yielded
+    held: list[Found] = []  # one batch, or two of which the later has the lower epoch: the batch after them decides
     for event in _check_each(file, base_address, start, end):
         if isinstance(event, Skipped):
             yield from _settle(held)
@@ -135,7 +135,7 @@ def check_batches(
 
 
 def _settle(held: list[Found]) -> Iterator[Found | Skipped]:
-    """What was held back, when no batch follows that could tell: an epoch that nothing bears out is the wrong one."""
+    """Release held batches where no batch follows: an epoch that no other batch confirms is the wrong one."""
     if len(held) == 2:
         yield _skipped(held[0], held[1].header.leader_epoch)
     if held:
@@ -148,7 +148,7 @@ def _skipped(batch: Found, epoch: int) -> Skipped:
 
 
 def _check_each(file: Readable, base_address: int, start: int, end: int) -> Iterator[Found | Skipped]:
-    """``check_batches`` without the comparison of neighbours' epochs."""
+    """``check_batches`` without the comparison of epochs."""
     chunk = _Chunk(file, base_address, end)
     address = start
     while address < end:
@@ -171,7 +171,7 @@ def _check_each(file: Readable, base_address: int, start: int, end: int) -> Iter
 
 
 class _Chunk:
-    """A window over a segment file that moves forward."""
+    """A window that moves forward over a segment file."""
 
     def __init__(self, file: Readable, base_address: int, end: int) -> None:
         self._file = file
@@ -186,9 +186,9 @@ class _Chunk:
         self._origin = address
 
     def sound_run(self, address: int) -> Iterator[Found]:
-        """The batches from ``address`` on that are whole in the window and check; ends before the first that is not.
+        """The valid batches from ``address`` on that are whole in the window; ends before the first that is not.
 
-        What ``batch`` says of them, without a call for each check: this is the time that a start after a kill takes.
+        Checks what ``batch`` checks, inline: start-up after a kill spends its time here.
         """
         data, origin = self._data, self._origin
         at, length = address - origin, len(self._data)
@@ -210,7 +210,7 @@ class _Chunk:
                 at += size if size > count else count
 
     def batch(self, address: int) -> tuple[BatchHeader | None, str]:
-        """The batch at ``address`` if it checks, and why not otherwise."""
+        """The batch at ``address``; else None and the reason."""
         at = address - self._origin
         if not 0 <= at < len(self._data):
             self._load(address, CHECK_BYTES)
@@ -223,10 +223,10 @@ class _Chunk:
             self._load(address, needs)
             at = 0
             if len(self._data) <= had:
-                return None, reason  # the file is shorter than its folder entry says
+                return None, reason  # the file is shorter than its directory entry says
 
     def search(self, address: int) -> int | None:
-        """The first valid batch at or after ``address``: its first eight bytes are its own address."""
+        """The first valid batch at or after ``address``, found by its address."""
         while address + HEADER_BYTES <= self._end:
             at = address - self._origin
             if not 0 <= at <= len(self._data) - 8:
@@ -238,7 +238,7 @@ class _Chunk:
                 at = 0
                 if len(self._data) < 8:
                     return None
-            # Within 64 KiB the upper six bytes of the address are the same, so bytes.find does the looking.
+            # Within 64 KiB the upper six bytes of the address are the same: search for them by bytes.find.
             window_end = min(((address >> 16) + 1) << 16, self._origin + len(self._data) - 7)
             prefix = (address >> 16).to_bytes(6, "big")
             data, origin = self._data, self._origin
@@ -250,7 +250,7 @@ class _Chunk:
                     if header is not None:
                         return candidate
                     if self._origin != origin:
-                        break  # a batch that reached further moved the window: look on from behind the candidate
+                        break  # a batch that reached further moved the window: continue behind the candidate
                 hit = data.find(prefix, hit + 1, window_end - origin + 5)
             address = candidate + 1 if hit >= 0 else window_end
         return None

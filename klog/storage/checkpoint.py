@@ -1,10 +1,10 @@
 """Small files beside the logs, replaced atomically; each can be rebuilt from the logs, or rejected.
 
 * ``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint``, ``replication-offset-checkpoint``: Kafka's text
-  form, a line with the version (0), a line with the count, then ``topic partition number`` a line.
-* ``log-summary-checkpoint``: what cannot be had quickly from 10 GB of small batches. The same head, then
-  ``topic partition crc json`` a line; ``crc`` is the CRC-32C of the json in hex, because a count must be unknown
-  rather than wrong. A line that does not check is left out, and its log is read again.
+  form, a line with the version (0), a line with the count, then one line ``topic partition number`` each.
+* ``log-summary-checkpoint``: what 10 GB of small batches do not tell quickly. The same head, then one line ``topic
+  partition crc json`` each; ``crc`` is the CRC-32C of the json in hex. An invalid line is ignored and its log read
+  again: an unknown count is better than a wrong one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERSION: Final = "0"
 
 
 class SegmentSummary(NamedTuple):
-    """What is known of a segment up to ``end_address``; of a closed one, all of it."""
+    """A segment up to ``end_address``; of a closed one, all of it."""
 
     base_address: int
     end_address: int
@@ -43,7 +43,7 @@ class SegmentSummary(NamedTuple):
 
 
 class LogSummary(NamedTuple):
-    """One log at an address that is flushed: the end of the last of ``segments``, which is the recovery point."""
+    """A log up to a flushed address: the end of the last of ``segments``, which is the recovery point."""
 
     segments: tuple[SegmentSummary, ...]
     epochs: tuple[EpochStart, ...]
@@ -54,7 +54,7 @@ class LogSummary(NamedTuple):
         return self.segments[-1].end_address
 
     def below(self, address: int) -> LogSummary | None:
-        """What of it still holds once the log is cut at ``address``; None where nothing does."""
+        """The part that holds after a truncation at ``address``; None if nothing does."""
         rows = tuple(row for row in self.segments if row.end_address <= address)
         if not rows:
             return None
@@ -64,7 +64,7 @@ class LogSummary(NamedTuple):
         return LogSummary(rows, starts, producers.snapshot())
 
     def to_json(self) -> str:
-        """Lists in the order of the fields: a broker with 10,000 segments writes 1 MB, not 3."""
+        """Lists in the order of the fields: for 10,000 segments 1 MB instead of 3."""
         producers = [
             [producer_id, state.epoch, state.timestamp_ms, [list(batch) for batch in state.batches]]
             for producer_id, state in self.producers.items()
@@ -93,14 +93,14 @@ class LogSummary(NamedTuple):
 
 
 def render_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Kafka's text form."""
+    """A file in Kafka's text form."""
     lines = [_VERSION, str(len(offsets))]
     lines += [f"{name.topic} {name.partition} {offset}" for name, offset in sorted(offsets.items())]
     return ("\n".join(lines) + "\n").encode()
 
 
 def parse_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """The numbers of Kafka's text form. Raises CorruptLog."""
+    """The numbers in Kafka's text form. Raises CorruptLog."""
     offsets: dict[TopicPartition, int] = {}
     try:
         lines = data.decode("ascii").splitlines()
@@ -117,7 +117,7 @@ def parse_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def render_summary(name: TopicPartition, summary: LogSummary) -> str:
-    """One line of ``log-summary-checkpoint``."""
+    """A line of ``log-summary-checkpoint``."""
     text = summary.to_json()
     return f"{name.topic} {name.partition} {crc32c.crc32c(text.encode()):08x} {text}"
 
@@ -127,7 +127,7 @@ def render_summaries(lines: list[str]) -> bytes:
 
 
 def parse_summary(line: str) -> tuple[TopicPartition, LogSummary]:
-    """What a line of ``log-summary-checkpoint`` says. Raises CorruptLog if it does not check."""
+    """Parse a line of ``log-summary-checkpoint``. Raises CorruptLog if it is not valid."""
     try:
         topic, partition, crc, text = line.split(" ", 3)
         if int(crc, 16) != crc32c.crc32c(text.encode()):
@@ -138,7 +138,7 @@ def parse_summary(line: str) -> tuple[TopicPartition, LogSummary]:
 
 
 class Summaries(NamedTuple):
-    """A whole ``log-summary-checkpoint``: what it says, the lines that say it, and how many do not check."""
+    """A parsed ``log-summary-checkpoint``: summaries, their lines, and the number of invalid lines."""
 
     known: dict[TopicPartition, LogSummary]
     lines: dict[TopicPartition, str]
@@ -146,7 +146,7 @@ class Summaries(NamedTuple):
 
 
 def parse_summaries(data: bytes) -> Summaries:
-    """All the lines that check."""
+    """Parse all valid lines."""
     found = Summaries({}, {}, 0)
     lines = data.decode("utf-8", "replace").splitlines()
     if not lines or lines[0] != _VERSION:
@@ -163,6 +163,6 @@ def parse_summaries(data: bytes) -> Summaries:
 
 
 def read_offsets(file_system: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint file in Kafka's form; empty where there is none. Raises CorruptLog."""
+    """A checkpoint file in Kafka's form; empty if there is none. Raises CorruptLog."""
     data = file_system.read(path)
     return {} if data is None else parse_offsets(data, path)

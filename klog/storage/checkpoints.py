@@ -1,8 +1,8 @@
 """The checkpoint files of one log dir, and when they are written.
 
-Strategy: the owner thread notes the state of logs that changed (cheap, at their end of the moment); a thread flushes up
-to there and writes the files. A noted state is written only once it is durable: a checkpoint never says more than the
-disk holds. Noted at rolls, after so many batches or bytes, and at the interval of the caller's timer.
+Strategy: the owner thread notes the state of changed logs (cheap, at their current end); a thread flushes up to there
+and writes the files. So a checkpoint never claims more than is durable. States are noted at rolls, after `DUE_BATCHES`
+batches or `DUE_BYTES`, and when the caller's timer fires.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _log = logging.getLogger(__name__)
 
 DUE_BATCHES: Final = 100_000
 DUE_BYTES: Final = 256 << 20
-"""A checkpoint is due after this many batches or bytes in a dir: checking them again takes less than half a
-second."""
+"""A checkpoint is due after this many batches or bytes in a dir: re-checking them takes less than half a second."""
 
 
 class Checkpoints:
@@ -34,23 +33,23 @@ class Checkpoints:
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._lines: dict[TopicPartition, str] = {}
-        """The summaries as they are written: rendered once, and a fourth of the size of what they say."""
+        """Rendered summaries: a fourth of the size of the summaries, and rendered once."""
         self._changed: set[CheckpointedLog] = set()
         self._rolled: set[CheckpointedLog] = set()
         self._changed_batches = 0
         self._changed_bytes = 0
         self._noted: dict[CheckpointedLog, tuple[int, checkpoint.LogSummary]] = {}
-        """With the log's generation: a truncation makes what was noted untrue."""
+        """With the log's generation: a truncation invalidates the state."""
         self._noting = threading.Lock()
-        """For ``_noted`` alone: the owner thread must not wait for a write."""
+        """Guards ``_noted`` alone: the owner thread must not wait for a write."""
         self.busy_since_s: float | None = None
-        """Since when (monotonic seconds) a file has been being written; None where none is."""
+        """Start of the current write (monotonic seconds); None while there is none."""
         self._thread: _Thread | None = None
 
     # --- What is kept ---
 
     def load(self) -> dict[TopicPartition, checkpoint.LogSummary]:
-        """Read the files; the summaries that check."""
+        """Read the files; returns the valid summaries."""
         self._points = self._read(checkpoint.RECOVERY_POINTS)
         self._starts = self._read(checkpoint.LOG_STARTS)
         data = self._health.file_system.read(self._path(checkpoint.SUMMARIES))
@@ -83,13 +82,13 @@ class Checkpoints:
             self._replace(checkpoint.HIGH_WATERMARKS, checkpoint.render_offsets(high_watermarks))
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        """The starts shown of several logs, with one write. Durable when it returns."""
+        """Write the log start offsets of several logs at once. Durable when it returns."""
         with self._lock:
             self._starts.update(starts)
             self._write_starts()
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        """No checkpoint says more than ``address`` of this log when it returns."""
+        """Lower the log's recovery point to ``address`` at most. Durable when it returns."""
         with self._lock:
             with self._noting:
                 self._noted = {log: one for log, one in self._noted.items() if log.topic_partition != name}
@@ -103,7 +102,7 @@ class Checkpoints:
             self._write_points()
 
     def forget(self, log: CheckpointedLog) -> None:
-        """A log that is no longer here: nothing of it may be taken for its successor's."""
+        """Drop all state of a removed log, so that none is taken for its successor's."""
         with self._lock:
             self._changed.discard(log)
             self._rolled.discard(log)
@@ -128,7 +127,7 @@ class Checkpoints:
             self.soon()
 
     def rolled(self, log: CheckpointedLog) -> None:
-        """A segment was closed: its summary is worth keeping soon, or the next start would count it again."""
+        """A segment was closed: checkpoint soon, or the next start would count it again."""
         self._changed.add(log)
         self._rolled.add(log)
         self.soon()
@@ -137,11 +136,11 @@ class Checkpoints:
         self._changed.add(log)
 
     def note(self, *, all_logs: bool = False) -> None:
-        """Note the state of every log that changed.
+        """Note the state of every changed log.
 
-        Of logs that are never flushed only those that rolled, as Kafka does it: what is noted will be flushed.
+        Of logs that are never flushed only those that rolled, as in Kafka: noted states will be flushed.
         """
-        seen = self._changed.copy()  # threads that make and remove logs change it meanwhile
+        seen = self._changed.copy()  # threads that create and remove logs change it meanwhile
         changed = {log for log in seen if all_logs or not log.never_flushes or log in self._rolled}
         self._changed -= changed
         self._rolled.clear()
@@ -151,7 +150,7 @@ class Checkpoints:
             self._noted.update(noted)
 
     def soon(self) -> None:
-        """Note, and let the thread write."""
+        """Note the changed logs and wake the thread."""
         self.note()
         if self._thread is not None:
             self._thread.wake()
@@ -182,11 +181,11 @@ class Checkpoints:
             self._thread.start()
 
     def stop_thread(self, *, write: bool = True) -> None:
-        """End the thread; ``write``: when it has written what is noted."""
+        """End the thread; ``write``: after it has written the noted states."""
         thread, self._thread = self._thread, None
         if thread is not None:
             if self._health.is_stalled and self._health.failure is not None:
-                return  # it may wait for a disk that never answers; it is a daemon
+                return  # it may wait for a disk that never answers; it is a daemon thread
             if not write:
                 with self._noting:
                     self._noted.clear()
@@ -208,7 +207,7 @@ class Checkpoints:
         self._replace(checkpoint.LOG_STARTS, checkpoint.render_offsets(self._starts))
 
     def _write_points(self) -> None:
-        # The summaries first: each carries its own recovery point, and where it has none the older one holds.
+        # The summaries first: each has its own recovery point, and a log without one keeps the older.
         self._replace(checkpoint.SUMMARIES, checkpoint.render_summaries(list(self._lines.values())))
         self._replace(checkpoint.RECOVERY_POINTS, checkpoint.render_offsets(self._points))
 

@@ -1,9 +1,9 @@
-"""The CRC-32C of a range of addresses, by which klog compares copies of a partition.
+"""The CRC-32C of a range of addresses, by which klog compares replicas.
 
-A follower writes the leader's bytes at the same addresses, but rolls its segments when it likes. So the CRC is that of
-addresses, not of files: the bytes of batches where they lie, zeros where a batch reaches beyond its bytes (more records
-than bytes), and nothing for recorded holes (rule L2), which an answer lists apart.
-Pages that were not in the page cache before are dropped from it again, as in the scrubber. Any thread.
+A follower writes the leader's bytes at the same addresses, but rolls its segments at other times. So the CRC is over
+addresses, not files: the bytes of batches, zeros where a batch has more records than bytes, and nothing for recorded
+holes (rule L2), which an answer lists separately.
+Pages that were not in the page cache before are dropped from it again, as by the scrubber. Any thread.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from klog.storage.lookup import segment_at
 from klog.storage.segment import Segment
 
 READ_BYTES: Final = 512 * 1024
-"""At once: from the page cache 13 GB/s with it, and no more with larger ones (measured)."""
+"""Per read: 13 GB/s from the page cache; larger reads are no faster (measured)."""
 _ZEROS: Final = bytes(64 * 1024)
 
 
 class Checksum(NamedTuple):
-    """``size`` counts the addresses that went into the CRC: those of the range less holes."""
+    """``size``: bytes in the CRC, which are the addresses of the range less holes."""
 
     crc: int
     size: int
@@ -41,7 +41,7 @@ def holes(segments: Sequence[Segment]) -> list[tuple[int, int]]:
 
 
 def checksum(segments: tuple[Segment, ...], first: int, end: int, seed: int = 0) -> Checksum:
-    """The CRC of addresses [first, end), going on from ``seed``.
+    """The CRC of addresses [first, end), continued from ``seed``.
 
     Raises OffsetOutOfRange where retention removes it meanwhile, CorruptLog where a file ends too early.
     """
@@ -76,7 +76,7 @@ def checksum(segments: tuple[Segment, ...], first: int, end: int, seed: int = 0)
 
 
 def batch_checks(segments: tuple[Segment, ...], address: int) -> bool:
-    """Whether the batch that the byte at ``address`` belongs to is one: header, address and CRC."""
+    """Whether the batch around the byte at ``address`` is valid: header, address and CRC."""
     segment = segments[segment_at(segments, address)]
     try:
         for start, header in segment.walk(segment.index.floor(address).address):

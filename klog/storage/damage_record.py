@@ -1,4 +1,4 @@
-"""Holes that are legal because they are recorded (rule L2): one ``<first address>.damaged`` file each."""
+"""Records of holes in a log, which make them legal (rule L2): one ``<first address>.damaged`` file each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _DAMAGED_MAGIC: Final = "klog-damaged"
 
 
 class DamageRecord(NamedTuple):
-    """Addresses [first, end) that no longer hold a batch: one ``<first>.damaged`` file.
+    """Addresses [first, end) that no longer hold a batch.
 
-    The file is one line, ``klog-damaged 1 <first> <end> <reason>``, then the bytes that were there, a MiB at most.
+    The file is one line, ``klog-damaged 1 <first> <end> <reason>``, then the bytes that were there, 1 MiB at most.
     """
 
     first_address: int

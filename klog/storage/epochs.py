@@ -14,7 +14,7 @@ NO_EPOCH: Final = -1
 
 
 class EpochStart(NamedTuple):
-    """``epoch`` began at ``address``; ``offset_before`` is the last record before it + 1, the end shown then."""
+    """``epoch`` began at ``address``; ``offset_before``: the end offset of the log then."""
 
     epoch: int
     address: int
@@ -38,18 +38,18 @@ class Epochs:
         return self._starts[-1].epoch if self._starts else NO_EPOCH
 
     def begin(self, epoch: int, end: LogEnd) -> None:
-        """``epoch`` leads from ``end`` on; nothing happens if it, or a later one, does already."""
+        """``epoch`` leads from ``end`` on; ignored if it, or a later one, does already."""
         starts = self._starts
         if starts and starts[-1].epoch >= epoch:
             return
         self._starts = (*starts, EpochStart(epoch, end.address, end.offset))
 
     def end(self, epoch: int, log_start: int, log_end: LogEnd) -> tuple[int, LogEnd]:
-        """The largest known epoch at or below ``epoch`` and where it ended.
+        """The largest known epoch at or below ``epoch``, and its end.
 
         Before the first known one: the asked epoch and the log's start (rule R8: an undefined answer makes clients
         reset).
-        After the last known one: (-1, (-1, -1)), undefined, which is the truth.
+        After the last known one: (-1, (-1, -1)), undefined.
         """
         starts = self._starts
         if not starts or epoch > starts[-1].epoch:
@@ -62,7 +62,7 @@ class Epochs:
         return starts[at - 1].epoch, LogEnd(starts[at].address, starts[at].offset_before)
 
     def prepend(self, older: tuple[EpochStart, ...]) -> None:
-        """Take in epochs that a walk over older segments found."""
+        """Add epochs found by a walk over older segments."""
         starts = self._starts
         first = starts[0].epoch if starts else None
         older = tuple(start for start in older if first is None or start.epoch <= first)
@@ -71,7 +71,7 @@ class Epochs:
         self._starts = older + starts
 
     def insert(self, found: tuple[EpochStart, ...]) -> None:
-        """Take in epochs of a stretch in the middle that was not known: the earlier start of one is the right one."""
+        """Add epochs of a repaired range in the middle: the earlier start of an epoch wins."""
         starts = {one.epoch: one for one in self._starts}
         for one in found:
             known = starts.get(one.epoch)
@@ -80,17 +80,17 @@ class Epochs:
         self._starts = tuple(starts[epoch] for epoch in sorted(starts))
 
     def correct(self, address: int, offset_before: int) -> None:
-        """What lies before the epoch that begins at ``address``, if one does, is known now."""
+        """Set ``offset_before`` of the epoch that begins at ``address``, if one does."""
         self._starts = tuple(
             one._replace(offset_before=offset_before) if one.address == address else one for one in self._starts
         )
 
     def truncate(self, address: int) -> None:
-        """Forget epochs that began at or after ``address``."""
+        """Remove epochs that began at or after ``address``."""
         self._starts = tuple(start for start in self._starts if start.address < address)
 
     def forget_below(self, address: int) -> None:
-        """Forget epochs that ended at or below ``address``; the one that covers it stays."""
+        """Remove epochs that ended at or below ``address``; the one that covers it stays."""
         starts = self._starts
         at = bisect_right(starts, address, key=lambda start: start.address)
         self._starts = starts[max(at - 1, 0) :]

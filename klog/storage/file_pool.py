@@ -1,8 +1,8 @@
-"""How much all segments of a broker may hold: how many files are open at once, how many batch starts are in memory.
+"""Limits the open files and indexes of all segments of a broker.
 
-Strategy: a segment opens its file when it is first needed and registers it here. Above the limit the pool lets go of
-the one unused for longest (second chance, so that a use costs one attribute and no lock). Letting go drops a reference;
-the descriptor closes when the last FileRange in flight drops its own.
+Strategy: a segment opens its file at first use and registers it here. Above the limit the pool releases the least
+recently used (second chance, so that a use costs one attribute and no lock). It drops a reference; the descriptor
+closes when the last FileRange in flight drops its own.
 Rule: a file with unflushed bytes stays open, because the kernel reports a write-back error to open descriptors only.
 """
 
@@ -18,17 +18,17 @@ from klog.storage.batch_index import IndexBudget
 OPEN_FILES_MAX = 512
 """Half of the usual soft limit of 1,024 descriptors."""
 TRIM_STEPS_MAX = 256
-"""What one call may look at: with more files than that in use, each call lets go of some."""
+"""Files looked at per call; with more in use, each call releases some."""
 
 
 def open_files_by_limit() -> int:
-    """Half of the descriptors that this process may have now; the rest is for connections."""
+    """Half of the descriptors that this process may open; the rest is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(soft // 2, OPEN_FILES_MAX) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 class Pooled(Protocol):
-    """What the pool holds: a thing with a file that it can do without."""
+    """An object with a file that it can reopen."""
 
     was_used: bool
 
@@ -50,12 +50,12 @@ class FilePool:
         return len(self._ring)
 
     def opened(self, pooled: Pooled) -> None:
-        """Remember one more open file, and let go of others where there are too many."""
+        """Register an open file, and release others above the limit."""
         self._ring.append(pooled)
         self.trim(keep=pooled)  # it is about to be written to
 
     def trim(self, keep: Pooled | None = None) -> None:
-        """Let go of files, but ``keep``, where there are too many. Cheap where there are not."""
+        """Release files above the limit, but not ``keep``. Cheap below it."""
         if len(self._ring) <= self.open_files_max:
             return
         with self._lock:
@@ -71,7 +71,7 @@ class FilePool:
                     oldest.let_go()
 
     def closed(self, pooled: Pooled) -> None:
-        """Forget a file that its owner gave up."""
+        """Unregister a file that its owner has closed."""
         with self._lock:
             try:
                 self._ring.remove(pooled)

@@ -1,13 +1,12 @@
-"""The one module that makes things durable.
+"""The one module that makes data durable.
 
 Strategy: a broker writes its log dirs through the two Protocols below only, so that tests can replace them with a disk
-that forgets whatever was not flushed. Nothing else in storage calls fsync, rename or truncate. What makes things
-durable:
+that loses whatever was not flushed. Nothing else in storage calls fsync, rename or truncate. Durable operations:
 
-* ``LogFile.write_at`` + ``LogFile.sync``  append, then make it last (``fdatasync``);
+* ``LogFile.write_at`` + ``LogFile.sync``  append, then ``fdatasync``;
 * ``FileSystem.replace``          a small file, all or nothing: temporary file, fsync, rename, fsync of the folder;
-* ``FileSystem.publish``          new folders with files in them, each there whole or not at all;
-* ``FileSystem.sync_folder``      names made or removed in a folder last;
+* ``FileSystem.publish``          new folders with files in them, each complete or absent;
+* ``FileSystem.sync_folder``      names created or removed in a folder;
 * ``FileSystem.sync_everything``  one ``syncfs`` instead of many ``fdatasync`` (rule L9).
 
 ``OSError`` is translated here, once: ENOSPC and EDQUOT to DiskFull, everything else to StorageError.
@@ -39,11 +38,11 @@ NO_LINKS: Final = "below its folder klog follows no link, which may lead anywher
 TEMPORARY_SUFFIX: Final = ".tmp"
 COPY_BYTES: Final = 1 << 20
 PUBLISH_TOGETHER_MIN: Final = 4
-"""From this many new folders on one syncfs is cheaper than two fsyncs each."""
+"""For this many new folders or more, one syncfs is cheaper than two fsyncs each."""
 
 
 def translated(error: OSError, act: str, path: str) -> StorageError:
-    """The StorageError for ``error``, naming what was tried and where."""
+    """The StorageError for ``error``, with operation and path."""
     kind = StorageError
     if error.errno in _FULL:
         kind = DiskFull
@@ -55,9 +54,10 @@ def translated(error: OSError, act: str, path: str) -> StorageError:
 
 
 def next_data(file: object, position: int) -> int:
-    """The next position that holds other than zeros, as far as the file system knows; far behind the end if none does.
+    """The next position with data, by the file system's map of holes; far behind the end if there is none.
 
-    A file of a terabyte may be a hole of a terabyte."""
+    A file of a terabyte may be a hole of a terabyte.
+    """
     try:
         return os.lseek(file.fileno(), position, os.SEEK_DATA) if isinstance(file, OsLogFile) else position
     except OSError as error:
@@ -65,7 +65,7 @@ def next_data(file: object, position: int) -> int:
 
 
 def open_to_read(path: str) -> OsLogFile:
-    """A file that this process cannot change."""
+    """Open a file read-only."""
     try:
         return OsLogFile(path, os.open(path, os.O_RDONLY | _OPEN))
     except OSError as error:
@@ -73,40 +73,40 @@ def open_to_read(path: str) -> OsLogFile:
 
 
 class LogFile(Protocol):
-    """An open file of record bytes. Thread-safe: every call names its position; the descriptor closes with the last
-    reference, so that a reader that still sends from it keeps it open."""
+    """An open file of record bytes. Thread-safe: every call names its position. The descriptor closes with the last
+    reference, so a reader that still sends from it keeps it open."""
 
     path: str
 
     def fileno(self) -> int: ...
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
+        """Read up to ``size`` bytes; fewer only at the end of the file."""
         ...
 
     def write_at(self, position: int, data: memoryview | bytes | bytearray) -> None:
-        """All of ``data``, or an error after which any part of it may be there."""
+        """Write all of ``data``; after an error, any part of it may be there."""
         ...
 
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None:
-        """The bytes, and the size that it takes to read them, are on the disk."""
+        """Make the bytes and the file's size durable."""
         ...
 
     def confirm(self) -> None:
-        """After ``sync_everything``: raises if a write-back of this file has failed and no call has raised that yet."""
+        """Raise a write-back error of this file that was not raised yet; call after ``sync_everything``."""
         ...
 
     def size(self) -> int: ...
     def is_resident(self, position: int, size: int) -> bool:
-        """Whether the page cache answers for these bytes without the disk (a sample of the pages)."""
+        """Whether the page cache has these bytes, by a sample of the pages."""
         ...
 
     def warm(self, position: int, size: int) -> None:
-        """Read these bytes into the page cache; blocks."""
+        """Read these bytes into the page cache. Blocks."""
         ...
 
     def forget(self, position: int, size: int) -> None:
-        """Let the page cache drop these bytes where they are clean."""
+        """Drop these bytes from the page cache where they are clean."""
         ...
 
 
@@ -115,7 +115,7 @@ class Lock(Protocol):
 
 
 class FileStatus(Protocol):
-    """``size`` and ``modified_ms`` may ask the disk, and raise StorageError, as `FileSystem.scan` does."""
+    """``size`` and ``modified_ms`` may read the disk and raise StorageError, as `FileSystem.scan` does."""
 
     @property
     def name(self) -> str: ...
@@ -128,7 +128,7 @@ class FileStatus(Protocol):
 
 
 class NewFolder(NamedTuple):
-    """A folder to be made: under ``temporary`` until it is durable, then as ``name``."""
+    """A folder to create: as ``temporary`` until it is durable, then as ``name``."""
 
     temporary: str
     name: str
@@ -139,57 +139,57 @@ class FileSystem(Protocol):
     """Folders and files by path. Thread-safe. Every method raises StorageError (DiskFull where the disk is full)."""
 
     def open(self, path: str, *, create: bool = False) -> LogFile:
-        """Open to read and write. ``create``: the file must not be there yet; its name lasts after sync_folder."""
+        """Open to read and write. ``create``: the file must not exist; its name is durable after sync_folder."""
         ...
 
     def scan(self, folder: str) -> list[FileStatus]: ...
     def exists(self, path: str) -> bool: ...
     def read(self, path: str) -> bytes | None:
-        """A small file whole; None where there is none."""
+        """A small file's contents; None if it does not exist."""
         ...
 
     def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
-        """``path`` holds ``data``, durably, or what it held before. ``private``: only its owner can read it."""
+        """Write ``data`` to ``path``, durably, all or nothing. ``private``: readable by its owner only."""
         ...
 
     def make_folder(self, path: str) -> None:
-        """The folder and its missing parents; their names last after this."""
+        """Create the folder and its missing parents, durably."""
         ...
 
     def publish(self, parent: str, folders: Sequence[NewFolder]) -> None:
-        """Each folder is in ``parent`` with its files, durably; after a crash each is whole or not there."""
+        """Create each folder in ``parent`` with its files, durably; after a crash each is complete or absent."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Durable when it returns. ``target`` must not be there."""
+        """Rename, durably. ``target`` must not exist."""
         ...
 
     def remove(self, path: str) -> None:
-        """The name goes; open descriptors live on. Lasts after sync_folder."""
+        """Unlink; open descriptors stay valid. Durable after sync_folder."""
         ...
 
     def remove_folder(self, path: str) -> None:
-        """The folder and all in it."""
+        """Remove the folder and its contents."""
         ...
 
     def sync_folder(self, path: str) -> None: ...
     def sync_everything(self, path: str) -> None:
-        """Make everything last that was written or named on the file system that holds ``path``.
+        """Make all writes and names durable on the file system of ``path``.
 
-        An error may be another file's: each file's ``sync`` is the judge then, and its ``confirm`` where there is none.
+        An error may be another file's: then each file's ``sync`` decides; after a success, its ``confirm``.
         """
         ...
 
     def free_bytes(self, path: str) -> int: ...
     def lock(self, path: str) -> Lock:
-        """Hold ``path`` alone, until released or the process ends; LogDirLocked where another process holds it."""
+        """Lock ``path`` exclusively until released or the process ends. Raises LogDirLocked."""
         ...
 
 
 class OsFileStatus:
-    """One entry of a folder. The disk is asked about it where more than its name and kind is wanted.
+    """A directory entry. Reads the disk only for more than name and kind.
 
-    A start lists a folder for each partition, and wants to know more of the segments alone.
+    A start lists one folder per partition, and needs more of the segments alone.
     """
 
     __slots__ = ("_entry", "is_folder", "name")
@@ -260,7 +260,7 @@ class OsLogFile:
             if written == len(data):
                 return
             rest = memoryview(data)
-            while written < len(rest):  # a short write is how a disk that fills up begins to say so
+            while written < len(rest):  # a disk that fills up first writes less than asked
                 written += os.pwrite(self._descriptor, rest[written:], position + written)
         except OSError as error:
             raise translated(error, "write to", self.path) from error
@@ -278,8 +278,8 @@ class OsLogFile:
             raise translated(error, "flush", self.path) from error
 
     def confirm(self) -> None:
-        # Waits for write-back, finds it done, and tells this descriptor's error: fdatasync would pay for a flush of
-        # the disk's own cache once a file, which is what one syncfs saves.
+        # Finds write-back done and returns this descriptor's error; fdatasync would also flush the disk's cache once
+        # per file, which is what one syncfs saves.
         if _LIBC.sync_file_range(self._descriptor, 0, 0, _WAIT_WRITE_WAIT) != 0:
             error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
             raise translated(error, "flush", self.path)
@@ -303,7 +303,7 @@ class OsLogFile:
             return False
         except OSError as error:
             if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-                return True  # a file system that cannot tell (tmpfs): there is no disk to wait for, or no way to know
+                return True  # the file system cannot tell (tmpfs): no disk to wait for, or no way to know
             raise translated(error, "read", self.path) from error
         return True
 
@@ -323,11 +323,11 @@ class OsLogFile:
         try:
             os.posix_fadvise(self._descriptor, position, size, os.POSIX_FADV_DONTNEED)
         except OSError:
-            pass  # advice: a file system that does not take it loses nothing
+            pass  # it was advice only
 
 
 class OsLock:
-    """``flock`` on a file: the kernel lets go of it when the process ends, however it ends."""
+    """``flock`` on a file: the kernel releases it when the process ends, in any way."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -367,7 +367,7 @@ class OsFileSystem:
 
     def read(self, path: str) -> bytes | None:
         try:
-            # Not by way of a Path: a start reads a file for each partition, and more.
+            # Not through Path: a start reads one file per partition, and more.
             with io.FileIO(os.open(path, os.O_RDONLY | _OPEN)) as file:
                 return file.readall()
         except FileNotFoundError:
@@ -379,7 +379,7 @@ class OsFileSystem:
         temporary = path + TEMPORARY_SUFFIX
         try:
             if private and os.path.lexists(temporary):
-                os.unlink(temporary)  # noqa: PTH108  # a crash has left it, and a reader may hold it open
+                os.unlink(temporary)  # noqa: PTH108  # left by a crash; a reader may hold it open
             self._write_file(temporary, data, sync=True, mode=0o600 if private else 0o644)
             os.rename(temporary, path)  # noqa: PTH104
         except OSError as error:
@@ -470,7 +470,7 @@ class OsFileSystem:
             raise translated(error, "flush the folder", path) from error
 
     def sync_everything(self, path: str) -> None:
-        # The descriptor stays open: Linux (5.8 on) tells it of every write-back error since the last time it was asked.
+        # The descriptor stays open: Linux (5.8 on) reports to it every write-back error since its last call.
         descriptor = self._roots.get(path)
         if descriptor is None:
             try:

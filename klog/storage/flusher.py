@@ -1,11 +1,11 @@
 """Group commit: one flush serves every append before it.
 
-Strategy: after an append the owner thread calls ``want``, and once what has come together is appended, ``begin``; a
-thread for each log dir takes all the logs that want a flush, flushes them, posts the outcomes, and begins again at once
-if more has come. Appends never wait for one another. A thread that began with the first append of many would take turns
-with the others at the interpreter's lock, and flush each few messages: a fifth to a third of a small message's cost.
-Rule L9: many dirty files share one ``syncfs``, and each is asked whether its own write-back failed. Where the syncfs
-itself fails, perhaps because of another program's file, each file's own fdatasync decides.
+Strategy: the owner thread calls ``want`` after an append, and ``begin`` when all that has come together is appended.
+One thread per log dir takes all logs that want a flush, flushes them, posts the outcomes, and repeats while there are
+more. Appends never wait for one another. A thread that began with the first of many appends would contend for the
+interpreter's lock and flush every few messages: a fifth to a third of a small message's cost.
+Rule L9: many dirty files share one ``syncfs``, and each is asked for its own write-back error. Where the syncfs itself
+fails, perhaps because of another program's file, each file's fdatasync decides.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from klog.storage.log_state import FlushMark
 _log = logging.getLogger(__name__)
 
 SYNCFS_FILES_MIN: Final = 12
-"""From this many dirty files on one syncfs is cheaper: 300 fdatasync took 47 ms, one syncfs 2 ms."""
+"""For this many dirty files or more one syncfs is cheaper: 300 fdatasync took 47 ms, one syncfs 2 ms."""
 
 LOOK_EVERY_S: Final = 0.1
-"""Whether a thread that is to end ever will."""
+"""Interval of checks for a thread that never ends."""
 
 NO_DESCRIPTORS_RETRY_S: Final = 0.1
-"""Connections come and go: soon enough for those who wait, rare enough not to be in their way."""
+"""Retry without free descriptors: short for waiting clients, long enough not to disturb others."""
 
 Outcome: TypeAlias = "LogEnd | StorageError"
 Post: TypeAlias = Callable[..., object]
@@ -45,9 +45,9 @@ OnFlushed: TypeAlias = Callable[[Log, "LogEnd | StorageError"], None]
 class Flusher:
     """``post(function, *arguments)`` runs a function in the owner thread: ``loop.call_soon_threadsafe``.
 
-    ``on_flushed(log, outcome)`` is called there with the log's durable end, or why there is none.
-    ``soon(function)`` runs one when the owner's present turn is over, for appends that no ``begin`` follows:
-    ``loop.call_soon``; by default at once. ``want`` and ``begin`` belong to the owner thread.
+    ``on_flushed(log, outcome)`` is called there with the log's durable end, or the error. ``soon(function)`` runs one
+    at the end of the owner's current turn, for appends that no ``begin`` follows: ``loop.call_soon``; default: at once.
+    ``want`` and ``begin`` belong to the owner thread.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Flusher:
         self._wanted: list[Log] = []
 
     def want(self, log: Log) -> None:
-        """The log was appended to: flush it when its rule says so."""
+        """After an append: flush the log when its flush rule says so."""
         if log.flush_is_queued:
             return
         config = log.config
@@ -83,20 +83,20 @@ class Flusher:
             self._thread(log).queue.put((self._clock.monotonic_s() + config.flush_ms / 1000, log))
 
     def begin(self) -> None:
-        """Begin the flushes that are wanted."""
+        """Start the wanted flushes."""
         if self._wanted:
             wanted, self._wanted = self._wanted, []
             for log in wanted:
                 self._thread(log).queue.put(log)
 
     def flush_now(self, log: Log) -> None:
-        """Flush whatever the rule says."""
+        """Flush regardless of the rule."""
         if not log.flush_is_queued:
             log.flush_is_queued = True
             self._thread(log).queue.put(log)
 
     def stop(self) -> None:
-        """Finish the flushes that were asked for and end the threads."""
+        """Finish the requested flushes and end the threads."""
         self.begin()
         for thread in self._threads.values():
             thread.queue.put(None)
@@ -106,20 +106,20 @@ class Flusher:
         self._threads.clear()
 
     def _is_lost(self, thread: _DirThread) -> bool:
-        """Whether it is in a flush of a dir that has been given up: that may never end."""
+        """Whether it is in a flush of an abandoned dir, which may never end."""
         return thread.busy_since_s is not None and thread.path in self._given_up
 
     def give_up(self, path: str) -> None:
-        """The dir does not answer: klog no longer waits for its flushes."""
+        """Abandon a dir that does not answer: stop waiting for its flushes."""
         self._given_up.add(path)
 
     def busy_since_s(self, path: str) -> float | None:
-        """Since when (monotonic seconds) that dir's thread has been in its current flush; None where it is idle."""
+        """Start of the dir's current flush (monotonic seconds); None while idle."""
         thread = self._threads.get(path)
         return None if thread is None else thread.busy_since_s
 
     def times(self) -> list[Timing]:
-        """How long the flushes took, of each dir. Any thread."""
+        """Durations of flushes per dir. Any thread."""
         return [thread.timing for thread in list(self._threads.values())]
 
     def _thread(self, log: Log) -> _DirThread:
@@ -173,7 +173,7 @@ class _DirThread(threading.Thread):
                 return
 
     def _next(self) -> list[Log]:
-        """Wait for logs to flush; all that wait by then."""
+        """Wait for logs to flush; returns all that wait by then."""
         logs: list[Log] = []
         try:
             if self._due:
@@ -207,7 +207,7 @@ class _DirThread(threading.Thread):
         outcomes: list[tuple[Log, Outcome]] = []
         marks: list[tuple[Log, FlushMark]] = []
         for log in logs:
-            # Before the flush looks at the end: an append from now on asks for a flush of its own.
+            # Before the flush reads the end: a later append asks for another flush.
             log.flush_is_queued = log.flush_is_scheduled = False
             try:
                 marks.append((log, log.flushing.begin_flush()))

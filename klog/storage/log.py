@@ -1,16 +1,15 @@
-"""One partition's log: segment files of record batches, where the offset of a batch is its byte address.
+"""A partition's log: segment files of record batches, where the offset of a batch is its byte address.
 
-A batch whose first byte lies at address A has base offset A, its records A, A + 1, ..., and the next batch starts at
-A + max(length, count). ``LogEnd`` has the end both ways; ``start_offset`` is the start shown (rule L4).
+A batch whose first byte lies at address A has base offset A, its records A, A + 1, ..., and the next batch starts at A
++ max(length, count). ``LogEnd`` has the end both ways; ``start_offset`` is the log start offset (rule L4).
 
-A log has parts, which share its `LogState`: ``reader`` for reads and look-ups, ``flushing`` for flushes,
-``deletion`` for what retention removes.
+Its parts share its `LogState`: ``reader`` for reads and look-ups, ``flushing`` for flushes, ``deletion`` for retention.
 
-Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads and look-ups
-are for any thread: they work on a tuple of segments that is replaced, never changed. Flushes are for any thread.
-What may block has steps beside the one call: ``plan_deletion`` and `LogDeletion` beside ``delete_old_segments``;
-``flushing.begin_flush`` and ``finish_flush`` beside ``flush``.
-Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and what a bad batch deserves.
+Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads, look-ups and
+flushes are for any thread; reads use a tuple of segments that is replaced, never changed. Blocking operations can be
+done in steps: ``plan_deletion`` and `LogDeletion` instead of ``delete_old_segments``; ``flushing.begin_flush`` and
+``finish_flush`` instead of ``flush``.
+Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and those of invalid batches.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ __all__ = ["AppendResult", "FileRange", "Location", "Log", "LogEnd"]
 _log = logging.getLogger(__name__)
 
 NEVER: Final = 1 << 62
-"""Kafka's Long.MAX_VALUE and whatever comes near it: a flush rule that never asks."""
+"""A flush rule that never flushes: Kafka's Long.MAX_VALUE, and anything near it."""
 EPOCH_MAX: Final = 0x7FFFFFFF
 
 
@@ -72,16 +71,16 @@ class Log:
         self.folder = state.folder
         self.log_dir = state.log_dir
         self.damages_at_open = found.fresh_damages
-        """Those that recovery found when the log was opened."""
+        """Damage that recovery found when the log was opened."""
         self.recovered_bytes = found.checked_bytes
         self.committed_at_open = 0
-        """The high watermark that the checkpoint named when the log was opened; 0 of one made since."""
+        """The high watermark in the checkpoint when the log was opened; 0 for a new one."""
         self.nothing_lost = False
-        """Whether it is known that no crash has taken anything from it that was not flushed yet (rule R1)."""
+        """Whether it is known that no crash has lost unflushed bytes of the log (rule R1)."""
         self.flush_is_queued = False
         self.flush_is_scheduled = False
         self._is_counted_only = False
-        """Whether `rebuild` has counted messages whose epochs and producers `adopt` has not taken over yet."""
+        """Whether `rebuild` has counted messages whose epochs and producers `adopt` has not added yet."""
         self.reconfigure(config)
 
     @classmethod
@@ -98,9 +97,9 @@ class Log:
         start_offset: int | None = None,
         written: bool = False,
     ) -> Log:
-        """The log in the folder ``directory``, recovered; an empty one where the folder has no segment.
+        """Open and recover the log in the folder ``directory``; an empty one if the folder has no segment.
 
-        ``saved``, ``recovery_point`` and ``start_offset`` are the checkpoints'; without them the whole log is checked.
+        ``saved``, ``recovery_point`` and ``start_offset``: from the checkpoints; without them the whole log is checked.
         ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
         log_dir = log_dir or StandaloneLogDir(file_system, directory)
@@ -118,12 +117,12 @@ class Log:
 
     @property
     def start_offset(self) -> int:
-        """The start visible to consumers: positions from here on are in range (rule L4)."""
+        """The log start offset: the first offset visible to consumers (rule L4)."""
         return self._state.start_offset
 
     @property
     def start_address(self) -> int:
-        """Where the first segment begins."""
+        """The first segment's base address."""
         return self._state.start_address
 
     @property
@@ -132,22 +131,22 @@ class Log:
 
     @property
     def flushed_end(self) -> LogEnd:
-        """What is safe under the flush rule; all of it where the rule is never to flush."""
+        """The end of what is safe under the flush rule; the log end where the rule is never to flush."""
         return self._state.end if self.never_flushes else self._state.durable_end
 
     @property
     def durable_end(self) -> LogEnd:
-        """What is on the disk, whatever the rule."""
+        """The end of what is on the disk, whatever the rule."""
         return self._state.durable_end
 
     @property
     def last_epoch(self) -> int:
-        """The leader epoch of the last batch, or the one begun since; -1 where there is none."""
+        """The leader epoch of the last batch, or the one begun since; -1 for none."""
         return self._state.epochs.last
 
     @property
     def last_batch_epoch(self) -> int:
-        """The leader epoch of the last batch, even if retention removed it; -1 where the log never held one.
+        """The leader epoch of the last batch, even if retention removed it; -1 if there never was one.
 
         Unlike ``last_epoch`` it ignores an epoch that has begun and has no batch yet.
         """
@@ -159,11 +158,11 @@ class Log:
         return self._state.epochs.starts
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, LogEnd]:
-        """The largest epoch at or below the asked one, and where it ended; see Epochs.end for the edges."""
+        """The largest epoch at or below ``leader_epoch``, and its end; see Epochs.end for the edges."""
         return self._state.epochs.end(leader_epoch, self.start_offset, self.end)
 
     def knows_epoch(self, leader_epoch: int) -> bool:
-        """Whether `epoch_end` has the last word: segments that no checkpoint knew may have older epochs (`rebuild`)."""
+        """Whether `epoch_end` is final: segments without a checkpoint may have older epochs (`rebuild`)."""
         starts = self.epoch_starts
         return bool(starts and starts[0].epoch <= leader_epoch) or not self.needs_rebuild
 
@@ -181,7 +180,7 @@ class Log:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """Addresses [first, end) between segments that hold no batch: recorded damage (rule L2)."""
+        """Addresses [first, end) between segments without a batch: recorded damage (rule L2)."""
         return checksums.holes(self._state.segments)
 
     def floor(self, address: int) -> LogEnd:
@@ -194,7 +193,7 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """How often the log was cut back since it was opened."""
+        """How often the log was truncated since it was opened."""
         return self._state.generation
 
     @property
@@ -206,7 +205,7 @@ class Log:
         return self._config
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings."""
         self._config = config
         self._segment_bytes = config.segment_bytes
         self._max_message_bytes = config.max_message_bytes
@@ -217,7 +216,7 @@ class Log:
 
     @property
     def wants_flush(self) -> bool:
-        """Whether the rule by count asks for a flush now."""
+        """Whether the flush rule by messages asks for a flush now."""
         return self.flushing.unflushed_messages >= self._config.flush_messages
 
     @property
@@ -232,20 +231,20 @@ class Log:
     # --- Appending (owner thread) ---
 
     def check_headers(self, records: memoryview) -> list[BatchHeader]:
-        """The headers of a record set, which are parsed here only. Raises what `check_produced` raises."""
+        """The headers of a record set; the only place that parses them. Raises what `check_produced` raises."""
         return check_produced(records, self._max_message_bytes)
 
     def is_plain(self, headers: list[BatchHeader]) -> bool:
-        """Whether the headers say enough to append what they are of."""
-        # On the path of every batch: no limits are made for it.
+        """Whether the headers alone are enough to append the record set."""
+        # On the path of every batch: makes no ContentLimits.
         return self._takes_any_age and is_plain(headers, self._state.log_dir.clock_ms() + self._after_max_ms)
 
     def look_inside(
         self, records: memoryview, headers: list[BatchHeader], *, unpacked_bytes_max: int | None = None
     ) -> list[BatchHeader]:
-        """The headers that `append` takes, when the contents have been looked at, too.
+        """The headers for `append`, after inspecting the records, too.
 
-        Any thread. Takes as long as unpacking takes; ``unpacked_bytes_max`` may bound it further. Raises what
+        Any thread. Takes the time of decompression, which ``unpacked_bytes_max`` may bound further. Raises what
         `contents.look_inside` raises.
         """
         most = self._state.unpacked_bytes_max if unpacked_bytes_max is None else unpacked_bytes_max
@@ -264,12 +263,11 @@ class Log:
         repeats_expected: bool = False,
         checked: list[BatchHeader] | None = None,
     ) -> AppendResult:
-        """Append a record set the leader's way: check, stamp addresses and epoch in place, write once.
+        """Append a record set as the leader: check, write addresses and epoch into it in place, write it once.
 
-        ``checked`` is what `check_headers` or `look_inside` has found; without it the headers are checked and the
-        contents believed.
-        ``repeats_expected``: what producers sent before may have been refused a moment ago; one that is not known must
-        not begin in the middle then, though it may at other times (rule L6).
+        ``checked``: the result of `check_headers` or `look_inside`; without it the headers are checked here and the
+        records trusted. ``repeats_expected``: batches may just have been refused, so an unknown producer's repeated
+        batch must not begin in the middle; at other times it may (rule L6).
 
         ``records`` is writable and changed. Raises what ``check_produced`` raises, InvalidProducerEpoch,
         OutOfOrderSequence, FencedLeaderEpoch, DiskFull, StorageError; then nothing was appended.
@@ -322,10 +320,10 @@ class Log:
         return AppendResult(base, end.offset - 1, end, count, False, -1)
 
     def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
-        """Append a follower's way: whole batches, byte for byte, at the addresses that the leader gave them.
+        """Append as a follower: whole batches, byte for byte, at the leader's addresses.
 
-        Raises CorruptBatch for one that does not check, CorruptLog where it does not follow on the log's end, goes
-        back to an older epoch or is of one after ``leader_epoch``; then nothing was appended.
+        Raises CorruptBatch for an invalid one, CorruptLog where it does not follow on the log's end, goes back to an
+        older epoch or has one above ``leader_epoch``; then nothing was appended.
         """
         state = self._state
         self._check_writable(len(records))
@@ -359,7 +357,7 @@ class Log:
         return AppendResult(base, end.offset - 1, end, count, False, -1)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """``leader_epoch`` leads from the end on, known before its first batch (rule R8)."""
+        """``leader_epoch`` leads from the log end on; recorded before its first batch (rule R8)."""
         if leader_epoch != self._state.epochs.last:
             self._begin_epoch_checked(leader_epoch)
 
@@ -372,7 +370,7 @@ class Log:
         state.epochs.begin(leader_epoch, state.end)
 
     def _check_sequences(self, headers: list[BatchHeader], repeats_expected: bool) -> WrittenBatch | None:
-        """The batch that a single one repeats, None where all are new."""
+        """The batch that ``headers``, if a single one, repeats; None where all are new."""
         if len(headers) == 1:
             return self._state.producers.check(headers[0], may_begin_anywhere=not repeats_expected)
         if any(header.producer_id != NO_PRODUCER for header in headers):
@@ -393,7 +391,7 @@ class Log:
     def _write_batches(
         self, segment: Segment, records: memoryview, headers: list[BatchHeader], places: list[tuple[int, int]]
     ) -> None:
-        """One write for every run of batches without a hole between them: nearly always one."""
+        """Write each run of batches without a hole at once: nearly always one write."""
         run_address, run_at = places[0]
         try:
             for (address, at), header in zip(places, headers, strict=True):
@@ -409,10 +407,11 @@ class Log:
             raise
 
     def _cut_back(self, segment: Segment, error: StorageError) -> StorageError | None:
-        """After a failed write: remove what part of it is there (rule L5). The dir's failure; None where it is full.
+        """After a failed write: truncate the file to its former end (rule L5). Returns the dir's failure; None if it is
+        full.
 
-        The error is not raised here: a frame that has what it raises among its variables is a cycle, and this one would
-        keep the file open, and its bytes on the full disk, until the collector comes by.
+        The error is not raised here: a frame that holds what it raises is a cycle, which would keep the file open, and
+        its bytes on the full disk, until the next garbage collection.
         """
         state = self._state
         try:
@@ -425,7 +424,7 @@ class Log:
         return state.log_dir.fail(error)
 
     def _roll(self) -> Segment:
-        """Close the active segment and begin the next at the log's end."""
+        """Close the active segment and start the next at the log end."""
         state = self._state
         segment = state.begin_segment(state.end.address)
         state.log_dir.rolled(self)
@@ -440,7 +439,7 @@ class Log:
     # --- Rolling and deleting (owner thread) ---
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Close the active segment where it has messages and is older than ``segment.ms`` (less the jitter)."""
+        """Close the active segment if it has messages and is older than ``segment.ms`` (less the jitter)."""
         active, config = self._state.active, self._config
         jitter_ms = crc32c(active.path.encode()) % config.segment_jitter_ms if config.segment_jitter_ms > 0 else 0
         if not active.size or now_ms - active.created_ms < config.segment_ms - jitter_ms:
@@ -450,9 +449,10 @@ class Log:
         return True
 
     def plan_deletion(self, now_ms: int, *, limit_address: int | None = None, by_time: bool = True) -> Deletion | None:
-        """What retention removes now; ``limit_address`` is the high watermark, ``by_time`` False while L7 doubts.
+        """Plan what retention removes now; ``limit_address``: the high watermark, ``by_time`` False while the clock is
+        in doubt (rule L7).
 
-        An active segment that is expired is rolled first, so that a log without new messages empties too.
+        An expired active segment is rolled first, so that a log without new messages empties too.
         """
         state = self._state
         state.check_open()
@@ -471,7 +471,7 @@ class Log:
         )
 
     def delete_old_segments(self, now_ms: int, limit_address: int | None = None) -> int:
-        """Retention in one go: how many segments went. Blocks for the checkpoint of the start and for the files."""
+        """Apply retention; returns the number of removed segments. Blocks for the checkpoint and the files."""
         deletion = self.plan_deletion(now_ms, limit_address=limit_address)
         if deletion is None:
             return 0
@@ -479,9 +479,9 @@ class Log:
         return len(deletion.segments)
 
     def delete_records(self, offset: int) -> int:
-        """Hide everything below ``offset`` and remove the segments that lie below it. Returns the visible start.
+        """Raise the log start offset to ``offset`` and remove segments below it. Returns the log start offset.
 
-        Raises OffsetOutOfRange above the end. Blocks; see `LogDeletion` for the way in steps.
+        Raises OffsetOutOfRange above the end. Blocks; `LogDeletion` does it in steps.
         """
         deletion = self.deletion.plan_records(offset)
         if deletion is not None:
@@ -503,7 +503,7 @@ class Log:
         truncation.skip_to(self._state, address, reason)
 
     def forget_empty_epochs(self) -> None:
-        """Forget epochs in which nothing was written: their leader no longer leads and never wrote in them."""
+        """Remove epochs without a batch: their leader no longer leads and never wrote in them."""
         self._state.epochs.truncate(self.end.address)
 
     def begin_repair(self, first: int, end: int) -> RangeRepair:
@@ -518,18 +518,18 @@ class Log:
 
     @property
     def needs_rebuild(self) -> bool:
-        """Whether there are segments that the checkpoint did not know, until they are counted and adopted: till then a
-        producer that is not known may be in them."""
+        """Whether segments without a checkpoint are still to be counted and adopted; until then an unknown producer may
+        be in them."""
         return self._is_counted_only or any(segment.count is None for segment in self._state.segments)
 
     def rebuild(self, pause: Callable[[], object] = lambda: None) -> list[Rebuilt]:
-        """Walk the segments that the checkpoint did not know; counts are known as it goes. Blocks; any thread.
+        """Walk the segments without a checkpoint and fill in their counts. Blocks; any thread.
 
-        ``adopt`` what it returns, in the owner thread. ``pause`` is called every few milliseconds of work. Raises
-        CorruptLog at damage: the counts below it stay unknown until the next start has checked the log.
+        ``adopt`` the result in the owner thread. ``pause`` is called every few milliseconds of work. Raises CorruptLog
+        at damage: the counts below it stay unknown until the next start has checked the log.
         """
         state = self._state
-        self._is_counted_only = True  # first: in the owner thread the last count may be seen before `adopt` is called
+        self._is_counted_only = True  # first: the owner thread may see the last count before `adopt` is called
         found = []
         for segment in reversed(state.segments):
             if segment.count is None and not segment.is_removed:
@@ -545,21 +545,20 @@ class Log:
         return found
 
     def adopt(self, rebuilt: list[Rebuilt]) -> None:
-        """Take over the epochs and producers that ``rebuild`` found, newest segment first."""
+        """Add the epochs and producers that ``rebuild`` found, newest segment first."""
         for one in rebuilt:
             self._state.epochs.prepend(one.epochs)
             self._state.producers.merge(one.producers)
         self._is_counted_only = False
 
     def forget_idle_producers(self, now_ms: int) -> None:
-        """Forget producer ids that have been silent for ``producer.id.expiration.ms``."""
+        """Remove producer ids that have been idle for ``producer.id.expiration.ms``."""
         self._state.producers.forget_idle(now_ms - self._config.producer_expiry_ms)
 
     def summary(self) -> LogSummary | None:
-        """The state at the end, for the checkpoint: to be kept when that is durable. None while `needs_rebuild`: what
-        is not known yet would be forgotten for good.
+        """The state at the log end, for a checkpoint to be written once that is durable. Owner thread.
 
-        Owner thread.
+        None while `needs_rebuild`: a checkpoint would make unknown counts final.
         """
         if self.needs_rebuild:
             return None
@@ -577,7 +576,7 @@ class Log:
     # --- Closing ---
 
     def close(self) -> None:
-        """Flush and let go of the files. The log answers nothing afterwards."""
+        """Flush and close the files. Reads raise StorageError afterwards."""
         if self._state.is_closed:
             return
         try:
@@ -587,7 +586,7 @@ class Log:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files without a flush; waits for one that is under way."""
+        """Close the files without a flush; waits for one under way."""
         self.flushing.close()
         for segment in self._state.segments:
             segment.close()

@@ -1,7 +1,7 @@
-"""The part of a log that removes its oldest segments: for retention, and for DeleteRecords.
+"""Removes a log's oldest segments: for retention and DeleteRecords.
 
-What blocks is a step apart: plan, keep the new start durably (``LogDirContext.keep_starts``, rule L4), `apply`,
-`unlink`; `run` does the last three. Owner thread, but for `unlink`.
+Blocking steps are separate: plan, make the new start durable (``LogDirContext.keep_starts``, rule L4), `apply`,
+`unlink`; `run` does the last three. Owner thread, except `unlink`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogDeletion:
-    """See the module. One for each log."""
+    """See the module. One per log."""
 
     __slots__ = ("_state",)
 
@@ -24,7 +24,7 @@ class LogDeletion:
         self._state = state
 
     def plan_records(self, offset: int) -> Deletion | None:
-        """What DeleteRecords up to, not with, ``offset`` removes; None where the log starts there already.
+        """The deletion of everything below ``offset``; None if the log starts there already.
 
         Raises OffsetOutOfRange above the end.
         """
@@ -44,7 +44,7 @@ class LogDeletion:
         return Deletion(tuple(gone), offset, "DeleteRecords")
 
     def apply(self, deletion: Deletion) -> None:
-        """Stop serving the removed segments. The new start is already durable."""
+        """Stop serving the removed segments. The new start must be durable already."""
         state = self._state
         state.start_offset = max(state.start_offset, deletion.start_offset)
         for segment in deletion.segments:
@@ -53,7 +53,7 @@ class LogDeletion:
         state.epochs.forget_below(state.segments[0].base_address)
 
     def unlink(self, deletion: Deletion) -> None:
-        """Remove the files of an applied deletion, oldest first: towards what stays (rule L3). Any thread."""
+        """Remove the files of an applied deletion, oldest first (rule L3). Any thread."""
         state = self._state
         try:
             for segment in deletion.segments:
@@ -62,11 +62,11 @@ class LogDeletion:
             state.file_system.sync_folder(state.folder)
         except StorageError as error:
             if state.is_closed:
-                return  # the topic was deleted meanwhile: its folder has another name and goes as a whole
+                return  # the topic was deleted meanwhile: its folder has another name and is removed as a whole
             raise state.log_dir.fail(error) from error
 
     def run(self, deletion: Deletion) -> None:
-        """Keep the new start, apply, unlink. Blocks."""
+        """Make the new start durable, apply, unlink. Blocks."""
         state = self._state
         _log.info(
             "%s: removing %d segments (%s), the log starts at %d",

@@ -2,16 +2,16 @@
 
 ::
 
-    .lock                              held by flock as long as the broker lives
-    .reserve                           room that retention needs on a full disk
-    meta.properties                    whose the dir is                            see meta_properties.py
+    .lock                              held by flock as long as the broker runs
+    .reserve                           space that retention needs on a full disk
+    meta.properties                    owner of the dir                            see meta_properties.py
     recovery-point-offset-checkpoint   what is flushed and needs no check          see checkpoint.py
-    log-start-offset-checkpoint        the start shown, where it is not the first file's (rule L4)
+    log-start-offset-checkpoint        log start offsets, unless the first file's (rule L4)
     log-summary-checkpoint             counts, times, epochs, producers at the recovery point
     replication-offset-checkpoint      high watermarks
-    registry-checkpoint                what the registries say of the cluster      see registry_copy.py
-    .kafka_cleanshutdown               everything was on the disk when the dir was closed; gone as soon as it is opened
-                                       again. It names the logs that had lost something before (rule R1)
+    registry-checkpoint                copy of the cluster's registries            see registry_copy.py
+    .kafka_cleanshutdown               everything was durable when the dir was closed; removed when it is opened.
+                                       It names the logs that had lost something before (rule R1)
     <topic>-<partition>/               see partition_folder.py
 
 The dir is the unit of failure: an I/O error takes it offline with all its logs, and no other dir (rule L5).
@@ -48,7 +48,7 @@ CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
 class LogDir(Health):
-    """One locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
+    """A locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
 
     def __init__(
         self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = wall_clock_ms
@@ -58,9 +58,9 @@ class LogDir(Health):
         self.topic_ids: dict[TopicPartition, UUID] = {}
         self.quarantined: list[str] = []
         self.being_made: set[TopicPartition] = set()
-        """Logs that some thread is making just now."""
+        """Logs that a thread is creating."""
         self.busy_since_s: float | None = None
-        """Since when (monotonic seconds) logs have been being made or removed; None where none are."""
+        """Start of the current creation or removal of logs (monotonic seconds); None while there is none."""
         self._had_no_owner = False
         self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
@@ -96,7 +96,7 @@ class LogDir(Health):
             meta.write({CLUSTER_ID: cluster_id, BROKER_ID: str(broker_id)})
 
     def keep_secret(self, secret: Secret) -> None:
-        """Have the cluster's secret; WrongCluster where the dir has another one."""
+        """Store the cluster's secret. Raises WrongCluster if the dir has another one."""
         there = self.meta.secret
         if there is None:
             self.meta.write({CLUSTER_SECRET: secret.text})
@@ -122,7 +122,7 @@ class LogDir(Health):
         saved = self.checkpoints.load()
         committed = self.checkpoints.high_watermarks()
         kept = self._take_clean_stop()
-        # What a killed process left in the page cache goes to the disk in one go, so that no log waits for its own.
+        # One sync for what a killed process left in the page cache, instead of one per log.
         try:
             fs.sync_everything(self.path)
             written = True
@@ -158,9 +158,9 @@ class LogDir(Health):
             _log.warning("the checkpoint was not written: %s", error)
 
     def _take_clean_stop(self) -> set[TopicPartition] | None:
-        """Read the mark and remove it, durably, before anything is written that a crash could lose.
+        """Read the clean-shutdown mark and remove it, durably, before any write that a crash could lose.
 
-        The logs that had lost something before; None where there is no mark, so that any may have.
+        Returns the logs that had lost something before; None without the mark: any may have.
         """
         path = f"{self.path}/{CLEAN_STOP}"
         data = self.file_system.read(path)
@@ -179,9 +179,9 @@ class LogDir(Health):
             _log.warning("%s: the next start takes this stop for a crash: %s", self.path, error)
 
     def create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
-        """The logs of these partitions: empty ones, durable when it returns, where there are none.
+        """The logs of these partitions; missing ones are created, durably.
 
-        A folder of that name under another UUID is set aside (rule L10).
+        A folder of that name with another topic id is set aside (rule L10).
         """
         if self.failure is not None:
             raise self.failure.bare()
@@ -206,14 +206,15 @@ class LogDir(Health):
         return {name: self.logs[name] for name in wanted}
 
     def quarantine_log(self, name: TopicPartition) -> None:
-        """Stop serving a log and keep its folder under a name that is never served (rule L10)."""
+        """Stop serving a log and rename its folder so that it is never served (rule L10)."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         self.checkpoints.forget(log)
         self._rename_aside(name, topic_id)
 
     def remove(self, name: TopicPartition) -> str:
-        """Delete a log: its name goes at once, durably. Returns the folder to ``purge``, which may take longer."""
+        """Delete a log: renames its folder at once, durably. Returns the folder, for ``purge``, which may take
+        longer."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         target = f"{self.path}/{partition_folder.renamed(name, topic_id, partition_folder.DELETED_SUFFIX)}"
@@ -228,7 +229,7 @@ class LogDir(Health):
         return target
 
     def purge(self, folder: str) -> None:
-        """Remove a deleted folder's files. Any thread."""
+        """Remove a deleted folder. Any thread."""
         self.file_system.remove_folder(folder)
 
     def open_log(
@@ -240,7 +241,7 @@ class LogDir(Health):
         *,
         written: bool,
     ) -> Log:
-        """Open the log in the partition's folder, and serve it from now on."""
+        """Open the log in the partition's folder and serve it from now on."""
         log = Log.open(
             self.file_system,
             f"{self.path}/{name}",
@@ -268,7 +269,7 @@ class LogDir(Health):
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
 
     def failed(self, error: StorageError) -> StorageError:
-        """What is to be raised for an error of this disk, which goes offline unless it is full."""
+        """The error to raise for an error of this disk, which goes offline unless it is full."""
         return error if isinstance(error, DiskFull) else self.fail(error)
 
     # --- Context of its logs ---
@@ -288,19 +289,19 @@ class LogDir(Health):
     # --- Its life ---
 
     def start(self) -> None:
-        """Begin the thread that writes checkpoints."""
+        """Start the thread that writes checkpoints."""
         self.checkpoints.start_thread()
 
     def checkpoint(self) -> None:
-        """Flush every log that changed and write the checkpoints. Blocks; owner thread."""
+        """Flush every changed log and write the checkpoints. Blocks; owner thread."""
         self.checkpoints.note()
         self.checkpoints.write()
 
     def close(self) -> None:
-        """Flush, write the checkpoints, close the logs and let go of the lock."""
+        """Flush, write the checkpoints, close the logs and release the lock."""
         self.checkpoints.stop_thread()
         if self.is_stalled and self.failure is not None:
-            return  # whatever is done here might never end; the process ends, and the lock with it
+            return  # the disk may never answer; the process ends, and the lock with it
         try:
             if self.failure is None:
                 for log in list(self.logs.values()):
@@ -320,7 +321,7 @@ class LogDir(Health):
             self._held.release()
 
     def abandon(self) -> None:
-        """Let go of everything as a killed process would: nothing is flushed or written."""
+        """Release everything without flushing or writing, as a killed process would."""
         self.checkpoints.stop_thread(write=False)
         for log in list(self.logs.values()):
             log.abandon()
@@ -328,13 +329,13 @@ class LogDir(Health):
 
 
 class RetentionRun:
-    """Deletions of many logs in three steps: what blocks may run in a thread, what changes logs in the owner's."""
+    """Retention of many logs in three steps: the blocking ones may run in a thread, the other in the owner's."""
 
     def __init__(self, plans: list[tuple[Log, Deletion]]) -> None:
         self.plans = plans
 
     def persist(self) -> None:
-        """Keep the new starts, one write a dir (rule L4). Any thread. What could not be kept is not deleted."""
+        """Make the new starts durable, one write per dir (rule L4); a dir that fails deletes nothing. Any thread."""
         log_dirs = {log.log_dir.path: log.log_dir for log, _ in self.plans}
         for path, log_dir in log_dirs.items():
             starts = {log.topic_partition: one.start_offset for log, one in self.plans if log.log_dir.path == path}
@@ -345,14 +346,14 @@ class RetentionRun:
                 self.plans = [(log, one) for log, one in self.plans if log.log_dir.path != path]
 
     def apply(self) -> None:
-        """Serve what is deleted no more. Owner thread."""
+        """Stop serving the deleted segments. Owner thread."""
         self.plans = [(log, one) for log, one in self.plans if not log.is_closed]
         for log, deletion in self.plans:
             _log.info("%s: %s, starts at %d now", log.topic_partition, deletion, deletion.start_offset)
             log.deletion.apply(deletion)
 
     def unlink(self) -> int:
-        """Remove the files; how many went. Any thread."""
+        """Remove the files; returns how many. Any thread."""
         removed = 0
         for log, deletion in self.plans:
             try:
@@ -363,14 +364,14 @@ class RetentionRun:
         return removed
 
     def run(self) -> int:
-        """All three, blocking. Owner thread."""
+        """All three steps. Blocks; owner thread."""
         self.persist()
         self.apply()
         return self.unlink()
 
 
 class LogDirs:
-    """All log dirs of a broker. One that cannot be used is offline from the start, with the reason in ``offline``."""
+    """All log dirs of a broker. An unusable one is offline from the start, with the reason in ``offline``."""
 
     def __init__(
         self,
@@ -381,7 +382,7 @@ class LogDirs:
         clock_ms: Callable[[], int] = wall_clock_ms,
         monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
-        """Lock and read them. Raises the first dir's error where none can be used, InvalidConfig for one twice."""
+        """Lock and read the dirs. Raises the first dir's error if none is usable, InvalidConfig for a duplicate."""
         _check_each_once(paths)
         self.pool = FilePool(open_files_max or open_files_by_limit())
         self._clock_ms = clock_ms
@@ -403,22 +404,23 @@ class LogDirs:
         return [one.uuid for one in self.dirs]
 
     def record_owner(self, cluster_id: str, broker_id: int) -> None:
-        """WrongCluster where a dir belongs to another cluster or broker."""
+        """Raises WrongCluster if a dir belongs to another cluster or broker."""
         for one in self.dirs:
             one.record_owner(cluster_id, broker_id)
 
     @property
     def secret(self) -> Secret | None:
-        """The cluster's, as the first dir that has one has it."""
+        """The cluster's secret, from the first dir that has it."""
         return next((found for one in self.dirs if (found := one.meta.secret) is not None), None)
 
     def keep_secret(self, secret: Secret) -> None:
-        """Every dir has it; WrongCluster where one has another."""
+        """Store the secret in every dir. Raises WrongCluster if one has another."""
         for one in self.dirs:
             one.keep_secret(secret)
 
     def forget_owner(self) -> None:
-        """After a start that was refused before anything was stored. What cannot be written stays owned."""
+        """After a refused start, before anything was stored: undo `record_owner`. A dir that cannot be written stays
+        owned."""
         for one in self.dirs:
             try:
                 one.forget_owner()
@@ -426,7 +428,7 @@ class LogDirs:
                 _log.error("%s: %s", one.path, error)
 
     def load(self, config_of: Callable[[TopicPartition], LogConfig]) -> None:
-        """Open every log. A dir that fails goes offline; raises where none is left."""
+        """Open every log. A dir that fails goes offline; raises if none is left."""
         for one in self.dirs:
             try:
                 one.load(config_of)
@@ -449,13 +451,13 @@ class LogDirs:
         return self.logs_or_create({name: (topic_id, config)})[name]
 
     def is_being_made(self, name: TopicPartition) -> bool:
-        """Whether some thread, which a disk may hold up, is making a log of it."""
+        """Whether a thread is creating the log, perhaps held up by a disk."""
         return any(name in one.being_made for one in self.dirs)
 
     def logs_or_create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
-        """The partitions' logs under those UUIDs; new ones in the dirs with fewest partitions, all made together.
+        """The partitions' logs with those topic ids; new ones are created together, in the dirs with fewest partitions.
 
-        A log of the name under another UUID is set aside (rule L10).
+        A log of that name with another topic id is set aside (rule L10).
         """
         found: dict[TopicPartition, Log] = {}
         missing: dict[TopicPartition, tuple[UUID, LogConfig]] = {}
@@ -482,7 +484,7 @@ class LogDirs:
         return found
 
     def remove(self, name: TopicPartition) -> Callable[[], None] | None:
-        """Delete a partition's log; what it returns removes the files and may run in a thread."""
+        """Delete a partition's log. The result removes the files and may run in a thread."""
         found = self._dir_of(name)
         if found is None:
             return None
@@ -496,15 +498,15 @@ class LogDirs:
         return [log for one in self.dirs for log in list(one.logs.values())]
 
     def start(self) -> None:
-        """Begin the threads that write checkpoints."""
+        """Start the threads that write checkpoints."""
         for one in self.dirs:
             one.start()
 
     def plan_retention(
         self, limit_of: Callable[[Log], int], path: str | None = None, *, by_time: bool = True
     ) -> RetentionRun:
-        """What retention removes now, in that log dir or in all. ``limit_of`` tells a log's high watermark (its
-        address); not ``by_time`` where the clock is known to be wrong. Owner thread."""
+        """Plan retention for one log dir or all. ``limit_of``: a log's high watermark, as an address; ``by_time`` False
+        while the clock is in doubt (rule L7). Owner thread."""
         now_ms = self._clock_ms()
         doubt = self._retention_clock.doubt(now_ms, self._monotonic_ms())
         if doubt is not None:
@@ -522,7 +524,7 @@ class LogDirs:
         return RetentionRun(plans)
 
     def checkpoint_soon(self) -> None:
-        """For a timer at ``log.flush.offset.checkpoint.interval.ms``. Owner thread."""
+        """Call every ``log.flush.offset.checkpoint.interval.ms``. Owner thread."""
         for one in self.dirs:
             if one.failure is None and not one.is_stalled:
                 one.checkpoints.soon()
@@ -536,7 +538,7 @@ class LogDirs:
 
 
 def _check_each_once(paths: tuple[str, ...]) -> None:
-    """By whatever names: the second would find the first's lock, and count as a disk that has failed."""
+    """Compares real paths: a duplicate would find the first's lock, and count as a failed disk."""
     folders = [Path(path).resolve() for path in paths]
     for index, folder in enumerate(folders):
         if folder in folders[:index]:

@@ -1,4 +1,4 @@
-"""What a log needs from the log dir that it lives in, and a stand-in for logs opened alone (tools, tests)."""
+"""What a log needs of its log dir, and a stand-in for logs opened alone (tools, tests)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from klog.storage.log_end import LogEnd
 
 RESERVE = ".reserve"
 RESERVE_BYTES = 256 * 1024
-"""Room for the start offsets of some thousand partitions."""
+"""Space for the log start offsets of some thousand partitions."""
 ROOM_BYTES_MIN = 1 << 20
-"""A full disk is tried again when this much is free besides the append: less would be full again at once."""
+"""Free space, besides the append, at which a full disk accepts appends again; with less it would soon be full."""
 
 
 class CheckpointedLog(Protocol):
-    """What a checkpoint needs of a log (`klog.storage.log.Log` is one). Equal to itself alone."""
+    """A log as its checkpoints see it (`klog.storage.log.Log` is one). Compared by identity."""
 
     topic_partition: TopicPartition
     never_flushes: bool
@@ -52,29 +52,29 @@ class LogDirContext(Protocol):
     clock_ms: Callable[[], int]
     """The wall clock."""
     failure: StorageError | None
-    """Why the dir is offline; None while it serves. Never goes back to None."""
+    """Why the dir is offline; None while it serves. Final once set."""
     is_full: bool
     is_stalled: bool
-    """The disk has not answered for a while: nothing that may wait for it belongs on the owner thread."""
+    """The disk has not answered for a while: the owner thread must not touch it."""
 
     def fail(self, error: StorageError) -> StorageError:
-        """An I/O error: the dir goes offline, unless only descriptors are wanting. Returns what is to be raised."""
+        """Take the dir offline after an I/O error, unless only descriptors ran out. Returns the error to raise."""
         ...
 
     def filled(self, error: DiskFull) -> None:
-        """ENOSPC: refuse appends until there is room again (rule L5)."""
+        """ENOSPC: refuse appends until there is space again (rule L5)."""
         ...
 
     def check_room(self, size: int) -> None:
-        """DiskFull where there is still no room for ``size`` bytes; otherwise the dir is no longer full."""
+        """Raise DiskFull while there is no space for ``size`` bytes; otherwise the dir is no longer full."""
         ...
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        """The starts shown of these logs are durable when this returns (rule L4). Any thread."""
+        """Make the log start offsets of these logs durable (rule L4). Any thread."""
         ...
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        """No checkpoint says more than ``address`` when this returns: before a truncation goes below one."""
+        """Lower the log's recovery point to ``address``, durably: before a truncation below it."""
         ...
 
     def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
@@ -82,7 +82,7 @@ class LogDirContext(Protocol):
         ...
 
     def rolled(self, log: CheckpointedLog) -> None:
-        """A segment was closed: its summary is worth keeping soon."""
+        """A segment was closed: checkpoint soon."""
         ...
 
 
@@ -91,12 +91,12 @@ def wall_clock_ms() -> int:
 
 
 def boot_clock_ms() -> int:
-    """A clock that only runs on, through a suspended machine too."""
+    """A monotonic clock that also counts suspended time."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class Health:
-    """The state of one disk as its logs see it: serving, full, or offline."""
+    """The state of a disk as its logs see it: serving, full, or offline."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class Health:
         self.is_stalled = False
 
     def stall(self) -> None:
-        """Refuse appends until `resume`, as a full disk does: the write itself might wait."""
+        """Refuse appends until `resume`, as a full disk does: a write might block."""
         self.is_stalled = self.is_full = True
 
     def resume(self) -> None:
-        """It has answered; the next append looks whether there is room."""
+        """The disk has answered; the next append checks for space."""
         self.is_stalled = False
 
     def fail(self, error: StorageError) -> StorageError:
@@ -153,16 +153,16 @@ class Health:
         self.keep_reserve()
 
     def keep_reserve(self) -> None:
-        """Set aside the room that retention needs on a full disk: it writes a checkpoint before it may delete."""
+        """Reserve the space that retention needs on a full disk: it writes a checkpoint before it deletes."""
         path = f"{self.path}/{RESERVE}"
         try:
             if not self.file_system.exists(path):
                 self.file_system.replace(path, bytes(RESERVE_BYTES))
         except StorageError:
-            pass  # no room yet, or a failing disk, which the next write will report
+            pass  # no space yet, or a failing disk, which the next write reports
 
     def give_reserve(self) -> bool:
-        """Give that room up; False where it is gone already."""
+        """Release the reserve; False if it is gone already."""
         path = f"{self.path}/{RESERVE}"
         if not self.file_system.exists(path):
             return False
@@ -171,7 +171,7 @@ class Health:
 
 
 class StandaloneLogDir(Health):
-    """The log dir of a log opened by itself, without checkpoints: the next open checks the whole log."""
+    """The log dir of a log opened alone, without checkpoints: every open checks the whole log."""
 
     def keep_reserve(self) -> None:
         pass  # it writes no checkpoints

@@ -1,4 +1,4 @@
-"""Where a log ends, in the two words for it."""
+"""The end of a log, as an address and as an offset."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 
 class LogEnd(NamedTuple):
-    """The end as an address and as a consumer sees it.
+    """``address``: where the next batch will start. ``offset``: the last record's offset + 1, for consumers.
 
-    ``address`` is where the next batch will start; ``offset`` the last record's offset + 1. They differ because a batch
-    takes as many addresses as it has bytes and only as many offsets as it has records.
+    They differ because a batch takes as many addresses as it has bytes and only as many offsets as it has records.
     """
 
     address: int

@@ -1,4 +1,4 @@
-"""The part of a log that flushes it, and knows up to where it is on the disk.
+"""Flushes a log, and knows up to where it is durable.
 
 Any thread may flush; a lock lets one flush of a log run at a time.
 """
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogFlush:
-    """See the module. One for each log."""
+    """See the module. One per log."""
 
     __slots__ = ("_flush_lock", "_flushed_messages", "_state")
 
@@ -45,17 +45,17 @@ class LogFlush:
         return dirty[::-1]
 
     def flush(self) -> LogEnd:
-        """Make everything appended so far durable, and return the durable end. Blocks.
+        """Make all appends so far durable; returns the durable end. Blocks.
 
-        A failed flush takes the dir offline and the log back to its durable end: the kernel may have marked the lost
-        pages clean, so a second attempt would succeed without them (rule L1).
+        A failed flush takes the dir offline and truncates the log to its durable end: the kernel may have marked the
+        lost pages clean, so that a second attempt would succeed without them (rule L1).
         """
         return self.finish_flush(self.begin_flush())
 
     def begin_flush(self) -> FlushMark:
-        """Note what to flush, and keep other flushes of this log out until ``finish_flush``, which must follow.
+        """Note what to flush, and block other flushes of this log until ``finish_flush``, which must follow.
 
-        For many logs at once: begin them all, ``FileSystem.sync_everything``, finish them all (rule L9).
+        For many logs at once: begin all, ``FileSystem.sync_everything``, finish all (rule L9).
         """
         state = self._state
         self._flush_lock.acquire()
@@ -69,13 +69,13 @@ class LogFlush:
             raise
 
     def finish_flush(self, mark: FlushMark, *, written: bool = False) -> LogEnd:
-        """Flush, and return the durable end. ``written``: everything was synced since ``begin_flush``; only ask the
-        kernel whether the write-back of these files failed."""
+        """Flush; returns the durable end. ``written``: everything was synced since ``begin_flush``; only ask the kernel
+        whether the write-back of these files failed."""
         state = self._state
         try:
             try:
                 for segment, size in mark.dirty:
-                    # Oldest first, and the name before the bytes: the durable end never passes what is missing.
+                    # Oldest first, and names before bytes: the durable end never passes what is missing.
                     if not written and not segment.name_is_durable:
                         state.file_system.sync_folder(state.folder)
                     segment.name_is_durable = True
@@ -100,12 +100,12 @@ class LogFlush:
             self._flush_lock.release()
 
     def close(self) -> None:
-        """Close the log for its parts, once a running flush has ended. Flushes nothing."""
+        """Wait for a running flush, then close the log for its parts. Flushes nothing."""
         with self._flush_lock:
             self._state.is_closed = True
 
     def _fall_back(self) -> None:
-        """Back to the durable end, so that the log has no page that never reached the disk."""
+        """Truncate to the durable end, so that no page of the log is missing on the disk."""
         state = self._state
         with state.lock:
             state.generation += 1

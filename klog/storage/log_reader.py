@@ -1,4 +1,4 @@
-"""The part of a log that reads it: ranges of batches for fetches, and look-ups in it. Any thread."""
+"""Reads a log: ranges of batches for fetches, and look-ups. Any thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 
 class LogReader:
-    """See the module. One for each log."""
+    """See the module. One per log."""
 
     __slots__ = ("_state",)
 
@@ -31,7 +31,7 @@ class LogReader:
     # --- Reading ---
 
     def check_offset(self, offset: int) -> None:
-        """OffsetOutOfRange unless ``offset`` can be read from: at or after the start, at or before the end address."""
+        """Raise OffsetOutOfRange unless log start offset <= ``offset`` <= end address."""
         state = self._state
         if offset < state.start_offset or offset > state.end.address:
             raise OffsetOutOfRange(
@@ -41,8 +41,8 @@ class LogReader:
     def read(self, offset: int, max_bytes: int, limit_address: int, at_least_one: bool = True) -> list[FileRange]:
         """Whole batches from the first that has a record at or after ``offset``, none beyond ``limit_address``.
 
-        Of one segment, ``max_bytes`` at most, but the first batch whole where ``at_least_one`` is set. Empty where
-        nothing follows below the limit. Raises OffsetOutOfRange, StorageError.
+        From one segment, up to ``max_bytes``, but the first batch whole if ``at_least_one``. Empty if nothing follows
+        below the limit. Raises OffsetOutOfRange, StorageError.
         """
         state = self._state
         if state.log_dir.failure is not None or state.is_closed:
@@ -72,11 +72,11 @@ class LogReader:
         return []
 
     def read_from(self, address: int, max_bytes: int) -> tuple[int, list[FileRange]]:
-        """For a follower: whole batches from ``address`` on, up to the log's end, and where they begin.
+        """For a follower: whole batches from ``address`` up to the log end, and the address where they begin.
 
-        Whatever start is shown.
-        ``address`` must be a place where a log may end (`floor`, `is_in_hole`); behind a hole the batches begin later.
-        Of one segment, ``max_bytes`` at most, but the first batch whole. Raises OffsetOutOfRange, StorageError.
+        Ignores the log start offset. ``address`` must be a place where a log may end (`floor`, `is_in_hole`); behind a
+        hole the batches begin later. From one segment, up to ``max_bytes``, but the first batch whole. Raises
+        OffsetOutOfRange, StorageError.
         """
         state = self._state
         if state.log_dir.failure is not None or state.is_closed:
@@ -101,7 +101,7 @@ class LogReader:
     def floor(self, address: int) -> LogEnd:
         """The highest batch start or end at or below ``address``. Raises OffsetOutOfRange below the first segment.
 
-        Walks over headers where the place is not known: in a thread unless `is_known`.
+        Walks over headers, so call it in a thread unless `is_known`.
         """
         state = self._state
         end, segments = state.end, state.segments
@@ -120,7 +120,7 @@ class LogReader:
         return self._ask(_floor_in, segment, address, found)
 
     def is_in_hole(self, address: int) -> bool:
-        """Whether there is a hole in the log that reaches, with its edges, over ``address``."""
+        """Whether ``address`` lies in a hole of the log, or at one of its edges."""
         segments = self._state.segments
         at = bisect_right(segments, address, key=_base_address) - 1
         if at < 0:
@@ -134,7 +134,7 @@ class LogReader:
         )
 
     def is_known(self, offset: int, walk_bytes: int = 1 << 20) -> bool:
-        """Whether ``read`` finds its batch without a long walk through a file; where not, read in a thread."""
+        """Whether ``read`` finds its batch without a long walk; if not, read in a thread."""
         state = self._state
         if state.log_dir.is_stalled:
             return False
@@ -145,11 +145,11 @@ class LogReader:
         return offset <= segment.base_address or segment.index.distance(offset) <= walk_bytes
 
     def is_resident(self, ranges: list[FileRange]) -> bool:
-        """Whether the page cache has these bytes, so that sendfile will not wait for the disk (rule L8)."""
+        """Whether the page cache has these bytes, so that sendfile does not wait for the disk (rule L8)."""
         return all(file.is_resident(position, size) for file, position, size in ranges)
 
     def warm(self, ranges: list[FileRange]) -> None:
-        """Read these bytes into the page cache. Blocks: for a thread."""
+        """Read these bytes into the page cache. Blocks."""
         try:
             for file, position, size in ranges:
                 file.warm(position, size)
@@ -170,8 +170,8 @@ class LogReader:
         return self._ask(lookup.count, self._state.segments, max(from_offset, self._state.start_offset), to_offset)
 
     def nth(self, n: int, from_offset: int) -> int | None:
-        """The offset of message ``n`` (from 0) at or after ``from_offset``; the end where there are fewer, None while
-        a segment between is not counted yet."""
+        """The offset of message ``n`` (from 0) at or after ``from_offset``; the end if there are fewer, None while a
+        segment between is not counted yet."""
         state = self._state
         return self._ask(lookup.nth, state.segments, state.end, n, max(from_offset, state.start_offset))
 
@@ -183,16 +183,16 @@ class LogReader:
         )
 
     def may_have_time(self, timestamp_ms: int) -> bool:
-        """Whether `offset_for_time` may find a record, by what is known of the segments: nothing is read.
+        """Whether `offset_for_time` may find a record, from what is known of the segments; reads nothing.
 
-        Raises StorageError where the log is closed or its dir offline.
+        Raises StorageError if the log is closed or its dir offline.
         """
         state = self._state
         state.check_open()
         return any(one.count is None or one.max_timestamp_ms >= timestamp_ms for one in state.segments)
 
     def time_of(self, offset: int, budget: LookupBudget = UNLIMITED) -> int | None:
-        """The timestamp of the first record at or after ``offset``; None without one, -1 where it carries none."""
+        """The timestamp of the first record at or after ``offset``; None without one, -1 if it has none."""
         state = self._state
         return self._ask(
             lookup.time_of, state.segments, max(offset, state.start_offset), state.unpacked_bytes_max, budget
@@ -204,16 +204,16 @@ class LogReader:
         return self._ask(lookup.max_timestamp, state.segments, state.start_offset, state.unpacked_bytes_max, budget)
 
     def locate(self, offset: int) -> Location:
-        """Where the batch lies that a fetch at ``offset`` begins with. Raises OffsetOutOfRange where there is none."""
+        """The batch that a fetch at ``offset`` begins with. Raises OffsetOutOfRange without one."""
         self.check_offset(offset)
         return self._ask(lookup.locate, self._state.segments, offset)
 
     def checksum(self, first: int, end: int, seed: int = 0) -> Checksum:
-        """The CRC of addresses [first, end), which must lie in the log; see `klog.storage.checksums`."""
+        """The CRC of addresses [first, end), which must be in the log; see `klog.storage.checksums`."""
         return self._ask(checksums.checksum, self._state.segments, first, end, seed)
 
     def batch_checks(self, address: int) -> bool:
-        """Whether the batch that has the byte at ``address`` checks."""
+        """Whether the batch around the byte at ``address`` is valid."""
         self._state.check_open()
         return checksums.batch_checks(self._state.segments, address)
 

@@ -1,10 +1,10 @@
-"""What the parts of one log share: its segments, its ends, and what is known of its contents.
+"""The state that the parts of a log share: segments, ends, epochs, producers.
 
-`Log` makes one and gives it to each of its parts (`log_reader`, `log_flush`, `truncation`, `repair`).
+`Log` creates it and passes it to its parts (`log_reader`, `log_flush`, `truncation`, `repair`).
 
 Concurrency: the owner thread replaces ``segments``, ``end`` and the rest, and never changes a tuple in place, so any
-thread may read them without a lock. ``lock`` guards what a flush in another thread changes too: ``generation``,
-``end`` and ``durable_end``.
+thread may read them without a lock. ``lock`` guards what a flush in another thread changes too: ``generation``, ``end``
+and ``durable_end``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from klog.storage.segment import Segment
 
 
 class AppendResult(NamedTuple):
-    """Where a record set went. For a duplicate, where it went the first time: it is acknowledged when that is."""
+    """The place of an appended record set; of a duplicate, the place of the original, with which it is acknowledged."""
 
     base_offset: int
     last_offset: int
@@ -37,7 +37,7 @@ class AppendResult(NamedTuple):
 
 
 class FlushMark(NamedTuple):
-    """What a flush is to make last."""
+    """What a flush is to make durable."""
 
     generation: int
     end: LogEnd
@@ -85,7 +85,7 @@ class LogState:
         self.damages: tuple[DamageRecord, ...] = found.damages
         self.appended_messages = 0
         self.generation = 0
-        """How often the log was cut back since it was opened."""
+        """How often the log was truncated since it was opened."""
         self.is_closed = False
         self.lock = threading.Lock()
         self.unpacked_bytes_max = DECOMPRESSED_BYTES_MAX
@@ -104,7 +104,7 @@ class LogState:
     def read_failed(self, error: StorageError) -> StorageError:
         """The error to raise for a failed read: a disk that cannot read takes its log dir offline.
 
-        Bytes that are not a log concern this log alone.
+        Invalid bytes concern this log alone.
         """
         if isinstance(error, CorruptLog):
             return error
@@ -113,7 +113,7 @@ class LogState:
         return self.log_dir.fail(error)
 
     def begin_segment(self, address: int) -> Segment:
-        """Close the active segment and begin the next one, at the log's end or behind a recorded hole. Owner thread."""
+        """Close the active segment and start the next, at the log end or behind a recorded hole. Owner thread."""
         old, log_dir = self.active, self.log_dir
         segment = Segment(self.file_system, self.folder, address, log_dir.pool)
         try:

@@ -1,4 +1,4 @@
-"""Questions to a log: how many messages, which one, since when, where. Over a tuple of segments; any thread."""
+"""Look-ups in a log: counts, offsets by number or time, places. Over a tuple of segments; any thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klog.storage.segment import PAGE_BYTES, Segment
 _base_address = attrgetter("base_address")
 
 RECORDS_A_LOOK: Final = 4096
-"""After so many records of a batch a look-up looks whether it may go on: a few milliseconds."""
+"""Records of a batch between two checks of the budget: a few milliseconds."""
 
 
 class Location(NamedTuple):
@@ -30,7 +30,7 @@ class Location(NamedTuple):
 
 
 def segment_at(segments: tuple[Segment, ...], offset: int) -> int:
-    """The index of the segment whose addresses ``offset`` lies in; the first where it lies before all."""
+    """The index of the segment whose addresses include ``offset``; 0 if it lies before all."""
     return max(bisect_right(segments, offset, key=_base_address) - 1, 0)
 
 
@@ -48,7 +48,7 @@ def count(segments: tuple[Segment, ...], from_offset: int, to_offset: int) -> in
 
 
 def nth(segments: tuple[Segment, ...], end: LogEnd, n: int, from_offset: int) -> int | None:
-    """The offset of record ``n`` (from 0) at or after ``from_offset``; the end's where there are fewer."""
+    """The offset of record ``n`` (from 0) at or after ``from_offset``; the end's if there are fewer."""
     at = segment_at(segments, from_offset)
     n += segments[at].count_before(from_offset)
     for segment in segments[at:]:
@@ -67,15 +67,16 @@ def offset_for_time(
     unpacked_bytes_max: int,
     budget: LookupBudget = UNLIMITED,
 ) -> tuple[int, int] | None:
-    """The first record at or after ``start_offset`` whose timestamp is at or after ``timestamp_ms``, to the record.
+    """The first record at or after ``start_offset`` whose timestamp is at or after ``timestamp_ms``: (offset,
+    timestamp).
 
-    Headers tell which batches can have it; such a batch is decoded, because its records need not be in order. One that
-    unpacks to more than ``unpacked_bytes_max`` counts as one that cannot be read (see `_times`).
+    Headers tell which batches may have it; those are decoded, since their records need not be in order. A batch that
+    unpacks to more than ``unpacked_bytes_max`` counts as unreadable (see `_times`).
     """
     for segment in segments[segment_at(segments, start_offset) :]:
         if segment.count is not None and segment.max_timestamp_ms < timestamp_ms:
             continue
-        # Anchors carry the largest timestamp before them: start at the last one that has none late enough.
+        # Anchors have the largest timestamp before them: start at the last one whose timestamp is too early.
         anchors = segment.index.anchors
         at = bisect_right(anchors.max_timestamps_before_ms, timestamp_ms - 1) - 1
         start = max(anchors.addresses[max(at, 0)], segment.index.floor(max(start_offset, segment.base_address)).address)
@@ -92,9 +93,9 @@ def offset_for_time(
 def time_of(
     segments: tuple[Segment, ...], offset: int, unpacked_bytes_max: int, budget: LookupBudget = UNLIMITED
 ) -> int | None:
-    """The timestamp of the first record at or after ``offset``; None where there is none, -1 where it carries none.
+    """The timestamp of the first record at or after ``offset``; None without one, -1 if it has none.
 
-    A batch is decoded only where its header leaves open which of its records' times is meant.
+    Decodes a batch only if its header leaves the record's timestamp open.
     """
     for segment in segments[segment_at(segments, offset) :]:
         budget.spend()
@@ -134,7 +135,7 @@ def _max_timestamp_in(
 ) -> tuple[int, int] | None:
     if segment.count is not None and segment.max_timestamp_address >= start_offset:
         candidates = [segment.max_timestamp_address]
-    else:  # not counted yet, or the largest was deleted by DeleteRecords: the headers tell the next largest
+    else:  # not counted yet, or the largest was deleted by DeleteRecords: headers tell the next largest
         headers: list[tuple[int, int]] = []
         for anchor, header in segment.remembering_walk(max(start_offset, segment.base_address)):
             budget.spend(min(header.size_bytes, PAGE_BYTES))
@@ -153,9 +154,9 @@ def _max_timestamp_in(
 def _times(segment: Segment, address: int, unpacked_bytes_max: int, budget: LookupBudget) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each record of the batch at ``address``.
 
-    Batches that are not compressed, and those of earlier times, were appended without a look at their records, so one
-    may lie: one that cannot be read counts, from there on, as its last record with the largest timestamp. Otherwise a
-    single one would fail every lookup that comes by it.
+    Uncompressed batches, and old ones, were appended without inspecting their records, so one may be invalid: an
+    unreadable record, and all after it, count as one last record with the largest timestamp. Otherwise a single one
+    would fail every look-up that passes it.
     """
     header, data = segment.read_batch(address)
     budget.spend(header.size_bytes)

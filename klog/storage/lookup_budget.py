@@ -1,4 +1,4 @@
-"""How much a look-up may cost: bytes, seconds, and only while its client waits for the result."""
+"""The cost limit of a look-up: bytes, seconds, and only while its client waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klog.errors import RequestTimedOut
 
 
 class LookupBudget:
-    """A look-up spends it as it walks through a log, batch by batch. For one thread, which also calls ``is_wanted``."""
+    """Spent by a look-up as it walks through a log, batch by batch. For one thread, which also calls ``is_wanted``."""
 
     def __init__(
         self,
@@ -21,7 +21,8 @@ class LookupBudget:
         is_wanted: Callable[[], bool] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """The seconds begin with the first ``spend``, so that waiting for a thread costs none."""
+        """``seconds`` run from the first ``spend``, so waiting for a thread costs none. ``is_wanted``: whether the
+        client still waits."""
         self._clock = clock
         self._seconds = seconds
         self._bytes_max = self._bytes_left = bytes_max
@@ -29,9 +30,9 @@ class LookupBudget:
         self._until_s: float | None = None
 
     def spend(self, size: int = 0) -> None:
-        """Count so many bytes as read or walked over. Raises RequestTimedOut when the budget is used up.
+        """Count ``size`` bytes as read or walked over. Raises RequestTimedOut when the budget is used up.
 
-        The segment's index remembers what was walked, so that a repeated look-up begins further on.
+        The segment's index keeps what was walked, so that a repeated look-up begins further on.
         """
         now_s = self._clock.monotonic_s()
         if self._until_s is None:

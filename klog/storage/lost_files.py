@@ -1,7 +1,7 @@
-"""Batches that a truncation removed, kept for inspection: ``<20-digit first address>.lost`` files beside the segments.
+"""Batches removed by a truncation, kept for inspection: ``<20-digit first address>.lost`` files beside the segments.
 
-A file holds the removed batches unchanged, from its address on. Renamed to ``.log`` in an empty folder it is a segment
-that ``klog log`` reads. klog never serves or removes one.
+A file holds the removed batches unchanged. Renamed to ``.log`` in an empty folder it is a segment that ``klog log``
+reads. klog never serves or removes one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ LOST_SUFFIX: Final = ".lost"
 
 
 def keep(file_system: FileSystem, folder: str, cut: Sequence[tuple[Segment, int | None]]) -> list[str]:
-    """Copy each segment's bytes, from an address on where one is given, to ``.lost`` files; their names. Durable.
+    """Copy each segment's bytes, from an address on where one is given, to ``.lost`` files; returns their names.
+    Durable; blocks.
 
-    Blocks. An empty rest leaves no file.
+    An empty rest leaves no file.
     """
     names = []
     for segment, address in cut:
@@ -40,7 +41,7 @@ def keep(file_system: FileSystem, folder: str, cut: Sequence[tuple[Segment, int 
 
 
 def _free_name(file_system: FileSystem, folder: str, address: int) -> str:
-    """The same range may be lost twice."""
+    """A file name that is not in use: the same range may be lost twice."""
     name, number = f"{address:020d}{LOST_SUFFIX}", 2
     while file_system.exists(f"{folder}/{name}"):
         name, number = f"{address:020d}-{number}{LOST_SUFFIX}", number + 1

@@ -1,12 +1,12 @@
-"""``meta.properties`` of a log dir: whose the dir is, in lines of ``name=value``, readable by its owner alone.
+"""``meta.properties`` of a log dir: its owner, in lines of ``name=value``. Readable by the file's owner only.
 
     version=0
-    directory.id      a UUID of the dir's own, from its first use on
-    cluster.id        of the cluster that it belongs to
-    broker.id         of the broker that it belongs to
-    cluster.secret    what the cluster's brokers know one another by (rule R10); the other copy is in ZooKeeper
+    directory.id      a UUID of the dir, from its first use on
+    cluster.id        its cluster
+    broker.id         its broker
+    cluster.secret    by which the cluster's brokers recognise one another (rule R10); the other copy is in ZooKeeper
 
-The first four are Kafka's. Lines under other names are kept as they are. Written as a whole, durably, or not at all.
+The first four are Kafka's. Lines under other names are kept. Written as a whole and durably.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ CLUSTER_SECRET: Final = "cluster.secret"
 
 
 class MetaProperties:
-    """The file of one log dir, as it was read or written last. Owner thread only. Refused where the dir has another
-    layout than this klog's."""
+    """The file of one log dir, as last read or written. Owner thread only. Raises Refused for another version."""
 
     def __init__(self, file_system: FileSystem, folder: str) -> None:
         self._file_system = file_system
@@ -48,7 +47,7 @@ class MetaProperties:
 
     @property
     def directory_id(self) -> UUID:
-        """CorruptLog where it is none."""
+        """Raises CorruptLog if it is not a UUID."""
         found = parse_uuid(self._pairs[DIRECTORY_ID])
         if found is None:
             raise CorruptLog(f"{self.path}: {DIRECTORY_ID} {self._pairs[DIRECTORY_ID]!r} is not a UUID")
@@ -65,7 +64,7 @@ class MetaProperties:
 
     @property
     def secret(self) -> Secret | None:
-        """CorruptLog where it does not parse."""
+        """Raises CorruptLog if it does not parse."""
         text = self._pairs.get(CLUSTER_SECRET)
         if text is None:
             return None
@@ -78,11 +77,11 @@ class MetaProperties:
             ) from None
 
     def write(self, more: Mapping[str, str]) -> None:
-        """These lines besides those there are, durably."""
+        """Add or replace these lines, durably."""
         self._replace({"version": VERSION, **self._pairs, **more})
 
     def keep_only(self, *names: str) -> None:
-        """Of the lines under these names, durably."""
+        """Remove all lines but those under these names, durably."""
         self._replace({name: value for name, value in self._pairs.items() if name in ("version", *names)})
 
     def _replace(self, pairs: dict[str, str]) -> None:

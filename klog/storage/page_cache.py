@@ -1,6 +1,6 @@
-"""What the page cache holds of a file: ``cachestat`` (Linux 6.5), which Python has no name for.
+"""Pages of a file in the page cache, by ``cachestat`` (Linux 6.5), which Python does not wrap.
 
-One call answers for a range of any length; probing pages with ``preadv2(RWF_NOWAIT)`` costs a call for each.
+One call answers for a range of any length; probing pages with ``preadv2(RWF_NOWAIT)`` costs one call each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import platform
 from typing import Final
 
 _CACHESTAT: Final = 451
-"""The same number on every architecture: it is newer than the common table."""
+"""The same number on every architecture."""
 
 
 class _Range(ctypes.Structure):
@@ -29,7 +29,7 @@ _works = _syscall is not None
 
 
 def cached_bytes(descriptor: int, position: int, size: int) -> int | None:
-    """How many bytes of the pages that the range touches are cached; None where the kernel cannot say.
+    """Bytes of the range that are cached; None if the kernel cannot tell.
 
     Any thread.
     """

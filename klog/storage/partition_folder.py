@@ -1,8 +1,8 @@
-"""The folder of a partition, ``<topic>-<partition>``, and whose it is.
+"""The folder of a partition, ``<topic>-<partition>``, and its topic id.
 
-Rule L10: ``partition.metadata`` holds the topic's UUID (Kafka's form: ``version: 0``, ``topic_id: <base64>``). A
-folder with another UUID, or with none, is set aside by a rename and never served; a deleted one is renamed before it is
-removed, so that a crash cannot bring half of it back.
+Rule L10: ``partition.metadata`` holds the topic's UUID (Kafka's form: ``version: 0``, ``topic_id: <base64>``). A folder
+with another UUID, or none, is set aside by a rename and never served; a deleted one is renamed before it is removed, so
+that a crash cannot bring half of it back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE_NAME_CHARS_MAX: Final = 255
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:
-    """The partition that a folder's name gives; None if it is not a partition's folder."""
+    """The partition of a folder name; None for other names."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not topic or not (partition.isascii() and partition.isdecimal()):
         return None
@@ -31,13 +31,13 @@ def parse_folder_name(name: str) -> TopicPartition | None:
 
 
 def renamed(name: TopicPartition, topic_id: uuid.UUID | None, suffix: str) -> str:
-    """The name of a folder that is no longer served: ends in a suffix that no partition's name has."""
+    """The name of a folder that is no longer served: its suffix is not possible in a partition's name."""
     end = f"-{name.partition}.{uuid_text(topic_id) if topic_id else 'unknown'}.{uuid.uuid4().hex[:8]}{suffix}"
     return name.topic[: FILE_NAME_CHARS_MAX - len(end)] + end
 
 
 def read_topic_id(file_system: FileSystem, folder: str) -> uuid.UUID | None:
-    """The UUID in the folder; None where there is no file or nothing in it to read."""
+    """The topic id in the folder; None if the file is missing or invalid."""
     data = file_system.read(f"{folder}/{METADATA}")
     for line in (data or b"").decode("utf-8", "replace").splitlines():
         key, _, value = line.partition(":")
@@ -47,6 +47,6 @@ def read_topic_id(file_system: FileSystem, folder: str) -> uuid.UUID | None:
 
 
 def new_folder(name: TopicPartition, topic_id: uuid.UUID) -> NewFolder:
-    """The folder of an empty partition, for ``FileSystem.publish``; the next start removes what a crash leaves."""
+    """An empty partition's folder, for ``FileSystem.publish``; the next start removes what a crash leaves."""
     files = {METADATA: f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode(), segment_name(0): b""}
     return NewFolder(renamed(name, topic_id, DELETED_SUFFIX), str(name), files)

@@ -1,9 +1,9 @@
-"""Idempotence (rule L6): what each producer id last wrote to one partition.
+"""Idempotence (rule L6): the last batches of each producer id in one partition.
 
-A producer numbers its records a partition from 0 (wrapping after 2^31 - 1) and may have five batches in flight, so the
-last five batches of each id tell a repeated batch from a gap. They are known for as long as the id is
-(``producer.id.expiration.ms``), even where retention has removed them meanwhile, as Kafka does since KIP-360. An id
-that is not known may start at any sequence: Java's clients rely on it.
+A producer numbers its records per partition from 0 (wrapping after 2^31 - 1) and may have five batches in flight, so
+the last five batches of each id tell a repeated batch from a gap. They are kept as long as the id
+(``producer.id.expiration.ms``), even where retention has removed them, as Kafka does since KIP-360. An unknown id may
+start at any sequence: Java's clients rely on it.
 Values are immutable, so a snapshot is a shallow copy. Owner thread only.
 """
 
@@ -21,7 +21,7 @@ NO_PRODUCER: Final = -1
 
 
 class WrittenBatch(NamedTuple):
-    """One batch of a producer, as much of it as answers its repetition."""
+    """A batch of a producer, with all that answers its repetition."""
 
     first_sequence: int
     last_sequence: int
@@ -31,7 +31,7 @@ class WrittenBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """The state of one producer id; ``batches`` oldest first, at most five, empty where truncation removed them."""
+    """The state of one producer id; ``batches``: oldest first, at most five, empty if truncation removed them."""
 
     epoch: int
     batches: tuple[WrittenBatch, ...]
@@ -44,7 +44,7 @@ def last_sequence(first_sequence: int, count: int) -> int:
 
 
 class Producers:
-    """Every producer id known to one partition."""
+    """The producer ids known to one partition."""
 
     __slots__ = ("_known",)
 
@@ -64,10 +64,10 @@ class Producers:
         return self._known.copy()
 
     def check(self, header: BatchHeader, *, may_begin_anywhere: bool = True) -> WrittenBatch | None:
-        """Whether the batch may be appended: None if so, the batch that it repeats if it is there already.
+        """None if the batch may be appended; the batch that it repeats, if that is in the log.
 
-        ``may_begin_anywhere``: an id of which nothing is known may start at any sequence, not only at 0.
-        Raises InvalidProducerEpoch (an older incarnation of the producer) or OutOfOrderSequence.
+        ``may_begin_anywhere``: an unknown id may start at any sequence, not only at 0. Raises InvalidProducerEpoch (an
+        older incarnation of the producer) or OutOfOrderSequence.
         """
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         known = self._known.get(producer_id)
@@ -107,7 +107,7 @@ class Producers:
             )
 
     def written(self, address: int, header: BatchHeader) -> None:
-        """The batch is in the log at ``address``."""
+        """Record a batch written at ``address``."""
         count = header.count
         batch = WrittenBatch(
             header.base_sequence,
@@ -124,7 +124,7 @@ class Producers:
         self._known[header.producer_id] = Producer(header.producer_epoch, batches, header.max_timestamp_ms)
 
     def merge(self, found: dict[int, Producer]) -> None:
-        """Take in what a walk over other segments of the same log found."""
+        """Add what a walk over other segments of the same log found."""
         for producer_id, other in found.items():
             known = self._known.get(producer_id)
             if known is None or known.epoch < other.epoch:
@@ -135,10 +135,10 @@ class Producers:
                 self._known[producer_id] = Producer(known.epoch, tuple(batches), latest_ms)
 
     def truncate(self, address: int) -> None:
-        """Forget batches at or after ``address``.
+        """Remove batches at or after ``address``.
 
-        An id whose five batches all went keeps its epoch and may go on at any sequence: what it can still repeat are
-        the batches it had in flight, and those are among the ones removed.
+        An id that loses all its batches keeps its epoch and may go on at any sequence: all it can repeat are the
+        batches that it had in flight, and those are removed.
         """
         for producer_id, known in list(self._known.items()):
             batches = tuple(batch for batch in known.batches if batch.base_offset < address)
@@ -146,7 +146,7 @@ class Producers:
                 self._known[producer_id] = known._replace(batches=batches)
 
     def forget_idle(self, oldest_ms: int) -> None:
-        """Forget ids that, by their own timestamps, have not written since (``producer.id.expiration.ms``)."""
+        """Remove ids whose last timestamps are older than ``oldest_ms`` (``producer.id.expiration.ms``)."""
         for producer_id, known in list(self._known.items()):
             if known.timestamp_ms < oldest_ms:
                 del self._known[producer_id]

@@ -1,9 +1,9 @@
-"""What lies beside a partition's segments and is served by nothing: ``.lost`` and ``.damaged`` files, read back.
+"""Files beside a partition's segments that are never served: ``.lost`` and ``.damaged``, read back.
 
-``<first address>.lost``      a segment's bytes that a truncation cut, see lost.py; a second of that address has ``-2``
-``<first address>.damaged``   one line, then the first MiB of bytes that did not check, see damage.py
+``<first address>.lost``      bytes that a truncation removed, see lost_files.py; another of that address has ``-2``
+``<first address>.damaged``   one line, then the first MiB of invalid bytes, see damage_record.py
 
-Any thread; a file that goes meanwhile is one that there is not.
+Any thread; a file removed meanwhile counts as absent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NAME: Final = re.compile(rf"(\d{{20}})(?:-\d+)?({re.escape(LOST_SUFFIX)}|{re.es
 
 
 class QuarantinedFile(NamedTuple):
-    """Addresses [first, end) and the ``size`` bytes that are kept of them, from ``position`` of the file on.
+    """Addresses [first, end); the ``size`` bytes kept of them begin at ``position`` of the file.
 
-    ``messages`` None: not known, for the bytes did not check. ``time_ms``: when the file was written.
+    ``messages`` None: unknown, since the bytes are invalid. ``time_ms``: when the file was written.
     """
 
     file: str
@@ -42,7 +42,7 @@ class QuarantinedFile(NamedTuple):
 
 
 class _At:
-    """A file from ``position`` on, as what lies there."""
+    """A file, read from ``position`` on as if it began there."""
 
     def __init__(self, file: Readable, position: int) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class _At:
 
 
 def list_quarantined(file_system: FileSystem, folder: str) -> list[QuarantinedFile]:
-    """Everything set aside in a partition's folder, in the order of addresses. Reads ``.lost`` files whole."""
+    """All files set aside in a partition's folder, by address. Reads ``.lost`` files whole."""
     found = []
     for entry in file_system.scan(folder):
         match = _NAME.fullmatch(entry.name)
@@ -90,7 +90,7 @@ def _look(
 
 @lru_cache(COUNTS_KEPT)
 def _count(file_system: FileSystem, path: str, first: int, size: int, modified_ms: int) -> tuple[int, int]:
-    """(messages, end) of a file that is written once and may be large; its time and size are part of the question."""
+    """(messages, end) of a file that never changes and may be large; time and size are part of the cache key."""
     messages, end = 0, first + size
     for event in check_batches(file_system.open(path), first, first, first + size):
         if isinstance(event, Found):
@@ -100,7 +100,7 @@ def _count(file_system: FileSystem, path: str, first: int, size: int, modified_m
 
 
 def read_quarantined(file_system: FileSystem, folder: str, name: str, position: int, max_bytes: int) -> bytes:
-    """Up to ``max_bytes`` of what is kept, from ``position`` on; nothing behind its end. NoSuchThing."""
+    """Up to ``max_bytes`` of the kept bytes, from ``position`` on; empty behind their end. Raises NoSuchThing."""
     match = _NAME.fullmatch(name)
     path = f"{folder}/{name}"
     if match is None or position < 0 or not file_system.exists(path):

@@ -1,11 +1,12 @@
-"""What a log is after a crash: decided from the bytes, then made so.
+"""Recovers a log after a crash: decides from the bytes, then repairs.
 
-Strategy: below the recovery point the summary of the checkpoint is believed where it agrees with the files. From there
-on every batch is checked. What does not check and has nothing valid behind it is a torn tail and is cut. With a valid
-batch behind it, it is damage: the segment ends before it, the next begins at that batch, and
-``<first address>.damaged`` keeps the bytes and makes the hole legal.
-Order of the repair, so that a crash at any step leaves a log that recovers to the same: record, new segment, cut.
-At the end the files and the folder are flushed, because a kill leaves in the page cache what no disk has (rule L1).
+Strategy: below the recovery point the checkpoint's summary is trusted where it agrees with the files. From there on
+every batch is checked. Invalid bytes with nothing valid behind them are a torn tail, which is truncated. With a valid
+batch behind them they are damage: the segment ends before them, the next begins at that batch, and ``<first
+address>.damaged`` keeps the bytes and makes the hole legal.
+Order of the repair: record, new segment, truncation; so a crash at any step leaves a log that recovers to the same.
+At the end the files and the folder are flushed, because after a kill the page cache may hold what no disk has (rule
+L1).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
-    """A log as it was found and, where needed, repaired. All of it is durable."""
+    """A recovered log. All of it is durable."""
 
     segments: tuple[Segment, ...]
     epochs: Epochs
@@ -42,7 +43,7 @@ class Recovered(NamedTuple):
     cut_bytes: int
     repaired: bool
     fresh_damages: tuple[DamageRecord, ...]
-    """Those of ``damages`` that were found now."""
+    """Those of ``damages`` that this recovery found."""
 
 
 class Recovery:
@@ -51,7 +52,7 @@ class Recovery:
     def __init__(
         self, file_system: FileSystem, folder: str, pool: FilePool, now_ms: int, *, written: bool = False
     ) -> None:
-        """``written``: everything was synced after the last process had its last chance to write."""
+        """``written``: everything was synced since the last process could write."""
         self._file_system = file_system
         self._folder = folder
         self._pool = pool
@@ -66,7 +67,7 @@ class Recovery:
         self._repaired = False
 
     def run(self, saved: LogSummary | None, recovery_point: int, start_offset: int | None) -> Recovered:
-        """Recover. ``recovery_point`` counts where there is no ``saved``; ``start_offset`` None: the first file's."""
+        """Recover. ``recovery_point`` is for a log without ``saved``; ``start_offset`` None: the first file's."""
         self._scan()
         if not self._sizes:
             self._create(start_offset or 0)
@@ -112,7 +113,7 @@ class Recovery:
             tuple(self._fresh_damages),
         )
 
-    # --- What is there ---
+    # --- Which files ---
 
     def _scan(self) -> None:
         for entry in self._file_system.scan(self._folder):
@@ -137,7 +138,7 @@ class Recovery:
         self._modified_ms[address] = self._now_ms
 
     def _finish_deletion(self, saved: LogSummary | None, start_offset: int) -> None:
-        """A deletion that a crash cut off: its start was kept first (rule L4), so the rest follows from it."""
+        """Finish a deletion that a crash interrupted: its start was made durable first (rule L4)."""
         ends = {one.base_address: one.end_offset for one in saved.segments[:-1]} if saved else {}
         bases = sorted(self._sizes)
         removed = False
@@ -151,7 +152,7 @@ class Recovery:
             self._file_system.sync_folder(self._folder)
 
     def _agreed(self, saved: LogSummary | None) -> LogSummary | None:
-        """The summary, if its recovery point lies in the files; segments that disagree are left out of it."""
+        """The summary without segments that disagree with the files; None if its recovery point is not in them."""
         if saved is None:
             return None
         *closed, last = saved.segments
@@ -177,20 +178,20 @@ class Recovery:
         return segment
 
     def _believe(self, segment: Segment, summary: SegmentSummary | None, following: int) -> None:
-        """A segment below the recovery point: closed, flushed and checked when it was."""
+        """Take over a segment below the recovery point: closed, flushed and checked before."""
         segment.size = segment.flushed_size = self._sizes[segment.base_address]
         if summary is not None:
             restore(segment, summary)
-            self._close_gap(segment, following)  # a segment that was lost since
+            self._close_gap(segment, following)  # a segment was lost since
             return
-        # Not known, so said to be: the walk that fills it in runs behind the start.
+        # Unknown and marked so: the walk that counts it runs after the start.
         segment.count = None
         segment.has_holes = True
         hole = next((one for one in self._damages.values() if one.end_address == following), None)
         segment.end_address = segment.end_offset = hole.first_address if hole else following
 
     def _is_legal(self, end: int, following: int) -> bool:
-        """Whether the segment after one that ends at ``end`` may begin at ``following``: at once, or behind holes."""
+        """Whether a segment may begin at ``following`` after one that ends at ``end``: directly, or behind holes."""
         while end < following and end in self._damages:
             end = max(self._damages[end].end_address, end + 1)
         return end == following
@@ -237,7 +238,7 @@ class Recovery:
         segment.flushed_size = segment.size
 
     def _first_epoch(self, base: int) -> int | None:
-        """The epoch of the batch that a segment begins with; None where that does not check."""
+        """The epoch of a segment's first batch; None if that is invalid."""
         segment = self._segment(base)
         end = base + self._sizes[base]
         first = next(check_batches(segment.file, base, base, end), None) if base < end else None
@@ -249,7 +250,7 @@ class Recovery:
         return any(segment.base_address < base < following for base in self._sizes)
 
     def _split(self, segment: Segment, skipped: Skipped) -> None:
-        """Record the damage and move what lies behind it to a segment of its own."""
+        """Record the damage, and move what lies behind it to a new segment."""
         self._record(segment, DamageRecord(skipped.address, skipped.end, skipped.reason))
         base = segment.base_address
         target = f"{self._folder}/{segment_name(skipped.end)}"
@@ -295,11 +296,11 @@ class Recovery:
         self._repaired = True
 
     def _close_gap(self, segment: Segment, following: int) -> None:
-        """Between the end of a checked segment and the next one only a recorded hole is legal."""
+        """Between a checked segment's end and the next segment, allow only a recorded hole."""
         if self._is_legal(segment.end_address, following):
             return
         if following == max(self._sizes) and self._sizes[following] == 0:
-            # Nothing was ever written behind the part that was lost: no hole, just an end.
+            # Nothing was ever written behind the lost part: an end, not a hole.
             self._file_system.remove(f"{self._folder}/{segment_name(following)}")
             self._file_system.sync_folder(self._folder)
             del self._sizes[following]
@@ -307,7 +308,7 @@ class Recovery:
         self._record(segment, DamageRecord(segment.end_address, following, "bytes that are missing"))
 
     def _drop_empty(self, segment: Segment, before: list[Segment], following: int | None) -> None:
-        """A segment in the middle of which nothing was left: the hole on both sides of it is one."""
+        """Drop an empty segment in the middle: the holes on both sides of it become one."""
         if segment.size or following is None or not before or following not in self._sizes:
             return
         segment.close()
@@ -316,7 +317,7 @@ class Recovery:
         del self._sizes[segment.base_address]
 
     def _end(self, segments: list[Segment], start_offset: int) -> LogEnd:
-        """The end shown is the last record + 1, or the start shown where all records are gone (rule L4)."""
+        """The end offset: the last record + 1, or the log start offset if all records are gone (rule L4)."""
         address = segments[-1].end_address
         for segment in reversed(segments):
             if segment.count is None:

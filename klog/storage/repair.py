@@ -1,8 +1,8 @@
-"""A stretch of a log is written again from another replica's bytes: a hole between two segments, or rot within one.
+"""Repairs a range of a log with another replica's bytes: a hole between two segments, or bit rot within one.
 
-Replicas are byte for byte the same, so missing bytes have their place. A hole becomes a segment of its own, under a
-temporary name until it is whole and durable. Bytes that no longer check are overwritten where they lie, a batch at a
-time. Nothing else of the log moves or is cut.
+Replicas are byte for byte the same, so missing bytes have their place. A hole becomes a new segment, under a temporary
+name until it is complete and durable. Invalid bytes are overwritten in place, a batch at a time. Nothing else of the
+log moves.
 
 Any thread may `add` and `make_durable`; `apply` and `forget_repaired_damages` belong to the log's owner.
 """
@@ -21,10 +21,10 @@ from klog.storage.segment import Segment
 
 
 class RangeRepair:
-    """Addresses [first, end) of one log. ``into``: the segment that they lie in; None for a hole."""
+    """Addresses [first, end) of one log. ``into``: the segment around them; None for a hole."""
 
     def __init__(self, log: LogState, first: int, end: int) -> None:
-        """Blocks a little. Raises OffsetOutOfRange where [first, end) is neither a hole nor inside one segment."""
+        """Blocks briefly. Raises OffsetOutOfRange where [first, end) is neither a hole nor inside one segment."""
         log.check_open()
         segments = log.segments
         self.into: Segment | None = None
@@ -55,7 +55,7 @@ class RangeRepair:
         return self.next_address == self.end
 
     def add(self, records: memoryview) -> None:
-        """Write batches that follow on `next_address`; ignore those at or behind ``end``.
+        """Write batches that follow on `next_address`; ignores those at or behind ``end``.
 
         Raises CorruptBatch, and CorruptLog where they do not fit. What was added before them stays.
         """
@@ -74,7 +74,7 @@ class RangeRepair:
             self.next_address = header.next_address
 
     def make_durable(self) -> None:
-        """Sync what was written; a hole's file gets its final name. Blocks."""
+        """Sync the written bytes; a hole's file gets its final name. Blocks."""
         self._file.sync()
         if self.into is None:
             segment, file_system = self._segment, self._log.file_system
@@ -85,7 +85,8 @@ class RangeRepair:
             segment.index.close()
 
     def apply(self) -> None:
-        """Serve the repaired range, which is whole and durable. `forget_repaired_damages`, which blocks, must follow.
+        """Serve the repaired range, which is complete and durable. Call `forget_repaired_damages`, which blocks,
+        afterwards.
 
         Owner thread.
         """
@@ -100,7 +101,7 @@ class RangeRepair:
         log.producers.merge(self._producers.snapshot())
 
     def discard(self) -> None:
-        """Remove what an unfinished repair has written."""
+        """Remove the bytes of an unfinished repair."""
         if self.into is None:
             self._log.file_system.remove(self._segment.path + TEMPORARY_SUFFIX)
 

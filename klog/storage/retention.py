@@ -1,6 +1,6 @@
-"""Which segments are too old or too many: decided from what is known of them, done elsewhere.
+"""Decides which segments retention deletes; `log_deletion` does it.
 
-Rule L7: a jump of the wall clock must not delete a week. ``RetentionClock`` compares it with a clock that only runs on.
+Rule L7: a jump of the wall clock must not delete a week. ``RetentionClock`` compares it with a monotonic clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CLOCKS_APART_MS_MAX: Final = 60_000
 
 
 class Deletion(NamedTuple):
-    """Oldest segments that go, and the start shown once they have: the last removed record + 1 (rule L4)."""
+    """The oldest segments, and the log start offset without them: the last removed record + 1 (rule L4)."""
 
     segments: tuple[Segment, ...]
     start_offset: int
@@ -24,10 +24,10 @@ class Deletion(NamedTuple):
 
 
 def newest_ms(segment: Segment, now_ms: int) -> int:
-    """When the newest message of a segment was written: by the messages, or by the file where they do not say.
+    """The time of a segment's newest message: its timestamp, or the file's time if no timestamp is usable.
 
-    They do not say it either where one of them lies ahead of the clock: a single message of the year 9999 would keep
-    its segment, and all behind it, until then.
+    Timestamps ahead of the clock are not usable: a single message of the year 9999 would keep its segment, and all
+    behind it, until then.
     """
     return segment.max_timestamp_ms if 0 <= segment.max_timestamp_ms <= now_ms else segment.modified_ms
 
@@ -45,11 +45,10 @@ def decide_deletion(
     retention_bytes: int,
     limit_address: int,
 ) -> Deletion | None:
-    """The oldest closed segments that are too old, or that the log is too large with; None where none is.
+    """The oldest closed segments beyond the retention time or size; None without any.
 
-    Never the last segment, never one that reaches beyond ``limit_address`` (the high watermark), never one whose
-    messages are not counted yet: its last record is not known, and the start shown needs it. Negative limits do not
-    hold.
+    Never the last segment, never one that reaches beyond ``limit_address`` (the high watermark), never one that is not
+    counted yet: the new log start offset needs its last record. Negative limits: none.
     """
     surplus = sum(segment.size for segment in segments) - retention_bytes
     removed = 0
@@ -72,17 +71,17 @@ def decide_deletion(
 
 
 class RetentionClock:
-    """Tells whether the time that passed can be believed (rule L7). One for a broker."""
+    """Detects jumps of the wall clock (rule L7). One per broker."""
 
     def __init__(self, wall_ms: int, monotonic_ms: int) -> None:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
 
     def doubt(self, wall_ms: int, monotonic_ms: int) -> str | None:
-        """Why retention by time must not run now; None if it may; then the next comparison begins here.
+        """Why retention by time must not run now; None if it may: then the next comparison begins here.
 
-        While they disagree the old comparison holds, so retention pauses until the wall clock is set right or the
-        broker is started again with the clock as it is.
+        While the clocks disagree the old comparison stays, so retention pauses until the wall clock is set right or the
+        broker is restarted.
         """
         apart_ms = (wall_ms - self._wall_ms) - (monotonic_ms - self._monotonic_ms)
         if abs(apart_ms) > CLOCKS_APART_MS_MAX:

@@ -1,8 +1,8 @@
-"""Reads the logs again at a set interval and rate, and reports batches that no longer check, so that bit rot is found.
+"""Reads the logs again at a set interval and rate, to find bit rot.
 
-Strategy: every batch of every segment is checked as recovery does, up to the durable end. The scrubber changes nothing:
-its owner fetches the range again from a replica, or reports it. Pages that were not in the page cache before are
-dropped from it again, so that a pass does not push out what consumers read.
+Strategy: every batch of every segment is checked as by recovery, up to the durable end. The scrubber changes nothing:
+its owner fetches an invalid range again from a replica, or reports it. Pages that were not in the page cache before are
+dropped from it again, so that a pass does not evict what consumers read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class _StoppedError(Exception):
-    """The scrubber was stopped in the middle of a pass."""
+    """The scrubber was stopped during a pass."""
 
 
 class _PacedFile:
-    """A LogFile that reads no faster than so many bytes a second, and leaves the page cache as it was."""
+    """A LogFile that limits bytes per second, and leaves the page cache as it was."""
 
     def __init__(self, file: LogFile, rate_bytes: int, stop: threading.Event) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class _PacedFile:
 
 
 class Scrubber:
-    """One thread. ``on_damage(log, damage)`` is called in it, once a pass for each stretch."""
+    """One thread. It calls ``on_damage(log, damage)``, once per pass and range."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Scrubber:
         interval_s: float,
         rate_bytes: int,
     ) -> None:
-        """Wait ``interval_s`` before each pass; read ``rate_bytes`` a second at most (at least one chunk's worth)."""
+        """Wait ``interval_s`` before each pass; read ``rate_bytes`` per second at most (at least one chunk)."""
         self._logs = logs
         self._on_damage = on_damage
         self._interval_s = interval_s
@@ -68,7 +68,7 @@ class Scrubber:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, in the middle of a pass too."""
+        """End the thread, even during a pass."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -97,7 +97,7 @@ class Scrubber:
             return
         file = _PacedFile(segment.file, self._rate_bytes, self._stop)
         for event in check_batches(file, segment.base_address, segment.base_address, end):
-            # Cut or removed while it was read: what is missing is missing on purpose.
+            # Truncated or removed while it was read: then missing bytes are no damage.
             if isinstance(event, Skipped) and segment in log.segments and not log.is_closed:
                 damage = DamageRecord(event.address, event.end, event.reason)
                 _log.error(

@@ -1,9 +1,9 @@
-"""One segment file: ``<20-digit first address>.log``, record batches and nothing else.
+"""A segment file: ``<20-digit first address>.log``, record batches and nothing else.
 
-A batch at address A lies at file position A - base_address. Behind a batch with more records than bytes lies a hole of
-zeros up to the next batch's address; nothing of it is ever sent. A segment ends at ``end_address``, where the next one
-begins unless a ``.damaged`` record says otherwise.
-After a crash the file may end in a part of a batch: recovery cuts it.
+A batch at address A lies at file position A - base_address. A batch with more records than bytes is followed by a hole
+of zeros up to the next batch's address; zeros are never sent. A segment ends at ``end_address``, where the next begins
+unless a ``.damaged`` record says otherwise.
+After a crash the file may end in a part of a batch: recovery truncates it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from klog.storage.filesystem import FileSystem, LogFile
 
 SUFFIX: Final = ".log"
 WALK_BYTES: Final = 128 * 1024
-"""What a walk reads at once where batches are small; one page where they are larger than that."""
+"""Bytes that a walk reads at once where batches are small; a page where they are larger."""
 PAGE_BYTES: Final = 4096
 
 
 class FileRange(NamedTuple):
-    """A run of whole batches, ready for sendfile. Holding it keeps the descriptor open."""
+    """A run of whole batches, ready for sendfile. It keeps the descriptor open."""
 
     file: LogFile
     position: int
@@ -39,13 +39,13 @@ def segment_name(base_address: int) -> str:
 
 
 def base_address_of(name: str) -> int | None:
-    """The first address that a file name tells; None where it is not a segment's."""
+    """The base address in a file name; None if it is not a segment's."""
     stem = name.removesuffix(SUFFIX)
     return int(stem) if len(stem) == 20 and stem.isdecimal() and name.endswith(SUFFIX) else None
 
 
 class Segment:
-    """A segment and what is known of it. The owner thread appends and truncates; any thread reads.
+    """A segment and its totals. The owner thread appends and truncates; any thread reads.
 
     ``count`` is None while unknown; ``end_offset`` is the last record's offset + 1 (``base_address`` while empty).
     """
@@ -100,13 +100,13 @@ class Segment:
 
     @property
     def file(self) -> LogFile:
-        """The open file; opens it where it is not."""
+        """The open file; opens it if necessary."""
         file = self._file
         if file is None:
             try:
                 file = self._file_system.open(self.path)
             except StorageError:
-                if self.is_removed:  # retention was quicker than this reader
+                if self.is_removed:  # retention has removed it before this read
                     raise OffsetOutOfRange(f"{self.path} was removed by retention") from None
                 raise
             self._file = file
@@ -115,7 +115,7 @@ class Segment:
         return file
 
     def create(self) -> None:
-        """Make the file. Its name lasts only after the folder is flushed."""
+        """Create the file. Its name is durable only after the folder is flushed."""
         self._file = self._file_system.open(self.path, create=True)
         self._pool.opened(self)
 
@@ -137,7 +137,7 @@ class Segment:
     # --- What is appended ---
 
     def appended(self, address: int, header: BatchHeader) -> None:
-        """Take in the batch that was written (or found) at ``address``, the end so far."""
+        """Account for the batch written (or found) at ``address``, the end so far."""
         count = header.count
         size = header.batch_length + LENGTH_PREFIX_BYTES
         end = address + size
@@ -182,7 +182,7 @@ class Segment:
             chunk_bytes = WALK_BYTES if seen > 1 else PAGE_BYTES
 
     def remembering_walk(self, address: int, until: int | None = None) -> Iterator[tuple[Anchor, BatchHeader]]:
-        """``walk`` from the last anchor at or below ``address``, with the counts before each batch, leaving anchors."""
+        """``walk`` from the last anchor at or below ``address``, with the counts before each batch; adds anchors."""
         return self._walk_from(self.index.floor(address), until)
 
     def _walk_from(self, first: Anchor, until: int | None = None) -> Iterator[tuple[Anchor, BatchHeader]]:
@@ -200,7 +200,7 @@ class Segment:
             offset_before = at + header.count
 
     def find(self, offset: int) -> int | None:
-        """Where the first batch starts that has a record at or after ``offset``; None where none here has."""
+        """The start of the first batch that has a record at or after ``offset``; None without one."""
         if offset >= self.end_offset or not self.size:
             return None
         if offset <= self.base_address:
@@ -222,7 +222,7 @@ class Segment:
         return None
 
     def count_before(self, offset: int) -> int:
-        """How many records of this segment lie below ``offset``, exactly."""
+        """The number of records in this segment below ``offset``, exactly."""
         if offset <= self.base_address:
             return 0
         if offset >= self.end_offset and self.count is not None:
@@ -234,7 +234,7 @@ class Segment:
             before = counts_before[at]
             return before + min(offset - starts[at], counts_before[at + 1] - before)
         first = self.index.floor(offset)
-        before = first.count_before  # all there is to it where the offset is the anchor's: then nothing is walked
+        before = first.count_before  # final if the offset is the anchor's: then nothing is walked
         for anchor, header in self._walk_from(first, offset):
             before = anchor.count_before + min(header.count, offset - anchor.address)
         return before
@@ -256,7 +256,7 @@ class Segment:
     def ranges(self, start: int, max_bytes: int, limit_address: int, *, at_least_one: bool) -> list[FileRange]:
         """Whole batches from the batch start ``start``, none of which reaches past ``limit_address``.
 
-        At most ``max_bytes`` of them, but the first one whole where ``at_least_one`` is set (KIP-74).
+        Up to ``max_bytes``, but the first batch whole if ``at_least_one`` (KIP-74).
         """
         limit = min(limit_address, self.end_address)
         if start + max_bytes >= limit and limit == self.end_address:
@@ -275,7 +275,7 @@ class Segment:
         return [FileRange(self.file, start - self.base_address, end - start)]
 
     def _whole_batches_end(self, start: int, reach: int) -> int:
-        """The last known batch start in (start, reach]; ``start`` where there is none."""
+        """The last known batch start in (start, reach]; ``start`` if there is none."""
         starts, _ = self.index.dense
         length = len(starts)
         if length and reach >= starts[0]:
@@ -283,7 +283,7 @@ class Segment:
             if end > start or starts[0] <= start:
                 return end
         anchor = self.index.floor(reach).address
-        # A little less than asked for is a good answer where it saves the walk.
+        # Fewer bytes than asked for are better than a walk.
         if anchor - start >= (reach - start) // 2 and anchor > start:
             return anchor
         end = start
@@ -308,7 +308,7 @@ class Segment:
     # --- Cutting ---
 
     def cut(self, address: int) -> Segment:
-        """What this segment is without its batches from the batch start ``address`` on; the file is left as it is.
+        """A copy of this segment without the batches from the batch start ``address`` on; leaves the file unchanged.
 
         Raises CorruptLog where no batch starts there.
         """
@@ -338,7 +338,8 @@ class Segment:
     # --- Making it last ---
 
     def sync(self, size: int, *, written: bool = False) -> None:
-        """Flush the file, whose first ``size`` bytes are there. ``written``: it was synced, ask how that went.
+        """Flush the file, which has ``size`` bytes. ``written``: it was synced already; only raise its write-back
+        error.
 
         Blocks; any thread.
         """
@@ -349,7 +350,7 @@ class Segment:
         self.flushed_size = max(self.flushed_size, size)
 
     def read_batch(self, address: int) -> tuple[BatchHeader, bytes]:
-        """The batch at the batch start ``address``, whole."""
+        """The whole batch at the batch start ``address``."""
         _, header = next(self.walk(address))
         data = self.file.read_at(address - self.base_address, header.size_bytes)
         if len(data) < header.size_bytes:

@@ -1,7 +1,7 @@
-"""How a log is cut back, restarted at another address, or continued behind a hole.
+"""Truncates a log, restarts it at another address, or continues it behind a hole.
 
-Functions over the state of one log. They belong to its owner, in whatever thread it runs them; nothing else may change
-the log meanwhile. Each is durable when it returns, and blocks.
+Functions over the state of one log, called by its owner in any thread; nothing else may change the log meanwhile. Each
+is durable when it returns, and blocks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from klog.storage.segment import Segment
 def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> list[str]:
     """Remove everything from the batch start ``address`` on (rule L3).
 
-    ``keep_truncated``: the removed batches stay beside the log in ``.lost`` files (see `klog.storage.lost_files`);
-    returns their names. Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at
-    ``address``.
+    ``keep_truncated``: keep the removed batches in ``.lost`` files (see `klog.storage.lost_files`); returns their
+    names. Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at ``address``.
     """
     log.check_open()
     if address >= log.end.address:
@@ -33,8 +32,8 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
         cut, removed = removed[0].cut(address), removed[1:]  # an empty file of the right name stays
     else:
         cut = kept.pop().cut(address)
-    # No checkpoint may name what is about to go: after a crash between the two, recovery would believe it. A
-    # checkpoint that is being written compares the generation.
+    # No checkpoint may name what is about to go: after a crash between the two, recovery would trust it. A checkpoint
+    # that is being written compares the generation.
     with log.lock:
         log.generation += 1
     log.log_dir.lower_recovery_point(log.topic_partition, address)
@@ -43,7 +42,7 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
     offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), 0)
     if log.start_offset <= address:
         offset = max(offset, log.start_offset)
-    else:  # cut below the visible start: it must not hide what is written from here on
+    else:  # truncated below the log start offset: it must not hide what is written from here on
         offset = offset or address
         log.log_dir.keep_starts({log.topic_partition: offset})
     with log.lock:
@@ -54,11 +53,11 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
         if log.durable_end.address > address:
             log.durable_end = log.end
     log.start_offset = min(log.start_offset, offset)
-    # A log that is cut to its very start no longer knows anything, nor which epochs began before it.
+    # A log truncated to its start knows nothing, not even the epochs before it.
     log.epochs.truncate(address if address > log.start_address else -1)
     log.producers.truncate(address)
     with log.lock:
-        log.generation += 1  # a summary noted since then has epochs and producers of what is cut
+        log.generation += 1  # a summary noted since then has epochs and producers of what is removed
     kept_files: list[str] = []
     try:
         if keep_truncated:
@@ -73,13 +72,13 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
         _forget_damages(log, address)
         log.file_system.sync_folder(log.folder)
     except StorageError as error:
-        # Whatever it was, descriptors included: memory and disk disagree from here on.
+        # Whatever it was, lack of descriptors included: memory and disk disagree from here on.
         raise log.log_dir.fail(StorageError(error.message)) from error
     return kept_files
 
 
 def restart(log: LogState, address: int, start_offset: int, *, keep_truncated: bool = False) -> list[str]:
-    """Remove everything and go on, empty, at ``address``. The visible start is the lower of ``start_offset`` and
+    """Remove everything and continue, empty, at ``address``. The log start offset is the lower of ``start_offset`` and
     ``address``.
 
     ``keep_truncated`` and the result: see `truncate`. After a crash in the middle the log is a part of what it was, or
@@ -122,7 +121,7 @@ def restart(log: LogState, address: int, start_offset: int, *, keep_truncated: b
 
 
 def skip_to(log: LogState, address: int, reason: str) -> None:
-    """Leave a recorded hole from the end to ``address``, where the leader has one (rule L2).
+    """Leave a recorded hole from the log end to ``address``, where the leader has one (rule L2).
 
     The record is written before the segment behind the hole, so that a crash never leaves an unrecorded hole.
     """
@@ -142,7 +141,7 @@ def skip_to(log: LogState, address: int, reason: str) -> None:
 
 
 def _forget_damages(log: LogState, address: int) -> None:
-    """Remove records of holes at or behind a cut: what is written there next is whole, and a hole no longer legal."""
+    """Remove records of holes at or behind ``address``: what is written there next has no hole."""
     for damage in log.damages:
         if damage.first_address >= address:
             log.file_system.remove(f"{log.folder}/{damage.file_name}")
