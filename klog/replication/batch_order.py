@@ -63,7 +63,7 @@ def batch_id(records: memoryview) -> BatchId | None:
 
 
 def batch_of(headers: list[BatchHeader]) -> BatchId | None:
-    """The same of a record set whose headers are known."""
+    """`batch_id` from parsed headers."""
     header = headers[0]
     if header.producer_id == NO_PRODUCER:
         return None
@@ -71,7 +71,7 @@ def batch_of(headers: list[BatchHeader]) -> BatchId | None:
 
 
 class BatchOrder:
-    """See the module. ``clock_s`` never goes back."""
+    """See the module. ``clock_s`` is monotonic."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s

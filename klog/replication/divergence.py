@@ -1,17 +1,17 @@
-"""Where two logs of a partition part, and where a follower must truncate (rule R3; KIP-101, KIP-279). Pure.
+"""Where two logs of a partition diverge, and where a follower must truncate (rule R3; KIP-101, KIP-279). Pure.
 
 Theory. A batch carries the epoch of the leader that wrote it, each epoch has one leader, and a leader only appends. So
-two logs that both hold a batch of epoch E agree on everything before the point where the shorter of their parts of E
-ends. A follower names the epoch of its last batch and its end; the leader answers whether that end lies in its own part
-of that very epoch. If not, it names the largest epoch it has at or below the asked one and where that ended, and the
-follower truncates to the lower of that end and its own end of that epoch, and asks again: epochs that one of the two
-never saw are left out one by one (KIP-279). Every round removes something, so the rounds end.
+two logs that both hold a batch of epoch E agree up to the lower of their ends of E. A follower sends the epoch of its
+last batch and its end; the leader checks whether that end lies in its own part of that epoch. If not, it answers with
+the largest epoch that it has at or below the asked one, and that epoch's end. The follower truncates to the lower of
+that end and its own end of that epoch, and asks again: epochs that only one of them has are skipped one by one
+(KIP-279). Every round removes something, so the rounds end.
 
-Of a hole in its log a leader does not know which epochs were in it, and takes them for the one before: a follower keeps
-what it has there. It may be unacknowledged, or the last copy of acknowledged messages.
+Epochs in a hole of its log are unknown to the leader, which takes them for the epoch before: a follower keeps what it
+has there. It may be unacknowledged, or the last copy of acknowledged messages.
 
 Epochs without a batch count on the leader's side only: a leader knows its epoch before the first batch of it (rule R8),
-while a follower that led once forgets an epoch in which it wrote nothing (`Log.forget_empty_epochs`).
+while a former leader that follows forgets an epoch in which it wrote nothing (`Log.forget_empty_epochs`).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Diverged(NamedTuple):
 
 
 class StartsElsewhere(NamedTuple):
-    """The follower has nothing that the leader still has: its log is to begin where the leader's does."""
+    """The logs have nothing in common: the follower's must restart where the leader's starts."""
 
     address: int
     offset: int
-    """The start shown."""
+    """The log start offset."""
 
 
 Disagreement: TypeAlias = Diverged | StartsElsewhere
 
 
 def disagreement(log: Log, last_epoch: int, end_address: int) -> Disagreement | None:
-    """What a leader answers a follower whose last batch is of ``last_epoch`` and whose log ends at ``end_address``.
+    """A leader's answer to a follower whose last batch is of ``last_epoch`` and whose log ends at ``end_address``.
 
-    None where they agree. ``last_epoch`` is -1 for a log that never held a batch. Reads the log's files where the end
-    lies far back: for a thread, unless `Log.is_known`.
+    None if they agree. ``last_epoch``: -1 for a log that never held a batch. Reads the log's files where the end lies
+    far back: for a thread, unless `Log.is_known`.
     """
     start = log.start_address
     if end_address < start or (last_epoch == NO_EPOCH and end_address != start):
@@ -69,9 +69,9 @@ def disagreement(log: Log, last_epoch: int, end_address: int) -> Disagreement | 
 
 
 def truncation_address(epochs: Sequence[EpochStart], start_address: int, end_address: int, diverged: Diverged) -> int:
-    """Where a follower truncates that was answered ``diverged``: below its end, and at least at its start.
+    """Where a follower truncates after the answer ``diverged``: below its end, and at least at its start.
 
-    ``epochs`` are its own, oldest first. What is returned may lie inside one of its batches, which goes then as well.
+    ``epochs``: its own, oldest first. The address may lie inside a batch, which is then removed as well.
     """
     own_end = start_address
     for at, one in enumerate(epochs):

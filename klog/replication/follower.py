@@ -1,13 +1,13 @@
-"""One partition as its follower sees it: its log, its leader, and the state of fetching.
+"""A partition on its follower: log, leader, and the state of fetching.
 
 ::
 
     WAITING     no connection to the leader, or a back-off after an error
-    NAMED       the leader has been asked, and has not answered whether the logs agree
+    NAMED       named to the leader, which has not answered yet whether the logs agree
     FETCHING    the logs agree up to the follower's end
     TRUNCATING  they do not: a thread truncates the follower's log, or restarts it elsewhere
     FENCED      the log has a later epoch than this leader: only the controller can change that
-    FAILED      the follower's disk does not serve
+    FAILED      the follower's disk is offline
 
 `NEXT` has the transitions; any other is a bug.
 """
@@ -54,7 +54,7 @@ class Missing(NamedTuple):
 
 
 class Link(Protocol):
-    """The connection that fetches a follower: `klog.server.replicas.leader_link.LeaderLink`."""
+    """The connection over which a follower fetches: `klog.server.replicas.leader_link.LeaderLink`."""
 
     followers: set[Follower]
 
@@ -109,24 +109,24 @@ class Follower:
         self.leader_epoch = leader_epoch
         self.state_version = state_version
         self.high_watermark = high_watermark
-        """Committed and flushed here: the lower of the leader's high watermark and this replica's flushed end."""
+        """The lower of the leader's high watermark and this replica's flushed end."""
         self.keep_truncated = keep_truncated
-        """Whether truncated bytes stay beside the log in any case: after an unclean election."""
+        """Whether truncated bytes are always kept: after an unclean election."""
         self.alone = asyncio.Lock()
-        """Held by a thread that changes the log other than by appending: one at a time."""
+        """A lock for threads that change the log other than by appending."""
         self.state = FollowerState.WAITING
         self.is_in_sync = False
-        """Whether this log's end had reached the leader's high watermark at its last answer."""
+        """Whether the log end had reached the leader's high watermark at its last answer."""
         self.link: Link | None = None
         self.slot = -1
         self.leader_high = LogEnd(-1, -1)
         self.retry_s = 0.0
         """The next back-off after an error."""
         self.missing: list[Missing] = []
-        """What this disk has lost and the leader may have, lowest first: see `klog.server.replicas.repair`."""
+        """Ranges that this disk has lost and the leader may have, lowest first: see `klog.server.replicas.repair`."""
         self.raising_start = False
         self.reserved_bytes = 0
-        """What the throttle has reserved for the answer that is due."""
+        """Bytes reserved by the throttle for the next answer."""
 
     def __repr__(self) -> str:
         return f"Follower({self.topic_partition} of {self.leader} in epoch {self.leader_epoch}, {self.state.value})"
@@ -137,14 +137,14 @@ class Follower:
 
     @property
     def whole_end(self) -> LogEnd:
-        """What is flushed here without a gap. The follower reports no more than this, and counts as in sync by it."""
+        """The flushed end of the log before any gap: what the follower reports, and by which it counts as in sync."""
         flushed = self.log.flushed_end
         if self.missing and self.missing[0].place.address < flushed.address:
             return self.missing[0].place
         return flushed
 
     def know(self, leader_high: LogEnd) -> None:
-        """Take over the leader's high watermark from its answer."""
+        """Take the leader's high watermark from its answer."""
         self.leader_high = leader_high
         self.is_in_sync = self.log.end.address >= leader_high.address
         self.advance()
@@ -157,6 +157,6 @@ class Follower:
             self.high_watermark = known
 
     def was_truncated(self) -> None:
-        """The log ends lower, or elsewhere: the high watermark is its end at most."""
+        """The log was truncated or restarted: lower the high watermark to its end."""
         if self.high_watermark.address > self.log.end.address:
             self.high_watermark = self.log.end

@@ -1,8 +1,8 @@
-"""How fast a follower may catch up: one rate for many partitions, so that moving replicas leaves room for producers.
+"""Limits a follower's rate of catching up: one rate for many partitions, so that reassignments leave room for
+producers.
 
-A request reserves its bytes, and the answer gives back what did not come, so that the rate holds with requests for
-many partitions at a time. In-sync replicas are not throttled: acknowledgements wait for them. No I/O; the time is an
-argument.
+A request reserves its bytes, and the answer gives back what did not come, so that the rate holds with many requests in
+flight. In-sync replicas are not throttled: acknowledgements wait for them. No I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from klog.replication.follower import Follower
 
 SLICE_S: Final = 0.25
-"""How much of the rate one partition may ask for at once: less would be many requests, more comes in bursts."""
+"""The part of the rate that one request may ask for: less would be many requests, more comes in bursts."""
 SLICE_BYTES_MIN: Final = 4096
 
 
 class Throttle:
-    """One for a broker's fetchers."""
+    """One per broker."""
 
     def __init__(self) -> None:
         self._names: frozenset[TopicPartition] = frozenset()
@@ -37,11 +37,11 @@ class Throttle:
         return bool(self._names) and not follower.is_in_sync and follower.topic_partition in self._names
 
     def wait_s(self, follower: Follower, now_s: float) -> float:
-        """How long to wait before this partition is fetched again; 0 for now."""
+        """Seconds until this partition may be fetched again; 0 for now."""
         return max(self._free_at_s - now_s, 0.0) if self._holds(follower) else 0.0
 
     def reserve(self, follower: Follower, bytes_max: int, now_s: float) -> int:
-        """The number of bytes to ask for now; as many are reserved."""
+        """Reserve bytes for a request; returns how many to ask for."""
         follower.reserved_bytes = 0
         if self._bytes_per_s is None or not self._holds(follower):
             return bytes_max
@@ -51,7 +51,7 @@ class Throttle:
         return size
 
     def received(self, follower: Follower, size: int) -> None:
-        """The answer has come, with ``size`` bytes."""
+        """An answer of ``size`` bytes has come."""
         reserved, follower.reserved_bytes = follower.reserved_bytes, 0
         if reserved and self._bytes_per_s is not None:
             self._free_at_s += (size - reserved) / self._bytes_per_s

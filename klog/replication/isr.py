@@ -1,15 +1,14 @@
-"""Who is in sync, and what is committed: the leader's decisions, as functions. Pure.
+"""Which replicas are in sync, and what is committed: the leader's decisions, as functions. Pure.
 
-Lag is measured with *marks*: now and then the leader notes where its log ended at that moment. A replica that has not
-reached a mark has been behind at least since the mark was made; a replica that has reached it can be behind only since
-a later one. Nothing is
+Lag is measured with *marks*: now and then the leader notes its log end. A replica that has not reached a mark has been
+behind at least since the mark was made; one that has reached it can be behind only since a later one. Nothing is
 counted on the path of a message, and an idle partition costs nothing, however rarely its followers report.
 
 Rules
-* R2: while a change of the ISR is under way the high watermark counts everybody who is in the old one or the new one.
-* R4: what is measured is what a replica has *flushed*, and from the moment on at which a flush falls due.
-* R5, R1: a position is one incarnation's. A new one starts without; a member under another incarnation than the state
-  names has either caught up by itself, and is named again, or leaves.
+* R2: while a change of the ISR is under way the high watermark counts every member of the old and the new one.
+* R4: lag is that of *flushed* positions, from the moment when a flush falls due.
+* R5, R1: a position belongs to one incarnation. A new one starts without; a member under another incarnation than the
+  state names has either caught up by itself, and is named again, or leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MARKS_MAX = 16
 
 
 class ReplicaPosition(NamedTuple):
-    """What a follower has said of itself, under the leader's epoch."""
+    """A follower's position, as it reported it under the leader's epoch."""
 
     incarnation: int
     end_address: int
@@ -35,7 +34,7 @@ class ReplicaPosition(NamedTuple):
 
 
 class ReplicasAndIsr(NamedTuple):
-    """A partition's replicas and its state as they are in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
+    """A partition's replicas and state in ZooKeeper; ``incarnations`` are those of ``isr``, or ()."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -45,13 +44,13 @@ class ReplicasAndIsr(NamedTuple):
     unclean_epoch: int = NEVER_UNCLEAN
 
     def incarnation_of(self, broker_id: int) -> int:
-        """Of a member of the ISR."""
+        """The incarnation of a member of the ISR."""
         known = dict(zip(self.isr, self.incarnations, strict=False))
         return known.get(broker_id, UNKNOWN_INCARNATION)
 
 
 class IsrChange(NamedTuple):
-    """What the leader wants the ISR to be; ``state_version`` is the version of the state that it replaces."""
+    """The ISR that the leader wants; ``state_version``: version of the state that it replaces."""
 
     isr: tuple[int, ...]
     incarnations: tuple[int, ...]
@@ -60,13 +59,13 @@ class IsrChange(NamedTuple):
 
 
 def decide_high_watermark(current: LogEnd, flushed_ends: Iterable[LogEnd]) -> LogEnd:
-    """The high watermark given what each in-sync replica has flushed: the lowest of them, and never back."""
+    """The high watermark: the lowest flushed end of the in-sync replicas; never goes back."""
     lowest = min(flushed_ends, key=lambda end: end.address)
     return lowest if lowest.address > current.address else current
 
 
 class LagMarks:
-    """Where the leader's log ended at some moments, oldest first."""
+    """Log ends at some moments, oldest first."""
 
     __slots__ = ("_marks",)
 
@@ -74,16 +73,16 @@ class LagMarks:
         self._marks: list[tuple[float, int]] = []  # not a deque: an empty one takes 760 bytes, for each partition
 
     def note(self, now_s: float, end_address: int, keep_s: float) -> None:
-        """The log ends at ``end_address`` now; what is older than ``keep_s``, but for one, is no longer of interest."""
+        """Note the log end now; drops marks older than ``keep_s`` but for one."""
         marks = self._marks
-        if marks and marks[-1][1] > end_address:  # the log was cut back: no replica is measured by what is gone
+        if marks and marks[-1][1] > end_address:  # the log was truncated: no replica is measured by what is gone
             marks[:] = [(at, min(address, end_address)) for at, address in marks]
         marks.append((now_s, end_address))
         while len(marks) > MARKS_MAX or (len(marks) > 1 and marks[1][0] <= now_s - keep_s):
             del marks[0]
 
     def behind_since(self, address: int | None) -> float | None:
-        """Since when a replica at ``address`` (None: it has said nothing) is known to be behind; None if it is not."""
+        """Since when a replica at ``address`` (None: unknown) is known to be behind; None if it is not."""
         for at, end_address in self._marks:
             if address is None or address < end_address:
                 return at
@@ -91,15 +90,14 @@ class LagMarks:
 
 
 def due_after_s(config: LogConfig) -> float | None:
-    """How long after an append its flush falls due; None where no time is set, so that lag cannot be measured by it."""
+    """Seconds from an append to its flush; None without a time limit, when lag cannot be measured."""
     if config.flush_messages == 1 or (config.flush_messages >= NEVER and config.flush_ms >= NEVER):
         return 0.0
     return config.flush_ms / 1000 if config.flush_ms < NEVER else None
 
 
 def check_flush_rule(config: LogConfig, lag_ms: int) -> None:
-    """InvalidConfig for a topic with replicas whose flushes may fall due so late that lag cannot be measured (rule
-    R4)."""
+    """Raise InvalidConfig for a replicated topic whose flushes may fall due too late to measure lag (rule R4)."""
     due_s = due_after_s(config)
     if due_s is None or due_s * 1000 > lag_ms:
         due = "never by time" if due_s is None else f"after {config.flush_ms} ms"
@@ -111,7 +109,7 @@ def check_flush_rule(config: LogConfig, lag_ms: int) -> None:
 
 
 class Sync(NamedTuple):
-    """All that the next ISR is decided on. ``alive`` is broker id -> incarnation, as the controller has said last."""
+    """The input of `decide_isr`. ``alive``: broker id -> incarnation, from the controller's last request."""
 
     leader: int
     incarnation: int
@@ -121,18 +119,18 @@ class Sync(NamedTuple):
     alive: Mapping[int, int]
     high_watermark: int
     epoch_start: int
-    """An address; who has not flushed up to there has not seen this leader (rule R8)."""
+    """A follower that has not flushed up to this address has not followed this leader yet (rule R8)."""
     lagging: Mapping[int, str]
-    """Members that are behind for too long, and how."""
+    """Members that are too far behind, and how."""
 
 
 def has_caught_up(position: ReplicaPosition, high_watermark: int, epoch_start: int) -> bool:
-    """Whether a follower has flushed all that is committed, and all that was there when its leader was elected."""
+    """Whether a follower has flushed all that is committed, and all that its leader had when it was elected."""
     return position.flushed.address >= max(high_watermark, epoch_start)
 
 
 def decide_isr(sync: Sync) -> IsrChange | None:
-    """The ISR that should be; None where it is that already."""
+    """The change of the ISR that is due; None without one."""
     isr: list[int] = []
     incarnations: list[int] = []
     reasons: list[str] = []

@@ -1,34 +1,33 @@
-"""Who leads a partition: the five choices of a leader, and who leaves its ISR. Pure.
+"""Elects the leader of a partition: five kinds of election, and which replicas leave the ISR. Pure.
 
-    new            a partition that has never been led
-    offline        its leader is dead: who may lead after it, uncleanly where that is allowed (rule R1)
+    new            a partition that has never had a leader
+    offline        its leader is dead; unclean where that is allowed (rule R1)
     reassigned     its leader is no longer a replica
-    preferred      the first of the assignment wants its place back
-    leaving        a broker shuts down in good order
+    preferred      the preferred leader becomes leader again
+    leaving        controlled shutdown of a broker
 
-`reconcile` is what a controller calls most: it gives the state that a partition must have now, given which brokers
-live; it keeps rule R5.
+The controller mostly calls `reconcile`: it gives the state that a partition must have, given the live brokers; it keeps
+rule R5.
 
 Rules
-* A member of the ISR *has run without interruption* when its registration of today is the one that the state names.
-  It has everything that was ever committed. While there is one, every other member leaves the ISR; but a registration
-  outlives its broker for a while, so the member must also have answered since the others came or went. Otherwise a
-  dead member could remain alone in the ISR, although the others have what it may have lost.
-* Without one, which of them has everything cannot be known from outside, nor from one of them alone: a disk that was
-  set back to an earlier day (a virtual machine's snapshot) looks as it did on that day, a clean stop included. So they
-  are compared. Who was in the ISR and is not back is waited for, until all are or the time is over that the cluster
-  gives them (`ElectionInput.waited`); the highest (last epoch, end) of those that are back leads. Those with as much
-  stay in the ISR, the others leave and come back by catching up. A log that is known to lack something comes last,
-  however far it reaches (rule L2). A member whose log is gone is back with nothing; one whose disk does not serve is
-  not back.
-* When the time is over and some are missing, a new incarnation may lead only when its log is there under the topic's
+* A member of the ISR is *uninterrupted* if its current registration is the one in the state. It has everything that was
+  ever committed. While there is one, every other member leaves the ISR; but a registration outlives its broker for a
+  while, so the member must also have answered since brokers last came or went. Otherwise a dead member could remain
+  alone in the ISR, although the others have what it may have lost.
+* Without one, neither the state nor any single member can tell which of them has everything: a disk that was set back
+  to an earlier day (a virtual machine's snapshot) looks as it did on that day, clean shutdown included. So they are
+  compared. The election waits for the members of the ISR until all are back or the cluster's time for it is over
+  (`ElectionInput.waited`); the highest (last epoch, end) of those that are back leads. Those that equal it stay in the
+  ISR, the others leave and come back by catching up. A log that is known to lack something comes last, however far it
+  reaches (rule L2). A member whose log is gone is back with nothing; one whose disk is offline is not back.
+* When the time is over and some are missing, a new incarnation may lead only if its log is there under the topic's
   UUID, lacks nothing below its own checkpointed high watermark, and was flushed with every append or closed cleanly:
-  then, unless its disk was set back, it has what it had as a member. Without such a one all have to come back.
-* A state marked new was never led: nothing was ever appended, and every replica that lives may lead it.
-* A change of leader raises the epoch, above what the new leader has in its log too; a mere shrink of the ISR does not.
+  then, unless its disk was set back, it has what it had as a member. Without such a one all must come back.
+* A state marked new never had a leader: nothing was ever appended, and every live replica may lead.
+* A change of leader raises the epoch, also above that in the new leader's log; a mere shrink of the ISR does not.
 
-Limits: `ElectionInput.facts` are as old as the broker's appearance. For new incarnations that is exact, since a
-partition without a leader gets no appends; for the running ones of an unclean election ask again before.
+Limits: `ElectionInput.facts` are as old as the broker's registration. For new incarnations that is exact, since a
+partition without a leader gets no appends; before an unclean election ask uninterrupted ones again.
 """
 
 from __future__ import annotations
@@ -42,14 +41,13 @@ from klog.protocol.interbroker import ReplicaFacts
 
 @dataclass(frozen=True, slots=True)
 class ElectionInput:
-    """Who lives, and what is on the disks, as far as one partition is concerned.
+    """Live brokers and their disks, as far as one partition is concerned.
 
-    `live` is broker id -> incarnation, of the brokers that live. `facts`: no key for a broker that has not been asked,
-    None where it has no log of this partition under the topic's UUID. `offline`: brokers whose replica of this
-    partition is lost with its disk. `leaving`: brokers that shut down. `heard`: brokers that have answered since
-    the last change in who lives; None where that is not watched, and who is registered is believed to live. `waited`:
-    members of an interrupted ISR that are missing have been given their time. `how_lost`: how brokers were lost that
-    are gone, or were, with the time; for reasons alone.
+    `live`: broker id -> incarnation. `facts`: no key for a broker that has not been asked, None if it has no log of
+    this partition under the topic's UUID. `offline`: brokers that have lost their replica with its disk. `leaving`:
+    brokers that shut down. `heard`: brokers that have answered since brokers last came or went; None where that is not
+    watched, and registered brokers count as alive. `waited`: whether the time for missing members of an interrupted ISR
+    is over. `how_lost`: how and when brokers were lost; for reasons alone.
     """
 
     live: Mapping[int, int]
@@ -64,27 +62,27 @@ class ElectionInput:
         return self.heard is None or broker_id in self.heard
 
     def serves(self, broker_id: int) -> bool:
-        """The broker lives and nothing is known against its disk."""
+        """Whether the broker is alive and its disk not known to be offline."""
         if broker_id not in self.live or broker_id in self.offline:
             return False
         facts = self.facts.get(broker_id)
         return facts is None or facts.is_online
 
     def log(self, broker_id: int) -> ReplicaFacts | None:
-        """What a serving broker has; None where that is nothing, or not known."""
+        """The log of a serving broker; None if it has none, or is not known to."""
         return self.facts.get(broker_id) if self.serves(broker_id) else None
 
     def is_whole(self, broker_id: int) -> bool:
-        """Nothing is known to be missing from the broker's log."""
+        """Whether nothing is known to be missing from the broker's log."""
         facts = self.facts.get(broker_id)
         return facts is None or facts.is_whole
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a state becomes. `leader` may be `NO_LEADER`; `incarnations` are those of `isr`, in its order.
+    """The next state of a partition. `leader` may be `NO_LEADER`; `incarnations` are those of `isr`, in its order.
 
-    `unclean`: acknowledged messages may be lost by it. `reason` is half a sentence for the log.
+    `unclean`: acknowledged messages may be lost. `reason`: half a sentence for the log.
     """
 
     leader: int
@@ -115,18 +113,18 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class NoLeader:
-    """No replica may lead; ``reason`` is half a sentence."""
+    """No replica may lead; ``reason``: half a sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting(NoLeader):
-    """No replica may lead *yet*: members of the ISR get time to come back and be compared."""
+    """No replica may lead *yet*: the members of the ISR get time to come back and be compared."""
 
 
 def uninterrupted(state: PartitionState, situation: ElectionInput) -> tuple[int, ...]:
-    """The members of the ISR that have everything: they run since before they were counted in, and serve."""
+    """The members of the ISR that have everything: registered since before they joined it, and serving."""
     return tuple(
         broker_id
         for broker_id, incarnation in _as_recorded(state).items()
@@ -142,10 +140,9 @@ def reconcile(
     unclean_allowed: bool,
     first_epoch: int = 0,
 ) -> Decision | NoLeader | None:
-    """The state to write, given which brokers live; None: the state is right as it is, or is left so until
-    an in-sync replica has answered.
+    """The state to write, given the live brokers; None if it is right, or must wait for an in-sync replica's answer.
 
-    NoLeader: the partition has no leader already, and still no replica may lead.
+    NoLeader: the partition has no leader, and still no replica may lead.
     """
     members = uninterrupted(state, situation)
     if members and not state.new and not any(map(situation.answers, members)):
@@ -159,9 +156,9 @@ def reconcile(
 
 
 def without_dead(state: PartitionState, situation: ElectionInput) -> Decision | None:
-    """R5: the ISR without its dead members, under the leader there is; None when none is dead.
+    """R5: the ISR without its dead members, under the present leader; None if none is dead.
 
-    The leader itself must have run without interruption.
+    The leader itself must be uninterrupted.
     """
     members = uninterrupted(state, situation)
     assert state.leader in members, f"leader {state.leader} is not among {members}"
@@ -171,11 +168,11 @@ def without_dead(state: PartitionState, situation: ElectionInput) -> Decision | 
     return _changed(state, state.leader, _recorded(state, members), "; ".join(_gone(one, situation) for one in gone))
 
 
-# --- The five choices -------------------------------------------------------------------------------------------------
+# --- The five elections -----------------------------------------------------------------------------------------------
 
 
 def new(replicas: Sequence[int], situation: ElectionInput, *, first_epoch: int = 0) -> Decision | NoLeader:
-    """The first leader of a partition: the first replica that lives; the ISR is all that do."""
+    """The first leader of a partition: the first live replica; all live ones are the ISR."""
     living = [one for one in replicas if situation.serves(one)]
     leader = _first(living, replicas, situation)
     if leader is None:
@@ -192,7 +189,7 @@ def offline(
     unclean_allowed: bool,
     first_epoch: int = 0,
 ) -> Decision | NoLeader:
-    """Another leader for a partition whose leader is dead, interrupted or none (rule R1)."""
+    """A new leader for a partition whose leader is dead, interrupted or missing (rule R1)."""
     if state.new:
         chosen = new(replicas, situation)
         if isinstance(chosen, NoLeader):
@@ -222,7 +219,7 @@ def reassigned(state: PartitionState, target: Sequence[int], situation: Election
 
 
 def preferred(state: PartitionState, replicas: Sequence[int], situation: ElectionInput) -> Decision | NoLeader | None:
-    """The first of the assignment; None when it leads already."""
+    """The preferred leader; None if it leads already."""
     wanted = replicas[0]
     if state.leader == wanted:
         return None
@@ -232,7 +229,7 @@ def preferred(state: PartitionState, replicas: Sequence[int], situation: Electio
 
 
 def chosen(state: PartitionState, wanted: int, situation: ElectionInput) -> Decision | NoLeader | None:
-    """The in-sync replica on this broker; None when it leads already."""
+    """The in-sync replica on the broker ``wanted``; None if it leads already."""
     if state.leader == wanted:
         return None
     if wanted in situation.leaving:
@@ -245,7 +242,7 @@ def leaving(
 ) -> Decision | NoLeader:
     """Controlled shutdown: the state without ``broker_id``, under another leader if it led (rule R5).
 
-    NoLeader when no other may lead: the broker leads until it is gone.
+    NoLeader if no other may lead: the broker leads until it is gone.
     """
     members = tuple(one for one in uninterrupted(state, situation) if one != broker_id)
     isr = _recorded(state, members)
@@ -266,7 +263,8 @@ def leaving(
 def _first_back(
     state: PartitionState, replicas: Sequence[int], situation: ElectionInput, first_epoch: int
 ) -> Decision | NoLeader:
-    """Every member of the ISR was interrupted: the best of those that are back, when all are or the wait is over."""
+    """Every member of the ISR was interrupted: elect the best of those that are back, when all are or the wait is
+    over."""
     logs = {one: log for one in state.isr if (log := situation.log(one)) is not None}
     kept = [one for one, log in logs.items() if log.is_whole and log.was_safe]
     missing = [one for one in state.isr if not situation.serves(one) or one not in situation.facts]
@@ -280,7 +278,7 @@ def _first_back(
         return NoLeader(f"the log is gone from in-sync {_names(state.isr)}")
     best = max((logs[one].is_whole, *_reach(logs[one])) for one in candidates)
     equal = [one for one in candidates if (logs[one].is_whole, *_reach(logs[one])) == best]
-    # Who is the same byte for byte stays in the ISR only if no crash can have taken anything from it.
+    # A log with the same bytes stays in the ISR only if no crash can have taken anything from it.
     leader = min(equal, key=lambda one: (one not in kept, one in situation.leaving, replicas.index(one)))
     isr = {one: situation.live[one] for one in state.isr if one == leader or (one in equal and one in kept)}
     why = "is back with all it had" if leader in kept else "has the most of all that were in sync"
@@ -290,7 +288,7 @@ def _first_back(
 def _unclean(
     state: PartitionState, replicas: Sequence[int], situation: ElectionInput, first_epoch: int, why: NoLeader
 ) -> Decision | NoLeader:
-    """The longest log that serves; an empty one only when every replica is back and none has a log."""
+    """The longest log that serves; an empty one only if every replica is back and none has a log."""
     logs = {one: log for one in replicas if (log := situation.log(one)) is not None}
     if logs:
         leader = max(logs, key=lambda one: (*_reach(logs[one]), one in state.isr, -replicas.index(one)))
@@ -317,7 +315,7 @@ def _in_sync(state: PartitionState, wanted: Sequence[int], situation: ElectionIn
 
 
 def _first(candidates: Iterable[int], order: Sequence[int], situation: ElectionInput) -> int | None:
-    """The first in ``order``; one that leaves or is damaged only when there is no other."""
+    """The first in ``order``; one that is leaving or damaged only if there is no other."""
     wanted = set(candidates)
     able = [one for one in order if one in wanted]
     return min(able, key=lambda one: (not situation.is_whole(one), one in situation.leaving), default=None)
@@ -335,7 +333,7 @@ def _changed(
     situation: ElectionInput | None = None,
     first_epoch: int = 0,
 ) -> Decision:
-    """``isr`` is broker id -> incarnation. Another leader, or the same one as another incarnation, has a new epoch."""
+    """``isr``: broker id -> incarnation. A new leader, or a new incarnation of the same one, gets a new epoch."""
     epoch = state.leader_epoch
     if situation is not None or leader != state.leader:
         log = situation.facts.get(leader) if situation is not None else None
@@ -344,8 +342,7 @@ def _changed(
 
 
 def _as_recorded(state: PartitionState) -> dict[int, int]:
-    """Broker id -> incarnation. A state that 0.8 wrote names none: no broker is known to have run without
-    interruption."""
+    """Broker id -> incarnation. A state written by 0.8 has none, so no broker counts as uninterrupted."""
     return dict(zip(state.isr, state.incarnations or (UNKNOWN_INCARNATION,) * len(state.isr), strict=True))
 
 
@@ -359,7 +356,7 @@ def _after(state: PartitionState, situation: ElectionInput, why: str) -> str:
 
 
 def _lost(state: PartitionState, situation: ElectionInput) -> str:
-    """What became of the leader."""
+    """How the leader was lost."""
     if state.leader in situation.live and state.leader in situation.offline:
         return f"the disk of broker {state.leader} is lost"
     return _gone(state.leader, situation)

@@ -1,12 +1,12 @@
-"""A partition as its leader sees it: appends, followers, the ISR, the high watermark, and who waits for it to move.
+"""A partition on its leader: appends, followers, the ISR, the high watermark, and the requests that wait for it.
 
 Committed means: in the log of every in-sync replica and flushed there under the flush rule. The high watermark is the
-log end below which everything is committed; consumers see nothing above it, and an acks=all acknowledgement is sent
-when it has passed the batch in the epoch in which the batch was appended, and in no other case (rule R9): a
-`LedPartition` is one leader in one epoch, and what waits in it fails when that epoch is over.
+log end below which everything is committed. Consumers see nothing above it. An acks=all acknowledgement is sent only
+when it has passed the batch in the epoch in which the batch was appended (rule R9): a `LedPartition` is one leader in
+one epoch, and what waits in it fails when that epoch is over.
 
-No input or output but the log's own; the time is passed in. `isr` decides what the ISR should be. `want_isr` asks for
-it to be written, and the outcome comes back by `isr_written` or `adopt`.
+No I/O but the log's own; the time is passed in. `isr` decides the ISR. ``want_isr`` asks for it to be written, and the
+outcome comes back by `isr_written` or `adopt`.
 """
 
 from __future__ import annotations
@@ -46,40 +46,40 @@ __all__ = ["CommitWaiter", "DataWaiter", "LedPartition", "decide_high_watermark"
 
 
 REFUSED_S = 5.0
-"""For so long a batch that comes too early is taken for one whose predecessor was refused a moment ago."""
+"""Time after a refusal for which a batch out of order counts as following a refused one."""
 
 
 class CommitWaiter(Protocol):
-    """Waits until an append is committed."""
+    """Called when an append is committed, or will not be."""
 
     def committed(self, error: KlogError | None) -> None: ...
 
 
 class DataWaiter(Protocol):
-    """Waits until there is more to read."""
+    """Called when there is more to read."""
 
     def more(self, partition: LedPartition) -> None: ...
 
 
 class _Waiting(NamedTuple):
     address: int
-    """Committed when the high watermark has reached it: the end of the append."""
+    """The end of the append: committed when the high watermark has reached it."""
     waiter: CommitWaiter
 
 
 _NO_READERS: Final[frozenset[DataWaiter]] = frozenset()
 _NO_OTHERS: Final[Mapping[int, int]] = MappingProxyType({})
-"""Shared by all partitions that have none: a broker may lead tens of thousands that nothing happens to."""
+"""Shared by all partitions without followers: a broker may lead tens of thousands of idle ones."""
 
 ALONE = ReplicasAndIsr((-1,), (-1,))
-"""Of a partition without followers: its leader, whichever broker that is."""
+"""For a partition without followers: its leader, whichever broker that is."""
 
 
 class LedPartition:
     """The leader's side of one partition, in one epoch. Event loop only."""
 
     __slots__ = (
-        "__weakref__",  # `server.handlers.produce_at` keeps what it knows of a partition for as long as that is there
+        "__weakref__",  # `server.handlers.produce_at` keeps state per partition, weakly
         "_counted",
         "_incarnations",
         "_marked_s",
@@ -121,7 +121,7 @@ class LedPartition:
         high_watermark: LogEnd | None = None,
         want_isr: Callable[[LedPartition], None] | None = None,
     ) -> None:
-        """Lead from the log's end on. ``high_watermark`` is what is known of it: as a follower, or from a checkpoint.
+        """Lead from the log end on. ``high_watermark``: the last known one, as a follower or from a checkpoint.
 
         ``want_isr(partition)`` is called when a follower may have caught up.
         """
@@ -131,13 +131,14 @@ class LedPartition:
         self.broker_id = broker_id
         self.incarnation = incarnation
         self.epoch_start_address = log.end.address
-        """Where this leader's epoch begins; until the high watermark is there the shown end may be stale (rule R8)."""
+        """The start of this leader's epoch; until the high watermark reaches it, the visible end may be stale (rule
+        R8)."""
         known = LogEnd(log.start_address, log.start_offset) if high_watermark is None else high_watermark
         self.high_watermark: LogEnd = known if known.address <= log.end.address else log.end
         self.change: IsrChange | None = None
-        """What is being written, until it is known how that went (rule R2)."""
+        """The change of the ISR under way, until its outcome is known (rule R2)."""
         self.refused_until_s = 0.0
-        """Until then (the loop's clock) batches may be on their way whose predecessors were refused, to come again."""
+        """By the loop's clock; until then batches may arrive whose predecessors were refused and will be sent again."""
         self._want_flush = want_flush
         self._want_isr = want_isr
         self._positions: dict[int, ReplicaPosition] = {}
@@ -145,10 +146,9 @@ class LedPartition:
         self._marked_s: float | None = None
         """When the last mark was made; None before the first, and while none are made (`settle`)."""
         self._settled_at = -1
-        """The log's end when a look found that it has nothing to do until the end is another; see `settle`."""
+        """The log end at the last look that found nothing to do; see `settle`."""
         self._unheard_since: dict[int, float | None] = {}
-        """Follower -> the last mark before it was heard of last; None until the next one if none was made shortly
-        before."""
+        """Follower -> the last mark before its last report; None until the next mark if there was no recent one."""
         self._waiting: list[_Waiting] = []  # not a deque: an empty one takes 760 bytes
         self._readers: set[DataWaiter] | frozenset[DataWaiter] = _NO_READERS
         self._replica_readers: set[DataWaiter] | frozenset[DataWaiter] = _NO_READERS
@@ -162,10 +162,10 @@ class LedPartition:
     def append(
         self, records: memoryview, *, repeats_expected: bool = False, checked: list[BatchHeader] | None = None
     ) -> AppendResult:
-        """Append a record set as the leader; the flush that will commit it is asked for.
+        """Append a record set as the leader, and ask for the flush that will commit it.
 
-        ``checked`` is what `Log.check` has found.
-        Raises what `Log.append` raises for bad batches, sequences and disks; NotLeader after `resign`.
+        ``checked``: the result of `Log.check_headers` or `Log.look_inside`. Raises what `Log.append` raises for bad
+        batches, sequences and disks; NotLeader after `resign`.
         """
         if self._refusal is not None:
             raise self._refusal.bare()
@@ -179,36 +179,35 @@ class LedPartition:
         return result
 
     def check_in_sync(self) -> None:
-        """NotEnoughReplicas where an append with acks=all could not be kept as promised (``min.insync.replicas``)."""
+        """Raise NotEnoughReplicas below ``min.insync.replicas``, before an append with acks=all."""
         if self.isr_size < self.log.config.min_insync_replicas and self.isr_size < self.min_isr:
             raise NotEnoughReplicas(
                 f"{self.topic_partition} has {self.isr_size} in-sync replicas; min.insync.replicas is {self.min_isr}"
             )
 
     def when_committed(self, address: int, waiter: CommitWaiter) -> bool:
-        """Whether everything below ``address`` is committed already; if not, calls ``waiter`` when it is, or with
-        the reason why it will not be.
-        """
+        """Whether everything below ``address`` is committed; if not, calls ``waiter`` when it is, or with the error if
+        it will not be."""
         if address <= self.high_watermark.address:
             return True
         self._waiting.append(_Waiting(address, waiter))
         return False
 
     def flushed(self, end: LogEnd) -> None:
-        """Our log is flushed up to ``end``: move the high watermark and wake those it passes."""
+        """The leader's log is flushed up to ``end``: advance the high watermark and wake what waits."""
         self._advance(end)
 
     def _advance(self, lowest: LogEnd) -> None:
-        """The high watermark is the lowest flushed end of all that count; ``lowest`` is our own.
+        """Advance the high watermark to the lowest flushed end of all that count; ``lowest`` is the leader's own.
 
-        `isr.decide_high_watermark` says the same of a list; here, on the path of every message, none is made.
+        Like `isr.decide_high_watermark`, without making a list for every message.
         """
         if self._resigned:
             return
         for broker_id in self._counted:
             position = self._positions.get(broker_id)
             if position is None:
-                return  # it has said nothing under this epoch, and may lack anything (rule R8)
+                return  # no report under this epoch: it may lack anything (rule R8)
             if position.flushed.address < lowest.address:
                 lowest = position.flushed
         if lowest.address <= self.high_watermark.address:
@@ -229,21 +228,21 @@ class LedPartition:
                 reader.more(self)
 
     def failed(self, error: KlogError) -> None:
-        """No waiting append will be committed: the disk has failed, or the epoch is over."""
+        """Fail all waiting appends: the disk has failed, or the epoch is over."""
         while self._waiting:
             self._waiting.pop(0).waiter.committed(error)
 
     def finish(self) -> None:
-        """Take no more appends; those who wait may still be committed by the last flush."""
+        """Refuse further appends; those that wait may still be committed by the last flush."""
         self._refusal = self._refusal or NotLeader(f"{self.topic_partition} is led by another broker")
 
     def suspend(self, error: KlogError) -> None:
-        """The session is gone: refuse and acknowledge no appends. Committed messages can still be read."""
+        """The ZooKeeper session is lost: refuse and acknowledge no appends. Committed messages can still be read."""
         self._refusal = error
         self.failed(error)
 
     def resign(self, error: KlogError) -> None:
-        """Stop leading: refuse appends and fail the waiters (rule R2)."""
+        """Stop leading: refuse appends and fail the waiting ones (rule R2)."""
         self._resigned = True
         self._refusal = NotLeader(f"{self.topic_partition} is led by another broker")
         self.failed(error)
@@ -263,7 +262,7 @@ class LedPartition:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """As it is written; a change that is under way is not in it."""
+        """The ISR as it is written, without a change that is under way."""
         return self.replicas_and_isr.isr
 
     @property
@@ -271,11 +270,11 @@ class LedPartition:
         return self.replicas_and_isr.state_version
 
     def position(self, broker_id: int) -> ReplicaPosition | None:
-        """What a follower has said under this epoch; None if nothing."""
+        """A follower's last report under this epoch; None without one."""
         return self._positions.get(broker_id)
 
     def check_replica(self, leader_epoch: int, broker_id: int, incarnation: int) -> None:
-        """Whether a replica's fetch is for this leader, under this very epoch, and of a replica's last incarnation.
+        """Check that a replica's fetch is for this leader in this epoch, and from the replica's last incarnation.
 
         Raises NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, ReplicaNotAvailable, StaleBrokerEpoch.
         """
@@ -293,18 +292,17 @@ class LedPartition:
             )
 
     def divergence(self, last_epoch: int, end_address: int) -> Disagreement | None:
-        """What to answer a replica whose last batch is of ``last_epoch`` and whose log ends at ``end_address``; None
-        where both logs agree, and its position may be taken: see `divergence.disagreement`.
-        """
+        """The answer to a replica whose last batch is of ``last_epoch`` and whose log ends at ``end_address``; None if
+        both logs agree: see `divergence.disagreement`."""
         return disagreement(self.log, last_epoch, end_address)
 
     def replica_fetched(
         self, broker_id: int, incarnation: int, end_address: int, flushed: LogEnd, now_s: float
     ) -> None:
-        """A replica's log ends at ``end_address`` and is flushed up to ``flushed``.
+        """Take a replica's report: its log ends at ``end_address`` and is flushed up to ``flushed``.
 
-        Only after `check_replica`, and of a log that agrees with ours (`divergence`). A new incarnation's position
-        replaces that of the one before, even if it is lower (rule R3). ``now_s`` is any clock that never goes back.
+        Only after `check_replica`, and for a log that agrees with the leader's (`divergence`). A new incarnation's
+        position replaces the old one's, even if it is lower (rule R3). ``now_s``: any monotonic clock.
         """
         self._positions[broker_id] = ReplicaPosition(incarnation, end_address, flushed)
         self._settled_at = -1
@@ -326,7 +324,7 @@ class LedPartition:
         return self._incarnations.get(broker_id, position.incarnation) not in (position.incarnation, -1)
 
     def mark(self, now_s: float, lag_s: float) -> None:
-        """Note where the log ends now, for what is measured by it later. A few times in ``lag_s``."""
+        """Note the log end, to measure lag by. Call a few times per ``lag_s``."""
         self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
         if not self._unheard_since:
             self._unheard_since = dict.fromkeys(self.replicas_and_isr.replicas, now_s)
@@ -336,14 +334,14 @@ class LedPartition:
 
     @property
     def needs_look(self) -> bool:
-        """Whether a beat may have something to do here: `mark`, `propose_isr`, and the questions after it."""
+        """Whether a heartbeat may have something to do here: `mark`, `propose_isr`, and the checks after it."""
         return len(self.replicas_and_isr.replicas) > 1 and self._settled_at != self.log.end.address
 
     def settle(self) -> None:
-        """After a look: need none until something is appended, a follower says something, or the ISR is another.
+        """After a look: skip further ones until an append, a follower's report, or a change of the ISR.
 
-        So it is where every replica is in sync and has flushed all that there is, we too. Then a look would only make
-        the same mark again: nothing is measured by it that the one before does not show.
+        Only where every replica is in sync and has flushed everything, the leader too: a look would make the same mark
+        again.
         """
         end, known = self.log.end.address, self.replicas_and_isr
         if self.change is not None or set(known.isr) != set(known.replicas) or self.log.flushed_end.address < end:
@@ -358,10 +356,11 @@ class LedPartition:
     def propose_isr(
         self, now_s: float, alive: Mapping[int, int], lag_s: float, lag_messages: int | None = None
     ) -> IsrChange | None:
-        """What the ISR should become now, from here on under way (rule R2); None where it is right, or one is.
+        """The change of the ISR that is due, from here on under way (rule R2); None without one, or while one is under
+        way.
 
-        ``alive`` is broker id -> incarnation. A replica that was behind by more than ``lag_s`` since its flush fell due
-        leaves (rule R4); with ``lag_messages`` also one that is behind by more messages.
+        ``alive``: broker id -> incarnation. A replica that has been behind for more than ``lag_s`` since its flush fell
+        due leaves (rule R4); with ``lag_messages`` also one that is behind by more messages.
         """
         if self.change is not None or self._resigned or self._refusal is not None:
             return None
@@ -388,7 +387,7 @@ class LedPartition:
         return change
 
     def _lag(self, broker_id: int, now_s: float, lag_s: float, lag_messages: int | None) -> str:
-        """How a member of the ISR is behind for too long; empty if it is not."""
+        """How a member of the ISR is too far behind; empty if it is not."""
         since = self.behind_since(broker_id)
         if since is not None and now_s - since > lag_s + (due_after_s(self.log.config) or 0.0):
             position = self._positions.get(broker_id)
@@ -402,7 +401,7 @@ class LedPartition:
         return ""
 
     def behind_since(self, broker_id: int) -> float | None:
-        """Since when a replica is known to be behind, as far as its flushes are due; None if it is not."""
+        """Since when a replica is known to be behind in flushes that are due; None if it is not."""
         position = self._positions.get(broker_id)
         if position is None:
             return self._marks.behind_since(None)
@@ -410,24 +409,25 @@ class LedPartition:
         return self._marks.behind_since(position.flushed.address if by_flush else position.end_address)
 
     def own_flush_is_overdue(self, now_s: float, lag_s: float) -> bool:
-        """Whether our own disk is what holds everything up, for longer than a follower may (rule R4)."""
+        """Whether the leader's own disk is overdue for longer than a follower may be (rule R4)."""
         due = due_after_s(self.log.config)
         since = None if due is None else self._marks.behind_since(self.log.flushed_end.address)
         return since is not None and due is not None and now_s - since > lag_s + due
 
     def is_deserted(self, now_s: float, patience_s: float) -> bool:
-        """Whether there are other members of the ISR, and none of them has come for that long (rule R6)."""
+        """Whether there are other members of the ISR, and none of them has fetched for that long (rule R6)."""
         since = [self.behind_since(broker_id) for broker_id in self._others]
         patience_s += due_after_s(self.log.config) or 0.0
         return bool(since) and all(one is not None and now_s - one > patience_s for one in since)
 
     def is_cut_off(self, now_s: float, alive: Mapping[int, int], lag_s: float) -> bool:
-        """Whether to have another lead: no follower reaches us, and they could go on without us, but not we alone.
+        """Whether to hand leadership over: no follower reaches this leader, and they could go on without it, but not it
+        alone.
 
-        That is: a member is behind for too long, none has said anything of this partition for half of that, they are
-        registered as before, and are as many as ``min.insync.replicas`` asks for. A broker that is only slow still
-        reports. After the change of leader this broker is out of the ISR. Each such change makes the ISR smaller, so
-        the changes end when too few members are left.
+        That is: a member is too far behind, none has reported on this partition for half that time, they are registered
+        as before, and are as many as ``min.insync.replicas`` asks for. A broker that is only slow still reports. After
+        the change of leader this broker is out of the ISR; each such change shrinks the ISR, so they end when too few
+        members are left.
         """
         least = self.min_isr
         if self.change is not None or self._resigned or self._refusal is not None or least < 2:
@@ -444,7 +444,7 @@ class LedPartition:
         )
 
     def isr_written(self, change: IsrChange, state_version: int) -> None:
-        """``change`` is in ZooKeeper now, at ``state_version``. A change that is over has no effect."""
+        """``change`` is in ZooKeeper, at ``state_version``. Ignored unless it is the one under way."""
         if self.change is change and state_version > self.replicas_and_isr.state_version:
             self._take(
                 self.replicas_and_isr._replace(
@@ -454,14 +454,15 @@ class LedPartition:
             self._advance(self.log.flushed_end)
 
     def adopt(self, replicas_and_isr: ReplicasAndIsr) -> bool:
-        """Go by what another has written under our epoch, if it is newer than what we know. Whether it is.
+        """Adopt a state that another broker has written under this epoch, if it is newer; returns whether it is.
 
-        A write of ours that names an earlier version can succeed no more, so nothing is under way afterwards. Who has
-        left the ISR by another's hand starts without a position: what it said before does not bring it back (KIP-841).
+        A write of this leader that names an earlier version can no longer succeed, so nothing is under way afterwards.
+        A replica removed from the ISR by the controller starts without a position: earlier reports do not bring it back
+        (KIP-841).
         """
         old = self.replicas_and_isr
         if replicas_and_isr.state_version <= old.state_version:
-            if replicas_and_isr.replicas != old.replicas:  # not in the state: what the controller says last is so
+            if replicas_and_isr.replicas != old.replicas:  # not in the state: the controller's last request decides
                 self._take(old._replace(replicas=replicas_and_isr.replicas), self.change)
                 return True
             return False
@@ -484,7 +485,7 @@ class LedPartition:
         self._count()
 
     def _count(self) -> None:
-        """Whose flushed ends count: the other members, of the old and the proposed ISR (rule R2)."""
+        """Find the members whose flushed ends count: the others in the old and the proposed ISR (rule R2)."""
         self._settled_at = -1
         proposed = () if self.change is None else self.change.isr
         self._counted = tuple(dict.fromkeys((*self._others, *(one for one in proposed if one != self.broker_id))))
@@ -492,7 +493,7 @@ class LedPartition:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def check_epoch(self, asked: int) -> None:
-        """KIP-320: a client that knows another epoch than ours must refresh its metadata; -1 means it did not say."""
+        """KIP-320: raise for a client with another leader epoch, which must refresh its metadata; -1: unknown."""
         if asked < 0 or asked == self.leader_epoch:
             return
         if asked < self.leader_epoch:
@@ -509,14 +510,14 @@ class LedPartition:
         return self.high_watermark.address >= self.epoch_start_address
 
     def watch(self, reader: DataWaiter) -> None:
-        """Tell a consumer's reader when the high watermark moves."""
+        """Call a consumer's reader when the high watermark moves."""
         self._readers = _with(self._readers, reader)
 
     def unwatch(self, reader: DataWaiter) -> None:
         _remove(self._readers, reader)
 
     def watch_appends(self, reader: DataWaiter) -> None:
-        """Tell a replica's reader when something is appended, or when we resign."""
+        """Call a replica's reader after an append, or when the leader resigns."""
         self._replica_readers = _with(self._replica_readers, reader)
 
     def unwatch_appends(self, reader: DataWaiter) -> None:

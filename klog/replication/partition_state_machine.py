@@ -1,11 +1,9 @@
-"""The states of a partition in the controller, and which may follow which. Kafka's names and table.
+"""The states of a partition in the controller, and their transitions. Kafka's names and table.
 
-    NonExistent   it was never made, or is deleted
-    New           it has replicas, and no leader yet
-    Online        it has a leader
-    Offline       its leader is dead, and no replica may lead
-
-Concurrency: none; a table and two functions.
+NonExistent   never created, or deleted
+New           it has replicas, and no leader yet
+Online        it has a leader
+Offline       its leader is dead, and no replica may lead
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ TABLE: Final[dict[PartitionStage, frozenset[PartitionStage]]] = {
     PartitionStage.ONLINE: frozenset({PartitionStage.ONLINE, PartitionStage.OFFLINE}),
     PartitionStage.OFFLINE: frozenset({PartitionStage.ONLINE, PartitionStage.OFFLINE, PartitionStage.NON_EXISTENT}),
 }
-"""What may follow each state. Online to Online is another leader."""
+"""The transitions. Online to Online is a new leader."""
 
 
 def follows(before: PartitionStage, after: PartitionStage) -> bool:
@@ -35,5 +33,5 @@ def follows(before: PartitionStage, after: PartitionStage) -> bool:
 
 
 def check(before: PartitionStage, after: PartitionStage, what: object) -> None:
-    """Our own invariant: a wrong step is a bug of the controller, not anybody's bad input."""
+    """Assert a transition: an invalid one is a bug of the controller."""
     assert follows(before, after), f"{what} cannot go from {before.value} to {after.value}"

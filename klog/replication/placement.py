@@ -1,12 +1,12 @@
-"""Which brokers get a partition's replicas: 0.8's placement, and KIP-36's by racks and by hosts. Pure.
+"""Places a partition's replicas on brokers: 0.8's placement, and KIP-36's by racks and by hosts. Pure.
 
-The brokers form a ring. Partition i is led by broker (start + i) of it; its followers are the next ones behind, and
-one further with every round, so that the leaders of a broker that dies move to all the others and not to one. The first
-of a partition's replicas is its preferred leader, and every broker is that within one as often as any other.
+The brokers form a ring. Partition i is led by broker (start + i) of it; its followers are the next ones behind, shifted
+by one with every round, so that the leaders of a broker that dies move to all the others and not to one. A partition's
+first replica is its preferred leader; every broker is that equally often, within one.
 
 With racks the ring takes one broker of each rack in turn, and in each rack one of each host. A follower's place is
-skipped while its rack has a replica of the partition already and another rack has none, and then while its host has one
-and another host has none. With one broker a host that is 0.8's placement again.
+skipped while its rack has a replica of the partition already and another rack has none, and then likewise for hosts.
+With one broker per host this is 0.8's placement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from klog.errors import InvalidReplicationFactor
 
 
 class Site(NamedTuple):
-    """Where a broker runs: its rack, and the host that it is registered with; "" is an unknown one.
+    """Where a broker runs: its rack, and its registered host; "" is unknown.
 
     Brokers of one host are those with the same registered name: processes of `klog broker start --processes`, or
     brokers started side by side.
@@ -30,7 +30,7 @@ class Site(NamedTuple):
 
 
 def sites_that_count(sites: Mapping[int, Site]) -> dict[int, Site]:
-    """The sites by which replicas are spread: racks count only when every broker has one, hosts likewise."""
+    """The sites by which replicas are spread: racks count only if every broker has one, hosts likewise."""
     racks = all(site.rack for site in sites.values())
     hosts = all(site.host for site in sites.values())
     return {one: Site(site.rack if racks else "", site.host if hosts else "") for one, site in sites.items()}
@@ -44,11 +44,11 @@ def place(
     start: int,
     first_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Partition -> broker ids, the preferred leader first; the partitions ``first_partition`` and up.
+    """Partition -> broker ids, the preferred leader first; for partitions ``first_partition`` and up.
 
-    ``brokers`` is broker id -> site, of those that live. ``start``: where in the ring partition 0 begins,
-    any number, drawn at random for a new topic so that small topics do not all lie on the first brokers.
-    InvalidReplicationFactor below 1 or above the brokers there are.
+    ``brokers``: broker id -> site of live brokers. ``start``: place in the ring of partition 0, any number, drawn at
+    random for a new topic so that small topics do not all lie on the first brokers. Raises InvalidReplicationFactor
+    below 1 or above the number of brokers.
     """
     check_factor(factor, len(brokers))
     sites = sites_that_count(brokers)
@@ -63,7 +63,7 @@ def place(
 def place_more(
     brokers: Mapping[int, Site], assignment: Mapping[int, Sequence[int]], partitions: int
 ) -> dict[int, tuple[int, ...]]:
-    """``partitions`` more for a topic, going on where its own placement stopped, with the factor of partition 0."""
+    """Placement of ``partitions`` more for a topic, continuing its own, with the factor of partition 0."""
     factor = len(assignment[0])
     ring = list(_ring(sites_that_count(brokers)))
     first = assignment[0][0]
@@ -72,7 +72,7 @@ def place_more(
 
 
 def check_factor(factor: int, brokers: int) -> None:
-    """InvalidReplicationFactor unless that many brokers are there."""
+    """Raise InvalidReplicationFactor unless there are that many brokers."""
     if factor < 1:
         raise InvalidReplicationFactor(f"replication factor {factor}; it must be at least 1")
     if factor > brokers:
@@ -117,7 +117,7 @@ def _replicas(
             one = ring[(at + 1 + (shift + step) % (count - 1)) % count]
             if one in chosen:
                 continue
-            # A new rack first, then a new host, then the first there is.
+            # A new rack first, then a new host, then any.
             rank = (sites[one].rack in racks, sites[one].host in hosts)
             if best is None or rank < best_rank:
                 best, best_rank = one, rank

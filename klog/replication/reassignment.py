@@ -1,18 +1,18 @@
-"""Plans of a reassignment: which replicas move where, with few moves. Pure.
+"""Plans a reassignment: which replicas move where, with few moves. Pure.
 
-Strategy: greedy. What must leave its broker goes to the best place that is left; then each partition spreads over racks
-and hosts by single exchanges; then the fullest broker gives a replica to an emptier one, directly or over others, until
-that levels nothing more. The tests hold the result against the best of all placements: as spread and as level, and at
-most 5 % more moves.
+Strategy: greedy. Replicas that must leave their broker go to the best free place; then each partition spreads over
+racks and hosts by single exchanges; then the fullest broker gives a replica to an emptier one, directly or through
+others, until that improves nothing. Tests compare with the optimum: as spread and as level, with at most 5 % more
+moves.
 
-Who leads first is settled afterwards in the same way, each partition choosing one of its replicas: that moves no data.
+Preferred leaders are chosen afterwards in the same way, each among its partition's replicas, which moves no data.
 
 Two goals
 * BALANCE  racks, hosts, then balance, then few moves: brokers were added, or the load drifted.
-* KEEP     few moves, then racks, hosts, then balance: only what must move does (a broker goes, the factor changes).
+* KEEP     few moves, then racks, hosts, then balance: only necessary moves (a broker goes, the factor changes).
 
-Limits: replicas are counted, not their bytes. Brokers that are not to be used but are not to be emptied either (dead
-ones, which may come back) neither give nor take. Which sites count: klog.replication.placement.
+Limits: replicas are counted, not their bytes. Brokers that neither take replicas nor are emptied (dead ones, which may
+come back) neither give nor take. Which sites count: klog.replication.placement.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Goal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition of a plan. `copied`: the brokers that need a copy."""
+    """A partition of a plan. `copied`: brokers that need a copy."""
 
     partition: TopicPartition
     before: tuple[int, ...]
@@ -57,11 +57,11 @@ def plan(
     factor: int | None = None,
     may_shrink: Collection[str] = (),
 ) -> list[Move]:
-    """The partitions that change, in order; empty when all is as it is wanted.
+    """The partitions that change, in order; empty if none must.
 
-    `brokers` is broker id -> site, of those that may take replicas; `emptied` lose all that they have;
-    other brokers that hold replicas keep them. `factor`: None keeps each partition's. InvalidReplicationFactor where
-    the brokers are too few, but for topics of `may_shrink`: those get as many replicas as there can be.
+    `brokers`: broker id -> site of those that may take replicas; `emptied` lose all replicas; other brokers keep
+    theirs. `factor`: None keeps each partition's. Raises InvalidReplicationFactor if there are too few brokers, except
+    for topics of `may_shrink`, which get as many replicas as possible.
     """
     usable = sites_that_count({one: site for one, site in sorted(brokers.items()) if one not in emptied})
     if factor is not None and not current and factor > len(usable):
@@ -90,7 +90,7 @@ def plan(
 
 
 def choose(current: Placement, topics: Collection[str]) -> dict[TopicPartition, tuple[int, ...]]:
-    """The partitions of these topics; UnknownTopicOrPartition names one that is not there."""
+    """The partitions of these topics. Raises UnknownTopicOrPartition with the name of a missing one."""
     missing = sorted(set(topics) - {name.topic for name in current})
     if missing:
         raise UnknownTopicOrPartition(f"there is no topic {missing[0]!r}")
@@ -100,7 +100,7 @@ def choose(current: Placement, topics: Collection[str]) -> dict[TopicPartition, 
 def _impossible(
     name: str, wanted: int, brokers: Collection[int], topic: str, *, is_asked_for: bool
 ) -> InvalidReplicationFactor:
-    """The hint: start more brokers for a factor that was asked for, or first lower the factor of another topic."""
+    """The error, with a hint: start more brokers for the requested factor, or first lower another topic's factor."""
     first = f"fewer replicas first: klog reassign plan --topics {topic} --replication-factor N"
     return InvalidReplicationFactor(
         f"{name} is to have {wanted} replicas; at least 1 and at most {len(brokers)} are possible "
@@ -114,7 +114,7 @@ def _impossible(
 def _leaders(
     current: Placement, replicas: Mapping[TopicPartition, set[int]], usable: Mapping[int, Site], goal: Goal
 ) -> dict[TopicPartition, int]:
-    """The preferred leader of each partition: one of its replicas that may be used, where there is one."""
+    """The preferred leader of each partition: one of its usable replicas, if there is one."""
     slots, before = {}, {}
     for name, ids in replicas.items():
         able = frozenset(ids & usable.keys()) or frozenset(ids)
@@ -130,7 +130,7 @@ def _leaders(
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """What a partition is to have: `fixed` where they are, and `free` more on brokers out of `able`."""
+    """A partition's replicas: `fixed` ones stay, and `free` more go to brokers of `able`."""
 
     fixed: tuple[int, ...]
     free: int
@@ -139,7 +139,7 @@ class _Slots:
 
 
 class _Greedy:
-    """Fills the free slots, and exchanges replicas while that is better. `brokers`: sites, as far as they count."""
+    """Fills the free slots, and exchanges replicas while that improves. `brokers`: sites, as far as they count."""
 
     def __init__(
         self, brokers: Mapping[int, Site], slots: Mapping[TopicPartition, _Slots], current: Placement, goal: Goal
@@ -158,7 +158,7 @@ class _Greedy:
                 self._held[one].add(name)
 
     def solve(self) -> dict[TopicPartition, list[int]]:
-        """The free slots of each partition, filled."""
+        """Fill the free slots of each partition."""
         for name, slot in self._slots.items():
             while len(self._placed[name]) < slot.free:
                 taker = min(self._takers(name), key=lambda one: (*self._crowd(name, one), self._load(one), one))
@@ -178,12 +178,12 @@ class _Greedy:
         return [one for one in slot.able if one not in placed and one not in slot.fixed]
 
     def _crowd(self, name: TopicPartition, broker: int, giver: int | None = None) -> tuple[int, ...]:
-        """How many replicas other than the giver's share the broker's rack, and its host."""
+        """Replicas other than the giver's on the broker's rack, and on its host."""
         others = [one for one in (*self._slots[name].fixed, *self._placed[name]) if one != giver]
         return tuple(sum(sites.get(one) == sites[broker] for one in others) for sites in self._sites)
 
     def _moves(self, name: TopicPartition, giver: int, taker: int) -> int:
-        """How many more moves an exchange makes: 1, 0, or -1."""
+        """The number of moves that an exchange adds: 1, 0, or -1."""
         before = self._slots[name].before
         return (taker not in before) - (giver not in before)
 
@@ -199,7 +199,7 @@ class _Greedy:
         self._held[taker].add(name)
 
     def _spread(self, name: TopicPartition) -> None:
-        """Exchange replicas of one partition while its racks or hosts are less crowded by that."""
+        """Exchange replicas of a partition while its racks or hosts become less crowded."""
         while any(any(self._crowd(name, one, one)) for one in self._placed[name]):
             able = [(giver, taker) for giver in self._placed[name] for taker in self._takers(name)]
             if not able:
@@ -212,7 +212,7 @@ class _Greedy:
             self._exchange(name, giver, taker)
 
     def _level(self) -> bool:
-        """The fullest broker gives first. False: no broker could give."""
+        """Let the fullest broker give first. False: no broker could give."""
         able, given = set(self._held), False
         while able:
             giver = max(able, key=lambda one: (self._load(one), -one))
@@ -223,7 +223,7 @@ class _Greedy:
         return given
 
     def _give(self, start: int) -> bool:
-        """Pass one replica's load on to a broker that has at least two fewer, over as few brokers as it takes."""
+        """Pass a replica's load on to a broker that has at least two fewer, over as few brokers as possible."""
         enough = self._load(start) - 2
         emptiest = sorted(self._held, key=lambda one: (self._load(one), one))
         if self._load(emptiest[0]) > enough:
@@ -241,7 +241,7 @@ class _Greedy:
         return False
 
     def _best(self, giver: int, taker: int) -> TopicPartition | None:
-        """The partition to move: one that gets no worse by it, and with the fewest moves."""
+        """The partition to move: one that gets no worse by it, with the fewest moves."""
         best = None
         for name in self._held[giver]:
             slot = self._slots[name]
@@ -253,7 +253,7 @@ class _Greedy:
         return None if best is None else best[1]
 
     def _pass_on(self, taker: int, came_from: Mapping[int, int]) -> bool:
-        """From the end back to the start. Undone where one step has ruled out another."""
+        """Move along the path, from the end back to the start; undone if one step has ruled out another."""
         made: list[tuple[TopicPartition, int, int]] = []
         while (giver := came_from[taker]) != taker:
             name = self._best(giver, taker)

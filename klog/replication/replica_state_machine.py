@@ -1,14 +1,12 @@
-"""The states of a replica in the controller, and which may follow which. Kafka's names and table.
+"""The states of a replica in the controller, and their transitions. Kafka's names and table.
 
-    NonExistent          there is none, or it is deleted
-    New                  it will be made: a new partition's, or a reassignment's
-    Online               it follows a leader, or leads
-    Offline              its broker is dead or its disk lost
-    DeletionStarted      its broker has the request to delete it
-    DeletionSuccessful   its broker has
-    DeletionIneligible   its broker cannot now: it is dead, or has failed to; tried again when it is back
-
-Concurrency: none; a table and two functions.
+NonExistent          none, or deleted
+New                  to be created: a new partition's, or a reassignment's
+Online               a follower or leader
+Offline              its broker is dead or its disk offline
+DeletionStarted      its broker has the request to delete it
+DeletionSuccessful   its broker has deleted it
+DeletionIneligible   its broker is dead or has failed to delete it; retried when it is back
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ TABLE: Final[dict[ReplicaStage, frozenset[ReplicaStage]]] = {
     _S.DELETION_INELIGIBLE: frozenset({_S.ONLINE, _S.OFFLINE}),
     _S.DELETION_SUCCESSFUL: frozenset({_S.NON_EXISTENT}),
 }
-"""What may follow each state. From DeletionIneligible a deletion begins again by way of Offline."""
+"""The transitions. From DeletionIneligible a deletion is retried by way of Offline."""
 
 
 def follows(before: ReplicaStage, after: ReplicaStage) -> bool:
@@ -45,5 +43,5 @@ def follows(before: ReplicaStage, after: ReplicaStage) -> bool:
 
 
 def check(before: ReplicaStage, after: ReplicaStage, what: object) -> None:
-    """Our own invariant: a wrong step is a bug of the controller, not anybody's bad input."""
+    """Assert a transition: an invalid one is a bug of the controller."""
     assert follows(before, after), f"{what} cannot go from {before.value} to {after.value}"
