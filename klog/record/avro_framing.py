@@ -28,20 +28,20 @@ assert PREFIX_BYTES == 5
 
 
 class Framed(NamedTuple):
-    """``datum`` is a view into the payload."""
+    """``datum``: a view into the payload."""
 
     schema_id: int
     datum: memoryview
 
 
 def frame(schema_id: int, datum: bytes | memoryview) -> bytes:
-    """A message's value of a datum that was written with this schema."""
+    """The message value of a datum written with this schema."""
     assert schema_id > 0, "ids begin at 1"
     return b"".join((_PREFIX.pack(MAGIC, schema_id), datum))
 
 
 def unframe(payload: bytes | bytearray | memoryview) -> Framed:
-    """The schema id and the datum of a message's value. InvalidRecord, with what was found, where it is not framed."""
+    """The schema id and datum of a message value. Raises InvalidRecord, with the bytes found, if it is not framed."""
     if len(payload) < PREFIX_BYTES:
         raise InvalidRecord(
             f"no framed datum: {len(payload)} bytes, where magic and schema id alone take {PREFIX_BYTES}"

@@ -1,4 +1,4 @@
-"""The header of a record batch (magic 2), and walking, checking and stamping batches without touching their records.
+"""The header of a record batch (magic 2); walks, checks and stamps batches without reading their records.
 
 Layout, big endian (KIP-98; the protocol guide's "Record Batch")::
 
@@ -11,17 +11,17 @@ Layout, big endian (KIP-98; the protocol guide's "Record Batch")::
     23  last offset delta       int32   count - 1
     27  base timestamp          int64   ms, of the first record
     35  max timestamp           int64   ms
-    43  producer id             int64   -1 where there is none
+    43  producer id             int64   -1 for none
     51  producer epoch          int16
     53  base sequence           int32
     57  count                   int32   records
     61  records, compressed as one piece
 
-Base offset and leader epoch lie outside the CRC, so a leader stamps both and the producer's CRC goes unchanged from the
+Base offset and leader epoch are outside the CRC: a leader stamps both, and the producer's CRC goes unchanged from the
 producer to every disk and consumer. Magic 0 and 1 have their magic byte at the same place, which distinguishes them.
 
-A batch at address A takes max(size, count) addresses: ids of records and addresses of batches share one number line,
-and a well compressed batch can have more records than bytes.
+A batch at address A takes max(size, count) addresses: offsets of records and addresses of batches share one number
+line, and a well compressed batch can have more records than bytes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from klog.errors import (
 from klog.record.codec import CODEC_MASK, Codec
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What batches are read from: byte buffers of item size 1."""
+"""Byte buffers of item size 1."""
 
 HEADER_BYTES: Final = 61
 LENGTH_PREFIX_BYTES: Final = 12
-"""What the field ``batch length`` does not count: itself and the base offset."""
+"""Bytes not counted by the field ``batch length``: itself and the base offset."""
 MAGIC: Final = 2
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
@@ -57,8 +57,8 @@ CONTROL: Final = 0x20
 RECORD_BYTES_MIN: Final = 7
 """The smallest record: length, attributes, timestamp delta, offset delta, key length, value length, header count."""
 RECORDS_PER_BYTE_MAX: Final = 64
-"""Of compressed bytes. Records differ in their offsets, so even zstd gets no more than 1.7 empty ones into a byte
-(measured); a batch that claims far more would open a hole as large as its claim in the address space."""
+"""Per compressed byte. Records differ in their offsets, so even zstd gets no more than 1.7 empty ones into a byte
+(measured); a far larger count would open a hole of that size in the address space."""
 
 _HEADER: Final = struct.Struct(
     ">"
@@ -89,7 +89,7 @@ _new = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch's header in their order, and what follows from them."""
+    """The fields of a batch's header in their order, and values derived from them."""
 
     base_offset: int
     batch_length: int
@@ -111,12 +111,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def span(self) -> int:
-        """How many addresses the batch takes."""
+        """The number of addresses that the batch takes."""
         return max(self.batch_length + LENGTH_PREFIX_BYTES, self.count)
 
     @property
     def next_address(self) -> int:
-        """Where the batch after it starts, if ``base_offset`` is this batch's address."""
+        """The address of the batch after it, if ``base_offset`` is this batch's address."""
         return self.base_offset + max(self.batch_length + LENGTH_PREFIX_BYTES, self.count)
 
     @property
@@ -125,7 +125,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises UnsupportedCodec for a number without a codec."""
+        """Raises UnsupportedCodec for an unknown number."""
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
             raise UnsupportedCodec(f"compression codec {number} is unknown; 0 (none) to 4 (zstd) are known")
@@ -150,7 +150,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header at ``position`` as it is, nothing of it checked. CorruptBatch where bytes are missing."""
+    """The header at ``position``, unchecked. Raises CorruptBatch if bytes are missing."""
     try:
         return _new(BatchHeader, _unpack(buffer, position))
     except struct.error:
@@ -161,7 +161,7 @@ def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 
 
 def write_header(buffer: bytearray | memoryview, position: int, header: BatchHeader) -> None:
-    """The inverse of read_header, with the CRC of what lies there now in place of ``header.crc``."""
+    """The inverse of read_header; computes the CRC of the bytes in ``buffer`` instead of using ``header.crc``."""
     _HEADER.pack_into(buffer, position, *header)
     with memoryview(buffer) as view:
         crc = crc32c(view[position + CRC_FROM : position + header.size_bytes])
@@ -169,7 +169,7 @@ def write_header(buffer: bytearray | memoryview, position: int, header: BatchHea
 
 
 def check_shape(header: BatchHeader, position: int) -> None:
-    """Whether this can be a batch at all: its magic and its length. UnsupportedFormat, CorruptBatch."""
+    """Check magic and length. Raises UnsupportedFormat, CorruptBatch."""
     if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
         if header.magic in (0, 1) and header.batch_length > 0:
             raise _old_format(header, position)
@@ -190,10 +190,10 @@ def _old_format(header: BatchHeader, position: int) -> UnsupportedFormat:
 def walk(
     buffer: Bytes, position: int = 0, end: int | None = None, *, allow_partial: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches that lie one behind the other in ``buffer[position:end]``, with where each starts.
+    """The batches in ``buffer[position:end]``, each with its position.
 
-    Checks lengths and magic, no CRC. Raises CorruptBatch at bytes that are not a whole batch, and UnsupportedFormat.
-    With ``allow_partial`` a batch cut off by the end, as in answers to old fetches, ends the walk.
+    Checks lengths and magic, not the CRC. Raises CorruptBatch at bytes that are not a whole batch, and
+    UnsupportedFormat. With ``allow_partial`` a batch cut off by the end, as in answers to old fetches, ends the walk.
     """
     if end is None:
         end = len(buffer)
@@ -221,7 +221,7 @@ def _cut_off(header: BatchHeader, position: int, end: int) -> CorruptBatch:
 
 
 def check_crc(buffer: Bytes, position: int, header: BatchHeader) -> None:
-    """CorruptBatch unless the whole batch is there and its CRC is that of its bytes."""
+    """Raise CorruptBatch unless the batch is whole and its CRC matches."""
     end = position + header.batch_length + LENGTH_PREFIX_BYTES
     if end > len(buffer):
         raise _cut_off(header, position, len(buffer))
@@ -235,7 +235,7 @@ def check_crc(buffer: Bytes, position: int, header: BatchHeader) -> None:
 
 
 def check_counts(header: BatchHeader, position: int = 0) -> None:
-    """InvalidRecord unless the count is at least 1, agrees with the last offset and fits into that many bytes."""
+    """Raise InvalidRecord unless the count is at least 1, agrees with the last offset and is possible for the size."""
     count = header.count
     if count < 1 or header.last_offset_delta != count - 1:
         raise InvalidRecord(
@@ -249,12 +249,12 @@ def check_counts(header: BatchHeader, position: int = 0) -> None:
 
 
 def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHeader]:
-    """Everything a leader checks before it appends a record set: the headers of its batches, at least one.
+    """All checks of headers before a leader appends a record set; returns the headers of its batches, at least one.
 
-    Raises CorruptBatch (length, CRC, what follows the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge
-    (a batch above ``max_message_bytes``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
-    (counts, control batches, an idempotent batch without a sequence, an empty set). By the headers alone: what only the
-    records can tell is asked by `contents.look_inside`.
+    Raises CorruptBatch (length, CRC, bytes behind the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge (a
+    batch above ``max_message_bytes``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
+    (counts, control batches, an idempotent batch without a sequence, an empty set). `contents.look_inside` checks the
+    records.
     """
     end = len(buffer)
     if not end:
@@ -262,7 +262,7 @@ def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHead
     headers: list[BatchHeader] = []
     position = 0
     while position < end:
-        # One unpack and one CRC a batch, no call per check: every produce request waits for this.
+        # One unpack and one CRC per batch, no calls in between: every produce request waits for this.
         header = read_header(buffer, position)
         _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = header
         size = length + LENGTH_PREFIX_BYTES
@@ -305,6 +305,6 @@ def _check_attributes(header: BatchHeader) -> None:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the leader's two fields into the batch at ``position``. The CRC does not cover them."""
+    """Write base offset and leader epoch into the batch at ``position``. The CRC does not cover them."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_AT, leader_epoch)

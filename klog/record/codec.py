@@ -1,4 +1,4 @@
-"""The compression codecs of a batch, by their numbers in the lowest three bits of its attributes."""
+"""The compression codecs of a batch, by number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """Its name as configured and shown: ``none gzip snappy lz4 zstd``."""
+        """The name in settings and output: ``none gzip snappy lz4 zstd``."""
         return self.name.lower()
 
 
 CODEC_MASK = 0x07
-"""Of a batch's attributes. Five to seven are unused."""
+"""Bits of a batch's attributes. 5 to 7 are unused."""

@@ -1,15 +1,15 @@
-"""Compressing and decompressing the records of a batch, as Java's and librdkafka's clients write and read them.
+"""Compresses and decompresses the records of a batch, compatibly with Java's clients and librdkafka.
 
 Framings
-    gzip    members, one behind the other (RFC 1952).
-    snappy  raw, as librdkafka writes it, or snappy-java's: a 16-byte head, then blocks behind their int32 lengths. The
-            latter is written: Java's stream reader is built for it.
+    gzip    members in a row (RFC 1952).
+    snappy  raw, as by librdkafka, or snappy-java's: a 16-byte head, then blocks with int32 lengths. klog writes the
+    latter: Java's stream reader is built for it.
     lz4     frames (magic 0x184D2204) of *independent* blocks: Java's reader refuses linked ones, which lz4 libraries
-            write unless told otherwise. That is why the frame is put together here from blocks.
-    zstd    frames, with and without their content's size.
+    write by default. That is why klog builds the frame from blocks.
+    zstd    frames, with or without their content's size.
 
-Limits: the output never takes more than ``max_bytes``, whatever the input claims. The buffer grows with what comes out,
-from a guess; a claim alone allocates at most ``TRUSTED_CLAIM_BYTES``.
+Limits: the output has ``max_bytes`` at most, whatever the input claims. The buffer grows with the output, from a guess;
+a claim alone allocates `TRUSTED_CLAIM_BYTES` at most.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klog.errors import CorruptBatch, UnpackedTooLarge
 from klog.record.codec import Codec
 
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of one batch. A producer's batch has some MB before compression; this leaves room for the unusual and stops bombs."""
+"""Per batch. Producers' batches have some MB before compression; the limit stops decompression bombs."""
 TRUSTED_CLAIM_BYTES: Final = 16 * 1024 * 1024
 GROWTH: Final = 4
 ZSTD_LEVEL: Final = 3
@@ -48,7 +48,7 @@ _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
 def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes | bytearray:
-    """``data`` under ``codec``; a copy where that is NONE."""
+    """Compress ``data``; a copy for NONE."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -65,7 +65,7 @@ def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes | byte
 def decompress(
     codec: Codec, data: bytes | bytearray | memoryview, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> memoryview:
-    """What ``compress`` was given. CorruptBatch where the bytes are not of that codec or would exceed ``max_bytes``."""
+    """Decompress ``data``. Raises CorruptBatch for invalid bytes, and beyond ``max_bytes``."""
     view = memoryview(data)
     match codec:
         case Codec.NONE:
@@ -93,7 +93,7 @@ def _wrong(codec: Codec, error: Exception) -> CorruptBatch:
 
 
 def _decompress_growing(module: ModuleType, codec: Codec, data: memoryview, claim: int, max_bytes: int) -> memoryview:
-    """Decompress into a buffer of the claimed size, or a guessed one that grows while it turns out too small."""
+    """Decompress into a buffer of the claimed or a guessed size, enlarged while it is too small."""
     into: Callable[[memoryview, bytearray], int] = module.decompress_into
     size = min(claim or GROWTH * len(data) + 1024, TRUSTED_CLAIM_BYTES, max_bytes)
     while True:
@@ -104,7 +104,7 @@ def _decompress_growing(module: ModuleType, codec: Codec, data: memoryview, clai
             # cramjam has no class for "too small", so its text decides; a test checks that text.
             if "whole buffer" not in str(error) or "write" not in str(error):
                 raise _wrong(codec, error) from None
-        del out  # or both are there at once
+        del out  # before the larger one is allocated
         if size >= max_bytes:
             raise _too_large(max_bytes)
         size = min(size * GROWTH, max_bytes)
@@ -116,7 +116,7 @@ def _gzip_size(data: memoryview) -> int:
 
 
 def _zstd_size(data: memoryview) -> int:
-    """The content size in the head of the first frame; 0 where there is none (RFC 8878, section 3.1.1.1)."""
+    """The content size in the head of the first frame; 0 for none (RFC 8878, section 3.1.1.1)."""
     if len(data) < 14 or bytes(data[:4]) != _ZSTD_MAGIC:
         return 0
     descriptor = data[4]
@@ -148,14 +148,14 @@ def _snappy_blocks(data: bytes | bytearray | memoryview) -> bytearray:
 
 
 def _snappy_size(data: memoryview) -> int:
-    """What a raw block says it holds; snappy's decoder holds it to that."""
+    """The size claimed by a raw block; snappy's decoder enforces it."""
     if not data:
         raise CorruptBatch("a snappy block of no bytes")
     try:
         size: int = cramjam.snappy.decompress_raw_len(data)
     except cramjam.DecompressionError as error:
         raise _wrong(Codec.SNAPPY, error) from None
-    # The format makes 64 bytes out of 3 at best, so a larger claim is a lie.
+    # The format makes 64 bytes out of 3 at best: a larger claim is false.
     if size > 32 * (len(data) + 1):
         raise CorruptBatch(f"a snappy block of {len(data)} bytes says it holds {size}")
     return size

@@ -1,15 +1,15 @@
-"""What is inside a produced batch, where its header does not say enough to take it (rules P1, P2).
+"""Inspects the records of a produced batch, where its header is not enough to accept it (rules P1, P2).
 
-Looked at: what is compressed (how large it is unpacked, and whether as many records are in it as its header says), and
-what has timestamps that need looking (the largest one left out, or beyond what a topic takes).
+Inspected are compressed batches (size when unpacked, number of records), and timestamps (the largest is missing, or
+beyond a topic's limits).
 
-Bounds
-    A batch may unpack to `UNPACKED_FACTOR` times what it may have packed, and to no more than every reader of klog
-    takes. It is counted while it is unpacked: the buffer is as large as that and no larger.
+Limits
+    A batch may unpack to `UNPACKED_FACTOR` times the size allowed when packed, and to no more than every reader of klog
+    accepts. The buffer for unpacking has that size and no more.
 
-Cost: unpacking, and some 100 ns a record, of which the length alone is read; a few where records are alike. Where times
-must be compared it is 300 ns a record. Too much for an event loop beyond some KB; `is_plain` tells what need not be
-looked into at all.
+Cost: unpacking, and some 100 ns per record, of which only the length is read; a few ns where records are alike.
+Comparing timestamps costs 300 ns per record. Too much for the event loop beyond some KB; `is_plain` tells what need not
+be inspected.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from klog.record.compression import DECOMPRESSED_BYTES_MAX, decompress
 from klog.record.records import VARLONG_BYTES_MAX, read_varint
 
 UNPACKED_FACTOR: Final = 16
-"""Of ``max.message.bytes``. Java's producer cuts what is refused for its size into smaller batches and sends those;
-the others bound a batch before they compress it."""
+"""Of ``max.message.bytes``. Java's producer splits batches that are refused for their size and sends the parts; other
+clients limit a batch before they compress it."""
 FACTOR_OF_AT_LEAST: Final = 1 << 20
-"""A topic of small batches takes as much unpacked as one with the default: its producers count the same way."""
+"""The least value used for ``max.message.bytes``: a topic of small batches may unpack to as much as one with the
+default, since its producers count the same way."""
 RECORD_ERRORS_MAX: Final = 100
-"""So many records of a refused batch are named; the others are refused with them all the same."""
+"""Records of a refused batch that an answer names; the others are refused as well."""
 
 _CODEC_AT: Final = 22
-"""The second byte of the attributes."""
+"""Position of the second byte of the attributes."""
 _LENGTH: Final = struct.Struct(">i")
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
@@ -49,29 +50,29 @@ _CRC: Final = struct.Struct(">I")
 
 
 class BatchLimits(NamedTuple):
-    """What a log takes. Times in ms since 1970; of records that carry none nothing is asked."""
+    """The limits of a log. Times in ms since 1970; records without a timestamp are not checked."""
 
     unpacked_bytes_max: int = UNPACKED_FACTOR * FACTOR_OF_AT_LEAST
     earliest_ms: int | None = None
-    """``message.timestamp.before.max.ms`` before now; None is any."""
+    """``message.timestamp.before.max.ms`` before now; None: no limit."""
     latest_ms: int = (1 << 63) - 1
     """``message.timestamp.after.max.ms`` after now."""
 
 
 def unpacked_bytes_max(max_message_bytes: int) -> int:
-    """What a batch may unpack to where it may have ``max_message_bytes`` packed."""
+    """The largest unpacked size of a batch, where ``max_message_bytes`` limits its packed size."""
     return min(UNPACKED_FACTOR * max(max_message_bytes, FACTOR_OF_AT_LEAST), DECOMPRESSED_BYTES_MAX)
 
 
 def is_compressed(records: memoryview) -> bool:
-    """Whether the first batch of a record set says so. Of bytes that no check has passed yet."""
+    """Whether the first batch of an unchecked record set claims to be compressed."""
     return len(records) >= HEADER_BYTES and bool(records[_CODEC_AT] & CODEC_MASK)
 
 
 def is_plain(headers: Sequence[BatchHeader], latest_ms: int) -> bool:
-    """Whether the headers of a record set say enough of it, so that it is not looked into.
+    """Whether the headers of a record set are enough to append it without inspecting its records.
 
-    Where any age is taken; a bound on that is for `look_inside` alone.
+    Only for topics without a lower limit of timestamps; `look_inside` alone checks that.
     """
     for header in headers:
         if header.attributes & CODEC_MASK or not header.base_timestamp_ms <= header.max_timestamp_ms <= latest_ms:
@@ -80,11 +81,11 @@ def is_plain(headers: Sequence[BatchHeader], latest_ms: int) -> bool:
 
 
 def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: BatchLimits) -> list[BatchHeader]:
-    """What is behind the headers that `check_produced` has found: they, as they are then. A largest timestamp that was
-    left out is filled in, in place.
+    """Inspect the records behind checked headers; returns the headers, with a missing largest timestamp filled in, in
+    place.
 
-    Raises MessageTooLarge where a batch unpacks to more than it may, InvalidRecord where its records are not those that
-    its header says, and InvalidTimestamp with ``record_errors``.
+    Raises MessageTooLarge for a batch that unpacks to too much, InvalidRecord where its records are not those of its
+    header, and InvalidTimestamp with ``record_errors``.
     """
     position = 0
     for number, header in enumerate(headers):
@@ -96,7 +97,7 @@ def look_inside(buffer: memoryview, headers: list[BatchHeader], limits: BatchLim
 def _check_one(buffer: memoryview, position: int, header: BatchHeader, limits: BatchLimits) -> BatchHeader:
     is_compressed = header.attributes & CODEC_MASK
     is_unsettled = header.max_timestamp_ms < header.base_timestamp_ms
-    # The header has the largest time; only where that is too late does it matter which records are.
+    # The header has the largest time; single records matter only if that is too late.
     asks_times = is_unsettled or header.max_timestamp_ms > limits.latest_ms or limits.earliest_ms is not None
     if not is_compressed and not asks_times:
         return header
@@ -109,7 +110,7 @@ def _check_one(buffer: memoryview, position: int, header: BatchHeader, limits: B
 
 
 def _unpacked(buffer: memoryview, position: int, header: BatchHeader, limits: BatchLimits) -> bytes:
-    """The records as bytes, of which a single one is read twice as fast as of a view."""
+    """The records as bytes; single bytes are read twice as fast from them as from a view."""
     body = buffer[position + HEADER_BYTES : position + header.size_bytes]
     if not header.attributes & CODEC_MASK:
         return bytes(body)
@@ -130,21 +131,21 @@ def _unpacked(buffer: memoryview, position: int, header: BatchHeader, limits: Ba
 _STEPS: Final = [
     1 + (byte >> 1) if byte < 0x80 and not byte & 1 and byte >> 1 >= RECORD_BYTES_MIN - 1 else 0 for byte in range(256)
 ]
-"""From the first byte of a record to the next record, for lengths of one byte; 0 where there is more to it."""
+"""From the first byte of a record to the next record, for lengths of one byte; 0 for longer ones."""
 
 
 _ALIKE_BYTES_MAX: Final = 1024
-"""Of records that are looked for in rows: of longer ones there are few."""
+"""The largest records counted in rows: longer ones are few."""
 _ROW: Final = range(32, 4096)
-"""Records looked at in one go, and how many of them are alike at least where it is worth going on."""
+"""Records looked at in one go: the fewest, which must be alike, and the most."""
 
 
 def _count(data: bytes, position: int, header: BatchHeader) -> None:
-    """InvalidRecord unless exactly as many records as the header says fill the data."""
+    """Raise InvalidRecord unless exactly as many records as the header says fill the data."""
     end, count, steps = len(data), header.count, _STEPS
     at = number = 0
     try:
-        # Producers of records that are all alike are many, and these are skipped in rows.
+        # Many producers send records that are all alike; these are skipped in rows.
         passed, at = _pass_rows(data, count)
         for number in range(passed, count):  # noqa: B007  # named where it fails
             byte = data[at]
@@ -167,10 +168,10 @@ def _count(data: bytes, position: int, header: BatchHeader) -> None:
 
 
 def _pass_rows(data: bytes, count: int) -> tuple[int, int]:
-    """(how many, where the next begins) of the first records, as far as they come in rows of the same length.
+    """Skip first records that are all of the same length: (their number, where the next begins).
 
-    A record that has the first one's length in front of it ends where the next one begins; so if every place at that
-    distance from the one before has the same bytes of a length, all of them are records. Raises CorruptBatch.
+    A record that begins with the first one's length ends where the next one begins; so if the bytes of a length are
+    found at every multiple of that distance, all of them are records. Raises CorruptBatch.
     """
     number = at = 0
     while number < count:
@@ -193,7 +194,8 @@ def _pass_rows(data: bytes, count: int) -> tuple[int, int]:
 
 
 def _check_times(data: bytes, position: int, header: BatchHeader, limits: BatchLimits) -> int:
-    """The largest time of the records; InvalidTimestamp where one is too early or too late, InvalidRecord as above."""
+    """The largest timestamp of the records. Raises InvalidTimestamp for one beyond the limits, InvalidRecord as
+    `_count`."""
     _count(data, position, header)
     base_ms, earliest_ms, latest_ms = header.base_timestamp_ms, limits.earliest_ms, limits.latest_ms
     if earliest_ms is None:
@@ -202,7 +204,7 @@ def _check_times(data: bytes, position: int, header: BatchHeader, limits: BatchL
     named: list[tuple[int, str]] = []
     try:
         for number in range(header.count):
-            # Small numbers are read in place: this is what a batch of tiny records holds a thread for.
+            # Small numbers are read in place: a batch of tiny records spends its time here.
             if step := steps[data[at]]:
                 start, at = at + 1, at + step
             else:

@@ -1,16 +1,16 @@
-"""Copied messages say where they come from, in a header that is small beside small messages.
+"""The header that tells where a copied message comes from.
 
-The header ``klog`` is the source's key (6 bytes: what BLAKE2b makes of ``CLUSTER-ID/TOPIC/PARTITION``) and the offset
-there, in as few bytes as hold the offsets of its batch, the most significant first. It follows all headers that a
-message has already, those of earlier copies among them, so the last one says which log this message was copied from.
+The header ``klog`` is the source's key (6 bytes: BLAKE2b of ``CLUSTER-ID/TOPIC/PARTITION``) and the offset there,
+big-endian, in as few bytes as hold the offsets of its batch. It is appended to the headers of a message, those of
+earlier copies included, so the last one tells the log that this message was copied from.
 
-Strategy: keys, values, times and headers are bytes that are moved and not read. A record is walked over only as far as
-its number of headers, that number is raised, and the new header is put at its end: 1 us a record, where decoding and
-encoding would take 6. What is out of the ordinary (a batch of which a part is wanted, offsets with gaps as compaction
-leaves them, times that the broker has set) goes through the decoder and the encoder of `records`.
+Strategy: keys, values, times and headers are moved as bytes and not read. A record is walked only up to its number of
+headers, that number is raised, and the new header is appended: 1 us per record, where decoding and encoding take 6. The
+rest (parts of batches, offsets with gaps as compaction leaves them, log append times) goes through the decoder and the
+encoder of `records`.
 
-Compression stays as it is unless a codec is asked for. Which records are together in a batch stays as it is, too, but
-where a batch would become larger than its new log allows: then it is cut.
+Compression stays the same unless a codec is asked for. So do the batches, unless one would exceed the target's limit:
+then it is split.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from klog.record.records import (
 
 HEADER_NAME: Final = "klog"
 KEY_BYTES: Final = 6
-"""A partition is copied into from a few sources: that two of them have the same 48 bits does not happen by chance."""
+"""A partition is copied into from a few sources: two of them do not share 48 bits by chance."""
 _OFFSET_BYTES_MAX: Final = 8
 _NAME: Final = varint(len(HEADER_NAME)) + HEADER_NAME.encode()
 _LARGEST: Final = 2**63 - 1
 _VARINT_GROWTH: Final = 2
-"""What a length may grow by when it becomes larger by a header's bytes."""
+"""Bytes by which an encoded length may grow with a header's bytes."""
 
 _LENGTHS: Final = tuple(varint(length) for length in range(8192))
 """Encoded lengths of nearly all records."""
@@ -69,7 +69,7 @@ class Source(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """What names it in marks; `KEY_BYTES` long."""
+        """The source in provenance headers; `KEY_BYTES` long."""
         return _key(str(self))
 
 
@@ -81,7 +81,7 @@ def _key(text: str) -> bytes:
 class Marked(NamedTuple):
     """Batches whose messages carry the header: ``messages`` of them, the last from ``last_offset`` of the source.
 
-    ``next_offset``: where to go on in the source. Without messages (control batches, holes) ``records`` is empty and
+    ``next_offset``: where to continue in the source. Without messages (control batches, holes) ``records`` is empty and
     ``last_offset`` -1.
     """
 
@@ -93,7 +93,7 @@ class Marked(NamedTuple):
 
 
 class Marker:
-    """Marks what is copied from one source."""
+    """Adds the header to messages copied from one source."""
 
     def __init__(self, source: Source, *, batch_bytes_max: int = _LARGEST, codec: Codec | None = None) -> None:
         """``batch_bytes_max``: the largest batch that the target takes (its ``max.message.bytes``).
@@ -111,10 +111,10 @@ class Marker:
     def mark(
         self, run: memoryview, from_offset: int, to_offset: int = _LARGEST, *, messages_max: int = _LARGEST
     ) -> Marked:
-        """What lies in [from, to) of a run of whole batches, at most so many messages of it.
+        """The messages in [from, to) of a run of whole batches, ``messages_max`` at most.
 
-        Raises CorruptBatch (a wrong CRC above all: a copy must not make damage good; messages in front of it are given
-        first), MessageTooLarge where one message alone is larger than the target's largest batch.
+        Raises CorruptBatch (a wrong CRC above all: a copy must not make damage good; messages in front of it are
+        returned first), MessageTooLarge where a single message exceeds the target's largest batch.
         """
         parts: list[bytes] = []
         messages, first, last, after = 0, -1, -1, from_offset
@@ -122,10 +122,10 @@ class Marker:
             if messages == messages_max:
                 break
             if header.base_offset >= to_offset:
-                after = max(after, to_offset)  # batches rise: between the one before it and the end lies nothing
+                after = max(after, to_offset)  # batches ascend: nothing lies between the one before it and the end
                 break
             try:
-                check_crc(run, position, header)  # first: where it ends, and so whether it is wanted, may be damaged
+                check_crc(run, position, header)  # first: its end, and so whether it is wanted, may be damaged
             except CorruptBatch:
                 if messages:
                     break
@@ -160,13 +160,13 @@ class Marker:
         return Marked(b"".join(parts), messages, first, last, after)
 
     def _batches(self, data: bytes, header: BatchHeader, offsets: Sequence[int], codec: Codec) -> list[bytes]:
-        """The records of a batch, with their headers, in as few batches as the target takes."""
+        """The records of a batch with their headers, in as few batches as the target's limits allow."""
         count = len(offsets)
         size = len(data) + count * (len(_NAME) + KEY_BYTES + _bytes_of(offsets[-1]) + 2 * _VARINT_GROWTH)
-        # What it takes: as it is, and unpacked where it is compressed.
+        # The limits of the target: packed, and unpacked if it is compressed.
         most, unpacked_most = self._batch_bytes_max, unpacked_bytes_max(self._batch_bytes_max)
         room = unpacked_most if codec else max(1, most - HEADER_BYTES)
-        wanted = 1 if size <= room else 1 + (size * 17 // 16) // room  # some room: records differ in size
+        wanted = 1 if size <= room else 1 + (size * 17 // 16) // room  # a reserve: records differ in size
         while True:
             each = -(-count // min(wanted, count))
             made: list[bytes] = []
@@ -189,12 +189,12 @@ class Marker:
     def _bodies(
         self, data: bytes, header: BatchHeader, offsets: Sequence[int], each: int
     ) -> Iterator[tuple[bytes, int]]:
-        """The records with their headers, for batches of ``each``: the bytes, and the time of the newest.
+        """The records with their headers, for batches of ``each``: the bytes, and the largest timestamp.
 
         Raises CorruptBatch.
         """
         cuts = each < len(offsets)
-        # Up to the offset the header is the same for all records: all offsets take as many bytes as the last one.
+        # All offsets take as many bytes as the last one, so the header differs in the offset alone.
         offset_bytes = _bytes_of(offsets[-1])
         fixed = _NAME + varint(KEY_BYTES + offset_bytes) + self.source.key
         first = b"\x02" + fixed
@@ -212,13 +212,13 @@ class Marker:
                     newest_ms = -1
                 byte = data[at]
                 if byte < 0x80:
-                    length, start = byte >> 1, at + 1  # zigzag; a negative one is found out by where the record ends
+                    length, start = byte >> 1, at + 1  # zigzag; a negative one shows at the record's end
                 elif (second := data[at + 1]) < 0x80:
                     length, start = ((byte & 0x7F) | second << 7) >> 1, at + 2
                 else:
                     length, start = read_varint(data, at)
                 at = start + length
-                place = start + 1  # behind the attributes, which say nothing
+                place = start + 1  # behind the attributes, which are unused
                 if cuts:
                     newest_ms = max(
                         newest_ms, header.base_timestamp_ms + read_varint(data, place, VARLONG_BYTES_MAX)[0]
@@ -245,7 +245,7 @@ class Marker:
                 else:
                     size, place = read_varint(data, place)
                     place += size
-                if place == at - 1 and data[place] == 0:  # no headers: one byte makes way for one
+                if place == at - 1 and data[place] == 0:  # no headers: one byte is replaced by one
                     body = data[start:place]
                     tail = first + offset.to_bytes(offset_bytes, "big")
                     size = length + first_bytes
@@ -271,17 +271,16 @@ class Marker:
 
 
 def _bytes_of(offset: int) -> int:
-    """How many bytes hold an offset."""
+    """The number of bytes that hold an offset."""
     return max(1, (offset.bit_length() + 7) // 8)
 
 
-# --- reading marks ---
+# --- reading the header ---
 
 
 def mark_of(record: Record) -> tuple[bytes, int] | None:
-    """The key of the source that a message was copied from and the offset there, None where it was not copied; a header
-    of another form does not count.
-    """
+    """The source's key and the offset there of a copied message; None for one that was not copied, or has a header of
+    another form."""
     for name, content in reversed(record.headers):
         if name == HEADER_NAME and content is not None:
             return parse(content)
@@ -289,21 +288,21 @@ def mark_of(record: Record) -> tuple[bytes, int] | None:
 
 
 def parse(content: bytes) -> tuple[bytes, int] | None:
-    """The value of the header; None where it is another's."""
+    """Parse the header's value; None for another form."""
     if not KEY_BYTES < len(content) <= KEY_BYTES + _OFFSET_BYTES_MAX:
         return None
     return content[:KEY_BYTES], int.from_bytes(content[KEY_BYTES:], "big")
 
 
 class Copy(NamedTuple):
-    """A message that says that it is the copy of one at the offset ``there`` of the source."""
+    """A message copied from the offset ``there`` of the source."""
 
     there: int
     record: Record
 
 
 def copies_of(source: Source, run: memoryview, from_offset: int) -> Iterator[Copy]:
-    """The messages of a run of whole batches, from an offset on, that are marked as copies from a source, as they come.
+    """The messages of a run of whole batches, from an offset on, that were copied from the source, in order.
 
     Raises CorruptBatch for a wrong CRC.
     """

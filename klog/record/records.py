@@ -1,4 +1,4 @@
-"""The records of a batch: encoding and decoding them, one batch at a time.
+"""Encodes and decodes the records of a batch.
 
 A record, all varints zigzag (KIP-98)::
 
@@ -12,8 +12,8 @@ A record, all varints zigzag (KIP-98)::
         key length, key         varint  UTF-8, never null
         value length, value     varint  -1: null
 
-Limits: `each_record` builds Python objects for each record, some 300,000 a second. What reads topics in bulk decodes
-columns instead. A record of more than `HEADERS_MAX` headers counts as one that cannot be read.
+Limits: `each_record` builds Python objects, some 300,000 records per second; bulk readers decode columns instead. A
+record of more than `HEADERS_MAX` headers counts as invalid.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from klog.record.compression import DECOMPRESSED_BYTES_MAX, compress, decompress
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
 HEADERS_MAX: Final = 1_000_000
-"""Of one record. A header takes two bytes at least, and a hundred as objects."""
+"""Per record. A header takes at least two bytes, and a hundred as objects."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """One message. ``timestamp_ms`` is -1 where there is none; headers keep their order and their duplicates.
+    """A message. ``timestamp_ms``: -1 for none; headers keep their order and their duplicates.
 
-    A header's key that is not UTF-8 has U+FFFD in place of each invalid byte sequence.
+    In a header's key, U+FFFD replaces each invalid sequence of UTF-8.
     """
 
     offset: int
@@ -61,7 +61,7 @@ class Record(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """``value`` (up to 64 bits, signed) in zigzag form, seven bits a byte, lowest first."""
+    """``value`` (up to 64 bits, signed) in zigzag form, seven bits per byte, lowest first."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -79,7 +79,7 @@ def _encode(value: int) -> bytes:
 
 
 def encode_record(record: Record, offset_delta: int, base_timestamp_ms: int) -> bytes:
-    """One record, its length in front."""
+    """A record with its length in front."""
     _, timestamp_ms, key, value, headers = record
     body = b"\x00" + _encode(timestamp_ms - base_timestamp_ms) + _encode(offset_delta) + _blob(key) + _blob(value)
     if headers:
@@ -97,7 +97,7 @@ def _blob(content: bytes | None) -> bytes:
 
 
 def encode_batch(records: Iterable[Record], *, codec: Codec = Codec.NONE, **fields: int) -> bytearray:
-    """A whole batch of ``records`` (at least one). Their offsets count up from ``base_offset``, whatever they say.
+    """A batch of ``records`` (at least one). Offsets count up from ``base_offset``, whatever the records say.
 
     ``fields``: see `batch_of`.
     """
@@ -122,7 +122,7 @@ def batch_of(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """A whole batch of ``count`` records that are encoded already."""
+    """A batch of ``count`` records that are encoded already."""
     batch = bytearray(HEADER_BYTES)
     batch += compress(codec, body) if codec else body
     header = BatchHeader(
@@ -150,7 +150,7 @@ def batch_of(
 def records_bytes(
     buffer: Bytes, position: int, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> memoryview:
-    """The records of the batch at ``position``, decompressed. CorruptBatch, UnsupportedCodec."""
+    """The records of the batch at ``position``, decompressed. Raises CorruptBatch, UnsupportedCodec."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(f"batch at byte {position} is cut off {end - len(buffer)} bytes before its end")
@@ -161,7 +161,7 @@ def records_bytes(
 
 
 def read_varint(data: Bytes, position: int, bytes_max: int = VARINT_BYTES_MAX) -> tuple[int, int]:
-    """The number at ``position`` and where the next field starts. CorruptBatch at the end of data or of patience."""
+    """The number at ``position``, and the position behind it. Raises CorruptBatch for one cut off or too long."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -179,16 +179,16 @@ def read_varint(data: Bytes, position: int, bytes_max: int = VARINT_BYTES_MAX) -
 
 
 def decode_batch(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """All records of the batch at ``position``. The CRC is the caller's to check.
+    """All records of the batch at ``position``. The caller checks the CRC.
 
-    Raises CorruptBatch where the records do not fill the batch exactly or say what cannot be, UnsupportedCodec and
+    Raises CorruptBatch where the records are invalid or do not fill the batch exactly, UnsupportedCodec and
     UnsupportedFormat.
     """
     return list(each_record(buffer, position, max_bytes))
 
 
 def each_record(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The same, one at a time: a batch of tiny records takes thirty times its bytes as objects.
+    """`decode_batch`, one record at a time: as objects, a batch of tiny records takes thirty times its bytes.
 
     Raises at the first invalid record, after the records before it.
     """
@@ -210,9 +210,9 @@ def each_record(buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_
 def record_times(
     buffer: Bytes, position: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp_ms) of each record of the batch at ``position``, in their order; skips the rest.
+    """(offset, timestamp_ms) of each record of the batch at ``position``, in order; skips the rest.
 
-    Two to three times as fast as decode_batch, and lazy. Raises as that does, where it comes to it.
+    Two to three times as fast as decode_batch, and lazy. Raises what decode_batch raises, when it gets there.
     """
     header = read_header(buffer, position)
     check_shape(header, position)
@@ -235,7 +235,7 @@ def record_times(
 def _decode_record(
     data: bytes, at: int, number: int, base_offset: int, base_ms: int, append_ms: int | None
 ) -> tuple[Record, int]:
-    """The record at ``at``, the batch's ``number``-th, and where the next one starts."""
+    """The record at ``at``, the batch's ``number``-th, and the position behind it."""
     length, at = read_varint(data, at)
     end = at + length
     if length < RECORD_BYTES_MIN - 1 or end > len(data):
