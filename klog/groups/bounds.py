@@ -21,9 +21,9 @@ from klog.errors import InvalidGroupId, InvalidRequest, UnknownMemberId
 
 NAME_BYTES_MAX = 1024
 MEMBER_ID_BYTES_MAX = NAME_BYTES_MAX + 64
-"""An id that is given out is a client id or an instance id, followed by a number."""
+"""The length of a generated id: a client id or an instance id, followed by a number."""
 CLIENT_ID_CHARS_MAX = 255
-"""So much of a client id is kept and shown."""
+"""A longer client id is truncated."""
 PROTOCOLS_MAX = 100
 MEMBER_BYTES_MAX = 4 * 1024 * 1024
 """The size of a consumer that names 30,000 topics and as many owned partitions, in two protocols."""
@@ -36,7 +36,7 @@ MEMBER_OVERHEAD_BYTES = 1024
 
 
 def check_group(name: str) -> None:
-    """InvalidGroupId unless a group can have this name."""
+    """Raise InvalidGroupId unless a group can have this name."""
     if not name:
         raise InvalidGroupId("the group's name is empty")
     if _is_long(name):
@@ -44,7 +44,7 @@ def check_group(name: str) -> None:
 
 
 def check_member(member_id: str, instance_id: str | None) -> None:
-    """UnknownMemberId or InvalidRequest unless a member can have these ids."""
+    """Raise UnknownMemberId or InvalidRequest unless a member can have these ids."""
     if _is_long(member_id, MEMBER_ID_BYTES_MAX):
         raise UnknownMemberId(f"a member id of {len(member_id)} characters: longer than any")
     if instance_id is not None and _is_long(instance_id):
@@ -52,7 +52,7 @@ def check_member(member_id: str, instance_id: str | None) -> None:
 
 
 def check_protocols(protocol_type: str, protocols: Iterable[tuple[str, int]]) -> None:
-    """InvalidRequest where a member sends too much. ``protocols``: name and bytes of metadata."""
+    """Raise InvalidRequest if a member sends too much. ``protocols``: name and bytes of metadata."""
     said = list(protocols)
     if len(said) > PROTOCOLS_MAX or any(_is_long(name) for name in (protocol_type, *(name for name, _ in said))):
         raise InvalidRequest(f"a member may name {PROTOCOLS_MAX} protocols, each of at most {NAME_BYTES_MAX} bytes")
@@ -62,7 +62,7 @@ def check_protocols(protocol_type: str, protocols: Iterable[tuple[str, int]]) ->
 
 
 def check_assignments(assignments: Mapping[str, bytes]) -> None:
-    """InvalidRequest where the assignments of a group are too large."""
+    """Raise InvalidRequest if a group's assignments are too large."""
     size = sum(map(len, assignments.values()))
     if size > GROUP_BYTES_MAX:
         raise InvalidRequest(f"a generation's assignments must have at most {GROUP_BYTES_MAX} bytes, got {size}")

@@ -1,11 +1,10 @@
-"""One group: what happens when its members join, sync, send heartbeats, leave, or fall silent.
+"""A consumer group: handles its members' joins, syncs, heartbeats, leaves and time-outs.
 
-Strategy: decide, then do. No I/O and no clock: each event takes the time and returns what to do, which is answers to
-waiting requests and at most one write of the group's node at a time. What depends on the phase alone is in
-`klog.groups.phases`.
+Strategy: decide, then do. No I/O and no clock: each event takes the time and returns what to do: answers to waiting
+requests, and at most one write of the group's node at a time. All that depends on the phase is in `klog.groups.phases`.
 
 Rules
-    * A generation is written before any JoinGroup of it is answered, an assignment before any SyncGroup is (rule G2).
+    * A generation is written before any JoinGroup of it is answered, an assignment before any SyncGroup (rule G2).
       During a write no member is added or removed: such events wait for its end. Heartbeats are answered meanwhile.
     * A written generation is the group's, whether or not its members have received it.
     * A generation number only rises.
@@ -44,12 +43,12 @@ from klog.groups.outcomes import Answer, Joined, Left, Made, Outcome, Refused, R
 from klog.groups.phases import Answers, Event, Phase
 
 NEW_MEMBER_S = 300.0
-"""After that a new member's join is answered, though the rebalance goes on: the client may be long gone, and cannot
-send heartbeats before it has its id. Kafka's number."""
+"""Time-out of a new member's join, even if the rebalance goes on: the client may have died, and cannot send heartbeats
+without an id. Kafka's number."""
 
 
 class Group:
-    """Event loop only. ``state`` is what ZooKeeper has; for a new group, an empty one."""
+    """Event loop only. ``state``: the group in ZooKeeper; empty for a new one."""
 
     def __init__(self, state: GroupState, limits: GroupLimits, now_s: float) -> None:
         self.name = state.group
@@ -64,12 +63,12 @@ class Group:
         self._join_until_s = NEVER_S
         """When a rebalance stops waiting for members that have not joined."""
         self._gather_until_s = NEVER_S
-        """How long a first rebalance waits for members that are still unknown; NEVER_S: it does not."""
+        """When a first rebalance stops waiting for more members; NEVER_S: it does not wait."""
         self._has_grown = False
         self._sync_until_s = NEVER_S
         self._fenced_until_s = now_s
-        """How long members that an operator's write has removed may still act: a client that learns of it may commit
-        once more without a member id (aiokafka does). In an empty group that would undo the operator's rewind."""
+        """Until when members removed by an operator's write are fenced: such a client may commit once more without a
+        member id (aiokafka does), which in an empty group would undo the operator's rewind."""
         self.generation = 0
         self._take(state, now_s)
 
@@ -106,12 +105,12 @@ class Group:
         return self.phase is Phase.EMPTY and self._writing is None and not self.pending
 
     def may_be_forgotten(self, now_s: float) -> bool:
-        """Whether it may be dropped and read again. A client with an id that was given out then gets another."""
+        """Whether it may be dropped and read again. A client that was given an id then gets another."""
         return self.phase is Phase.EMPTY and self._writing is None and now_s >= self._fenced_until_s
 
     @property
     def deadline_s(self) -> float:
-        """When `tick` must be called at the latest."""
+        """The latest time of the next `tick`."""
         if self._writing is not None:
             return NEVER_S
         soonest = min(self.members.deadline_s, *(one.until_s for one in self.pending.values()), NEVER_S)
@@ -123,23 +122,23 @@ class Group:
     def refuses_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_s: float
     ) -> KlogError | None:
-        """Why this commit may not be written; None when it may, which counts as a heartbeat of its member."""
+        """Why a commit is refused; None if it is allowed, which counts as the member's heartbeat."""
         if generation < 0 and self.phase is Phase.EMPTY and now_s >= self._fenced_until_s:
             return None
         return self._answer_of(phases.COMMIT, member_id, instance_id, generation, now_s)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now_s: float) -> KlogError | None:
-        """A member's heartbeat; returns the answer."""
+        """Handle a member's heartbeat; returns the error to answer, or None."""
         return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, now_s)
 
     def answer_delayed(self, member_id: str, instance_id: str | None, generation: int) -> KlogError | None:
-        """The answer, by now, to a heartbeat that arrived some time ago."""
+        """The answer, as of now, to a heartbeat that arrived some time ago."""
         return self._answer_of(phases.HEARTBEAT, member_id, instance_id, generation, None)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, to: Any, now_s: float) -> list[Outcome]:
-        """A JoinGroup request: answered with `Joined` or `Refused`, now or later."""
+        """Handle JoinGroup: answered with `Joined` or `Refused`, now or later."""
         return self._event(self._join, to, (join,), now_s)
 
     def sync(
@@ -152,19 +151,20 @@ class Group:
         to: Any,
         now_s: float,
     ) -> list[Outcome]:
-        """A SyncGroup request: answered with `Synced` or `Refused`. ``protocol``: type and name, if it says them."""
+        """Handle SyncGroup: answered with `Synced` or `Refused`. ``protocol``: type and name, if the request has
+        them."""
         return self._event(self._sync, to, (member_id, instance_id, generation, protocol, assignments), now_s)
 
     def leave(self, leaving: Iterable[tuple[str, str | None]], to: Any, now_s: float) -> list[Outcome]:
-        """A LeaveGroup request of (member id, instance id): answered with `Left`."""
+        """Handle LeaveGroup of (member id, instance id): answered with `Left`."""
         return self._event(self._leave, to, (tuple(leaving),), now_s)
 
     def make_node(self, to: Any, now_s: float) -> list[Outcome]:
-        """Create the group's node before it has members: it fences commits. Answered with `Made`."""
+        """Create the group's node before it has members, to fence commits. Answered with `Made`."""
         return self._event(self._make_node, to, (), now_s)
 
     def tick(self, now_s: float) -> list[Outcome]:
-        """Time has passed."""
+        """Handle time-outs."""
         if self._writing is None:
             self._tick(now_s)
         return self._done()
@@ -200,7 +200,7 @@ class Group:
         return self._done()
 
     def replaced(self, state: GroupState, now_s: float) -> list[Outcome]:
-        """Another program has written the group's node: ``state`` is what it says, members included."""
+        """Another program has written the group's node: take over ``state``, members included."""
         self._refuse_all(Refused(UnknownMemberId("the group was changed outside its coordinator: join again")), now_s)
         for one in self.state.members:
             self._fenced_until_s = max(self._fenced_until_s, now_s + one.session_timeout_ms / 1000)
@@ -276,7 +276,7 @@ class Group:
             self._join_again(self.members.find(join.member_id, join.instance_id), join, to, now_s)
 
     def _check_room(self, join: Join, replaced: Member | None, now_s: float) -> None:
-        """A group over its size, after the setting was lowered, loses the members that join last."""
+        """Check the group's size: beyond it, after the setting was lowered, the last members to join are refused."""
         known = self.members.get(join.member_id) or replaced
         try:
             of_joined = self.phase is Phase.PREPARING
@@ -313,7 +313,7 @@ class Group:
         self._rebalance(now_s)
 
     def _replace_static(self, old: Member, join: Join, to: Any, now_s: float) -> None:
-        """A static member is back without its id: it gets a new one, and keeps its assignment (KIP-345)."""
+        """A static member is back without its id: give it a new one, with its old assignment (KIP-345)."""
         fenced = Refused(FencedInstanceId(f"another process is member {join.instance_id!r} now"), old.member_id)
         for waiting in (old.joining, old.syncing):
             if waiting is not None:
@@ -349,7 +349,7 @@ class Group:
     # --- a rebalance --------------------------------------------------------------------------------------------------
 
     def _rebalance(self, now_s: float) -> None:
-        """Begin a rebalance: all members must join again. Nothing to do during one."""
+        """Start a rebalance: all members must join again. Ignored during one."""
         if self.phase is Phase.PREPARING:
             return
         if self.phase is Phase.COMPLETING:
@@ -373,7 +373,7 @@ class Group:
             self._complete(now_s)
 
     def _complete(self, now_s: float) -> None:
-        """Begin a generation of the members that have joined, and of static members whose session runs."""
+        """Start a generation of the members that have joined, and of static members whose session is alive."""
         self._gather_until_s = NEVER_S
         for member in self.members:
             if member.joining is None and member.instance_id is None:
@@ -392,7 +392,7 @@ class Group:
         self._write(self._next_state(self.generation + 1), self._begun, [], now_s)
 
     def _begun(self, now_s: float) -> None:
-        """The generation is written."""
+        """The generation is written: answer its JoinGroups."""
         self.generation = self.state.generation
         self.phase = phases.after(self.phase, Event.GENERATION)
         self._join_until_s = NEVER_S
@@ -454,7 +454,7 @@ class Group:
             self._write(state, self._assigned, [], now_s)
 
     def _assigned(self, now_s: float) -> None:
-        """The assignment is written."""
+        """The assignment is written: answer its SyncGroups."""
         self.phase = phases.after(self.phase, Event.ASSIGNED)
         for state in self.state.members:
             member = self.members[state.member_id]
@@ -504,7 +504,7 @@ class Group:
             self._remove(self.members.find(member_id, instance_id), now_s)
 
     def _remove(self, member: Member, now_s: float) -> None:
-        """Remove a member; if it was part of a generation, begin a rebalance."""
+        """Remove a member; if it was part of a generation, start a rebalance."""
         self._drop(member)
         if self.phase is Phase.COMPLETING or self.phase is Phase.STABLE:
             self._rebalance(now_s)
@@ -549,7 +549,7 @@ class Group:
     def _answer_of(
         self, answers: Answers, member_id: str, instance_id: str | None, generation: int, now_s: float | None
     ) -> KlogError | None:
-        """The answer by the phase to a member's request in a generation. With ``now_s`` it counts as a heartbeat."""
+        """The answer of the phase to a member's request in a generation. With ``now_s`` it counts as a heartbeat."""
         if self.phase is Phase.DEAD:
             return CoordinatorNotAvailable(f"group {self.name!r} is not coordinated here")
         try:
@@ -597,7 +597,7 @@ class Group:
         self._outcomes.append(Answer(to, what))
 
     def _refuse_all(self, refused: Refused, now_s: float) -> None:
-        """All waiting requests."""
+        """Refuse all waiting requests."""
         for member in self.members:
             for waiting in (member.joining, member.syncing):
                 if waiting is not None:

@@ -33,11 +33,11 @@ class MemberTable:
         return self._members[member_id]
 
     def get(self, member_id: str) -> Member | None:
-        """The member with this id, if there is one."""
+        """The member with this id, or None."""
         return self._members.get(member_id)
 
     def find(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that a request names as its sender. Raises UnknownMemberId, FencedInstanceId."""
+        """The member that sent a request. Raises UnknownMemberId, FencedInstanceId."""
         if instance_id is not None:
             known = self._static.get(instance_id)
             if known is None:
@@ -49,16 +49,16 @@ class MemberTable:
         return self._members[member_id]
 
     def static(self, instance_id: str | None) -> Member | None:
-        """The member under this instance id."""
+        """The member with this instance id, or None."""
         known = None if instance_id is None else self._static.get(instance_id)
         return None if known is None else self._members[known]
 
     def predecessor(self, join: Join) -> Member | None:
-        """The static member that this join replaces: it names the instance, and no member id."""
+        """The static member that this join replaces: it has the instance id, and no member id."""
         return None if join.member_id else self.static(join.instance_id)
 
     def add(self, member: Member) -> None:
-        """Add it; the first member is the leader."""
+        """Add a member; the first is the leader."""
         self._members[member.member_id] = member
         self.count(member)
         if member.instance_id is not None:
@@ -67,7 +67,7 @@ class MemberTable:
             self.leader = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Remove it; if it was the leader, the next member is."""
+        """Remove a member; if it was the leader, the next one becomes leader."""
         del self._members[member.member_id]
         self.size_bytes -= member.counted_bytes
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
@@ -76,7 +76,7 @@ class MemberTable:
             self.leader = next(iter(self._members), "")
 
     def replace(self, old: Member, new: Member) -> None:
-        """Replace it in the same place of the order; if it was the leader, the new one is."""
+        """Replace a member in its place of the order; leadership passes on."""
         assert new.instance_id is not None, "only static members are replaced"
         self._members = {
             (new if one is old else one).member_id: new if one is old else one for one in self._members.values()
@@ -94,22 +94,22 @@ class MemberTable:
         self.size_bytes = 0
 
     def takes(self, member: Member, join: Join) -> None:
-        """The member joins again with this request."""
+        """Update a member that joins again."""
         member.takes(join)
         self.count(member)
 
     def give(self, member: Member, assignment: bytes) -> None:
-        """Assign it partitions."""
+        """Set a member's assignment."""
         member.assignment = assignment
         self.count(member)
 
     def count(self, member: Member) -> None:
-        """Count its size again, which has changed."""
+        """Update a member's counted size."""
         self.size_bytes += member.size_bytes - member.counted_bytes
         member.counted_bytes = member.size_bytes
 
     def check_room(self, join: Join, known: Member | None, members_max: int, *, of_joined: bool) -> None:
-        """GroupMaxSizeReached unless there is room for this member, known or new, and for its metadata.
+        """Raise GroupMaxSizeReached unless there is room for this member, known or new, and for its metadata.
 
         ``of_joined``: count only the members that have joined by now.
         """
@@ -125,7 +125,7 @@ class MemberTable:
             raise GroupMaxSizeReached(f"group {self._group!r} has {len(self)} members; group.max.size is {members_max}")
 
     def check_protocols(self, join: Join, replaced: Member | None, protocol_type: str) -> None:
-        """InconsistentGroupProtocol unless all members share a protocol; the only member may have any."""
+        """Raise InconsistentGroupProtocol unless all members share a protocol; a single member may have any."""
         others = [one for one in self if one.member_id != join.member_id and one is not replaced]
         names = {name for name, _ in join.protocols}
         if not join.protocol_type or not names:
@@ -143,5 +143,5 @@ class MemberTable:
 
     @property
     def deadline_s(self) -> float:
-        """When the first member is removed unless it sends a heartbeat."""
+        """The next time at which a member without heartbeats is removed."""
         return min((member.deadline_s for member in self._members.values()), default=NEVER_S)

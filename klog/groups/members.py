@@ -1,4 +1,4 @@
-"""The members of a group: the protocols of each, its deadline, and the protocol that all share."""
+"""The members of a group: protocols and deadline of each, and the protocol that all share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from klog.groups.bounds import MEMBER_OVERHEAD_BYTES, PENDING_MAX
 
 NEVER_S = math.inf
 PENDING_S = 3.0
-"""How long a rebalance waits for a client that must join again with the id it was given. Clients take milliseconds;
-Kafka waits for a session time-out, and a client that has died meanwhile delays the whole group."""
+"""Time for which a rebalance waits for a client to join again with the id that it was given. Clients take milliseconds;
+Kafka waits for a session time-out, so a client that has died delays the whole group."""
 
 
 class Join(NamedTuple):
-    """A JoinGroup request. ``new_id``: the id that the member gets if the request has none.
+    """A JoinGroup request. ``new_id``: the id for a member without one.
 
-    ``must_ask_twice``: a dynamic member without an id gets one, and is a member when it joins again with it (KIP-394).
+    ``must_ask_twice``: a dynamic member without an id is given one, and becomes a member when it joins again (KIP-394).
     """
 
     member_id: str
@@ -41,14 +41,14 @@ class Join(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """An id that was given out. ``awaited_until_s``: how long a rebalance waits for it; NEVER_S once it does not."""
+    """An id that was given out. ``awaited_until_s``: until when a rebalance waits for it; NEVER_S: no longer."""
 
     awaited_until_s: float
     until_s: float
 
 
 def give_id(pending: dict[str, Pending], join: Join, now_s: float) -> None:
-    """Note the id with which this client must join again; of too many the oldest is forgotten."""
+    """Note the id with which this client must join again; of too many the oldest is dropped."""
     session_s = join.session_timeout_ms / 1000
     pending[join.new_id] = Pending(now_s + min(session_s, PENDING_S), now_s + session_s)
     if len(pending) > PENDING_MAX:
@@ -57,9 +57,9 @@ def give_id(pending: dict[str, Pending], join: Join, now_s: float) -> None:
 
 @dataclass(slots=True)
 class Member:
-    """One member. ``joining`` and ``syncing``: where to answer a waiting request of that kind, else None.
+    """A member. ``joining`` and ``syncing``: where to answer a waiting request of that kind, else None.
 
-    ``deadline_s``: when it is removed unless it sends a heartbeat before; NEVER_S while a request of it waits.
+    ``deadline_s``: when it is removed without a heartbeat; NEVER_S while one of its requests waits.
     """
 
     member_id: str
@@ -75,7 +75,7 @@ class Member:
     joining: Any = None
     syncing: Any = None
     is_new: bool = True
-    """It has not been in a generation yet: it does not know its id, so it cannot send heartbeats."""
+    """Not in a generation yet: it does not know its id, so it cannot send heartbeats."""
     is_restored: bool = False
     """Read from ZooKeeper, which has only the chosen one of its protocols."""
     has_synced: bool = field(default=False)
@@ -85,18 +85,18 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """Approximately, with its metadata and its assignment."""
+        """Approximately, with metadata and assignment."""
         said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
         return MEMBER_OVERHEAD_BYTES + said + len(self.assignment)
 
     def heartbeat_ms(self, now_s: float) -> int | None:
-        """How long ago its last heartbeat was; None while a request of it waits."""
+        """Milliseconds since its last heartbeat; None while one of its requests waits."""
         if self.deadline_s == NEVER_S or self.joining is not None:
             return None
         return max(0, round((now_s - self.deadline_s + self.session_timeout_s) * 1000))
 
     def metadata(self, protocol: str) -> bytes:
-        """Its metadata for this protocol; b"" for a protocol that it does not have."""
+        """Its metadata for this protocol; b"" for one that it does not support."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def wants(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
@@ -106,7 +106,7 @@ class Member:
         return self.protocols == protocols
 
     def takes(self, join: Join) -> None:
-        """Replace its settings by those of this request."""
+        """Take the settings of this request."""
         self.client_id, self.host = join.client_id, join.host
         self.session_timeout_s = join.session_timeout_ms / 1000
         self.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
@@ -114,7 +114,7 @@ class Member:
         self.is_restored = False
 
     def state(self, protocol: str, assignment: bytes) -> MemberState:
-        """As it is written to ZooKeeper."""
+        """The member as it is written to ZooKeeper."""
         return MemberState(
             self.member_id,
             self.instance_id,
@@ -141,7 +141,7 @@ def member_of(join: Join, member_id: str) -> Member:
 
 
 def restored(state: MemberState, protocol: str, now_s: float) -> Member:
-    """A member as it is in ZooKeeper; it has one session time-out to send a heartbeat."""
+    """A member from ZooKeeper; it has one session time-out to send a heartbeat."""
     return Member(
         state.member_id,
         state.instance_id,
@@ -158,13 +158,13 @@ def restored(state: MemberState, protocol: str, now_s: float) -> Member:
 
 
 def common_protocols(members: Collection[Member]) -> set[str]:
-    """The protocols that all of them have."""
+    """The protocols that all members support."""
     known = [{name for name, _ in member.protocols} for member in members]
     return set.intersection(*known) if known else set()
 
 
 def select_protocol(members: Sequence[Member]) -> str:
-    """The protocol that most members prefer among those that all have; of several the first member's choice."""
+    """The protocol that most members prefer among those that all support; of several the first member's choice."""
     candidates = common_protocols(members)
     votes = Counter(next(name for name, _ in member.protocols if name in candidates) for member in members)
     return max(votes, key=lambda name: votes[name])  # a Counter keeps the order of the first votes

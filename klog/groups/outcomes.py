@@ -1,4 +1,4 @@
-"""What a group decides: answers to waiting requests, and writes that must come first."""
+"""Decisions of a group: answers to waiting requests, and writes that must come first."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ Result = Joined | Synced | Left | Made | Refused
 
 
 class Answer(NamedTuple):
-    """``to``: as the request gave it."""
+    """``to``: as the request passed it."""
 
     to: Any
     what: Result
 
 
 class Write(NamedTuple):
-    """Replace the state at its version by this; then call `written`, `replaced` or `write_failed`."""
+    """Write this state over its version; then call `written`, `replaced` or `write_failed`."""
 
     state: GroupState
 
@@ -65,7 +65,7 @@ Outcome = Answer | Write
 
 @dataclass(slots=True)
 class Writing:
-    """A write that is under way; what to do, and which answers to give, when it is done."""
+    """A write under way; outcomes and answers that follow it."""
 
     state: GroupState
     then: Callable[[float], None]

@@ -53,7 +53,7 @@ FOLLOWS: dict[tuple[Phase, Event], Phase] = {
 }
 
 Answers = dict[Phase, type[KlogError] | None]
-"""The answer to a member's request in the present generation; None: it is granted."""
+"""The answer to a member's request in the current generation; None: granted."""
 
 HEARTBEAT: Answers = {
     Phase.EMPTY: UnknownMemberId,
@@ -81,5 +81,5 @@ COMMIT: Answers = {
 
 
 def after(phase: Phase, event: Event) -> Phase:
-    """The phase that follows; KeyError for an impossible event, which is an internal error."""
+    """The next phase; KeyError for an impossible event, which is an internal error."""
     return FOLLOWS[phase, event]

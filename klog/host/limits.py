@@ -1,4 +1,4 @@
-"""What the machine allows a broker: its memory, and its file descriptors, divided among logs, connections and the rest.
+"""The host's limits for a broker: memory, and file descriptors, divided among logs, connections and the rest.
 
 Why: clients that open connections must not take the descriptor that a log needs for its next segment. A log that cannot
 open a file fails; a connection that waits in the kernel's queue is only late.
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 REST = 64
-"""Standard streams, the listener, the loop's own, ZooKeeper's session, locks, checkpoints, folders being flushed."""
+"""Standard streams, the listener, the event loop, the ZooKeeper session, locks, checkpoints, folders being flushed."""
 
 UNKNOWN_BYTES: Final = 2 << 30
-"""Taken where the machine does not say."""
+"""Used if the host does not tell."""
 _CONTROL_GROUPS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),

@@ -1,7 +1,7 @@
-"""Secrets that a command prints: ``pass show kafka``, ``keyring get klog alice``.
+"""Secrets from a command's output: ``pass show kafka``, ``keyring get klog alice``.
 
-The command gets no shell and no input, and has a time limit. Its stderr is this process's own: there it may ask, and
-complain. What it prints is in no error and no log.
+The command gets no shell and no input, and has a time limit. It inherits stderr, for prompts and errors. Its output is
+in no error and no log.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SECRET_BYTES_MAX: Final = 64 * 1024
 
 
 class SecretUnavailable(KlogError):
-    """A command has given no secret."""
+    """A command has printed no secret."""
 
     code = "SECRET_UNAVAILABLE"
 
 
 def secret_from(command: Sequence[str], what: str, timeout_s: float) -> str:
-    """What the command prints, without the end of the line. ``what`` it is, for errors. Raises SecretUnavailable."""
+    """The command's output without the end of the line. ``what`` names it in errors. Raises SecretUnavailable."""
     said = f"{what}, from the command {command[0]!r}"
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -61,7 +61,7 @@ def secret_from(command: Sequence[str], what: str, timeout_s: float) -> str:
 
 
 def _read(pipe: IO[bytes], until_s: float) -> bytes | None:
-    """All that comes, or a little more than SECRET_BYTES_MAX of it; None when the time is over."""
+    """All output, or slightly more than SECRET_BYTES_MAX of it; None when the time is over."""
     printed = b""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)

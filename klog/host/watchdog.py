@@ -26,7 +26,7 @@ EXIT_CODE = 70
 
 
 class Watchdog:
-    """Started on the loop that it watches."""
+    """Started on the event loop that it watches."""
 
     def __init__(self, silence_max_s: float) -> None:
         self._silence_max_s = silence_max_s
