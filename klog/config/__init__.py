@@ -1,4 +1,4 @@
-"""Settings of a broker and of a topic, under Kafka's names, with today's and 0.8's spellings."""
+"""Settings of a broker and of a topic, by Kafka's names, with current and 0.8's spellings."""
 
 from klog.config.broker import BROKER_SETTINGS, BrokerConfig
 from klog.config.properties import parse_properties, read_properties

@@ -30,20 +30,20 @@ BROKER_SETTINGS: dict[str, Setting] = {
         *UNUSED_SETTINGS,
     )
 }
-"""Every setting of a broker by its name of today."""
+"""Every setting of a broker by its current name."""
 
 SECRETS = SECRETS_OF_LISTENERS | SECRETS_OF_ZOOKEEPER
-"""Settings whose values are shown nowhere."""
+"""Settings whose values are never shown."""
 
 ALIASES: dict[str, str] = {alias: setting.name for setting in BROKER_SETTINGS.values() for alias in setting.aliases}
-"""Older names -> the name of today."""
+"""Older names -> the current name."""
 
 OF_LISTENERS = frozenset(
     [one.name for one in SECURITY_SETTINGS]
     + [one.name for one in UNUSED_SETTINGS if one.name.startswith(("ssl.", "sasl."))]
     + ["max.connections", "max.connection.creation.rate"]
 )
-"""What may be given for one listener alone."""
+"""Settings that may be given per listener."""
 _OF_LISTENER = "listener.name."
 
 DEFAULT_SOURCE = "default"
@@ -59,8 +59,8 @@ class _Given(NamedTuple):
 class BrokerConfig:
     """The settings of one broker. Immutable once made; safe to share.
 
-    ``config["log.segment.bytes"]`` is the typed value: what was given, else what the settings it follows say, else the
-    default. `integer`, `text` and `flag` are the same with the type checked, for callers under mypy.
+    ``config["log.segment.bytes"]`` is the typed value: as given, else from the settings that it follows, else the
+    default. `integer`, `text` and `flag` also check the type, for mypy.
     """
 
     def __init__(self, given: Mapping[str, _Given], warnings: tuple[str, ...]) -> None:
@@ -71,16 +71,16 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], source: str = "settings") -> BrokerConfig:
-        """The configuration that these properties ask for; see `layered`."""
+        """The configuration from these properties; see `layered`."""
         return cls.layered([(source, properties)])
 
     @classmethod
     def layered(cls, layers: Iterable[tuple[str, Mapping[str, str]]]) -> BrokerConfig:
-        """Several sources of properties as (source, properties); a later one overrides those before it. Durations and
-        sizes may have units.
+        """The configuration from several sources, (source, properties); a later one overrides those before it.
+        Durations and sizes may have units.
 
-        Unknown names become warnings (Kafka ignores them, and a typing error should be seen); wrong values raise
-        InvalidConfig naming the setting, the value, its source and what was expected.
+        Unknown names become warnings (Kafka ignores them, and a typing error should be seen); invalid values raise
+        InvalidConfig with the setting, the value, its source and what was expected.
         """
         given: dict[str, _Given] = {}
         warnings: list[str] = []
@@ -93,7 +93,7 @@ class BrokerConfig:
                     warnings.append(f"unknown setting {written} (from {source}) is ignored{_did_you_mean(written)}")
                     continue
                 if name in seen:
-                    if written != name:  # today's name wins over an older one in the same source
+                    if written != name:  # the current name wins over an older one in the same source
                         warnings.append(f"{written} (from {source}) is ignored: {seen[name]} is the same setting")
                         continue
                     warnings.append(f"{seen[name]} (from {source}) is ignored: {written} is the same setting")
@@ -106,7 +106,7 @@ class BrokerConfig:
         return cls(given, (*warnings, *_bad_ideas(config)))
 
     def of_topic(self, topic: str) -> BrokerConfig:
-        """These settings as they hold for one topic, which 0.7's settings of topics may name (`TOPIC_MAPS`)."""
+        """These settings for one topic, which 0.7's settings of topics may name (`TOPIC_MAPS`)."""
         own = self._of_topics.get(topic)
         return self if own is None else BrokerConfig({**self._given, **own}, self.warnings)
 
@@ -114,15 +114,15 @@ class BrokerConfig:
         return self._resolve(name).value
 
     def source(self, name: str) -> str:
-        """Where the value came from: a source named in `layered`, or ``default``."""
+        """The source of the value: one named in `layered`, or ``default``."""
         return self._resolve(name).source
 
     def is_given(self, name: str) -> bool:
-        """Whether someone set it, by itself or by a setting that it follows."""
+        """Whether it was given, itself or by a setting that it follows."""
         return self.source(name) != DEFAULT_SOURCE
 
     def layers(self) -> list[tuple[str, dict[str, str]]]:
-        """What was given, as `layered` takes it: by source, with older names replaced by today's."""
+        """The given settings by source, as `layered` takes them, with current names."""
         found: dict[str, dict[str, str]] = {}
         for name, (value, source) in self._given.items():
             text = text_of(value)
@@ -131,7 +131,7 @@ class BrokerConfig:
         return list(found.items())
 
     def given_text(self, name: str) -> str | None:
-        """What was given under this very name, as text; None where others that it follows or the default decide."""
+        """The text given under this very name; None where a setting that it follows or the default decides."""
         given = self._given.get(name)
         return None if given is None else text_of(given.value)
 
@@ -152,12 +152,12 @@ class BrokerConfig:
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """The folders of the logs, in the order given."""
+        """The log dirs, in the order given."""
         return self.words("log.dirs")
 
     @property
     def listeners(self) -> Listeners:
-        """Where the broker listens. Raises InvalidConfig."""
+        """The broker's listeners. Raises InvalidConfig."""
         texts, told = self["listeners"], self["advertised.listeners"]
         told_host, told_port, name = (
             self[one] for one in ("advertised.host.name", "advertised.port", "inter.broker.listener.name")
@@ -185,7 +185,7 @@ class BrokerConfig:
         return found.host, found.port
 
     def of_listener(self, name: str, mechanism: str = "") -> BrokerConfig:
-        """These settings as they hold for one listener, and there for one mechanism of SASL (KIP-103)."""
+        """These settings for one listener, and there for one SASL mechanism (KIP-103)."""
         own: dict[str, _Given] = {}
         for prefix in (_OF_LISTENER + f"{name.lower()}.", _OF_LISTENER + f"{name.lower()}.{mechanism.lower()}."):
             for written, given in self._given.items():
@@ -194,7 +194,7 @@ class BrokerConfig:
         return BrokerConfig({**self._given, **own}, self.warnings) if own else self
 
     def of_single_listeners(self) -> dict[str, str]:
-        """``listener.name.*`` as they were given -> the setting that each is for one listener, or its mechanism."""
+        """``listener.name.*`` as given -> the setting that each overrides for a listener, or its mechanism."""
         return {name: setting_of(name) for name in self._given if name.startswith(_OF_LISTENER)}
 
     def with_settings(self, properties: Mapping[str, str], source: str) -> BrokerConfig:
@@ -230,7 +230,7 @@ class BrokerConfig:
 
 
 def setting_of(name: str) -> str:
-    """The setting that a name is about: itself, or the one in ``listener.name.NAME.[MECHANISM.]SETTING``."""
+    """The setting of a name: itself, or the one in ``listener.name.NAME.[MECHANISM.]SETTING``."""
     if name.startswith(_OF_LISTENER):
         rest = name.removeprefix(_OF_LISTENER).partition(".")[2]
         for setting in (rest, rest.partition(".")[2]):
@@ -240,7 +240,7 @@ def setting_of(name: str) -> str:
 
 
 def _of_topics(given: Mapping[str, _Given]) -> dict[str, dict[str, _Given]]:
-    """Topic -> setting -> what one of `TOPIC_MAPS` gives it."""
+    """Topic -> setting -> value from one of `TOPIC_MAPS`."""
     found: dict[str, dict[str, _Given]] = {}
     for name, one in TOPIC_MAPS.items():
         if name in given:
@@ -294,5 +294,5 @@ def _did_you_mean(name: str) -> str:
 
 
 def default_text(name: str) -> str | None:
-    """A setting's default as text, by what it follows where it has none of its own; None where there is none."""
+    """A setting's default as text, or that of a setting that it follows; None without one."""
     return text_of(BrokerConfig({}, ())[name])

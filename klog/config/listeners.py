@@ -1,4 +1,4 @@
-"""The listeners of a broker, as its settings give them: where each listens, what it speaks, what it advertises."""
+"""The listeners of a broker from its settings: bound address, protocol, advertised address."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """``clients`` is the first plain one, or else the first, that is not for brokers alone: clients and tools that know
-    of one address alone get that. ``brokers`` may be the same."""
+    """``clients``: the first plaintext listener that is not for brokers alone, or else the first: for clients and tools
+    that know one address only. ``brokers`` may be the same."""
 
     all: tuple[Listener, ...]
     clients: Listener
@@ -52,10 +52,10 @@ def listeners_of(
     brokers_name: str | None,
     brokers_protocol: str,
 ) -> Listeners:
-    """From the values of the settings. Raises InvalidConfig, about ``listeners`` unless it begins with another name.
+    """The listeners from the settings' values. Raises InvalidConfig, about ``listeners`` unless its text names another.
 
-    ``brokers_name`` may be in no map, and then has plain connections; with no listener of that name, brokers use the
-    first that there is.
+    ``brokers_name`` may be missing in the map: then it is plaintext. Without a listener of that name, brokers use the
+    first one.
     """
     found = [parse_listener(one) for one in texts or ()] or [NamedAddress(LISTENER_PROTOCOL, *host_and_port)]
     protocols = {name: protocol for name, _, protocol in (one.partition(":") for one in protocol_map)}

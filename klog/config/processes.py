@@ -1,12 +1,12 @@
-"""One configuration shared out to several brokers on one host: ids, ports and log dirs of their own.
+"""One configuration divided among several brokers on a host: each has its own id, ports and log dirs.
 
 Broker ``i`` of N, counted from 0, gets:
 
 * ``broker.id`` + i;
-* each port + i: of `listeners` or `port`, of what is advertised, and of metrics and schemas. Port 0 stays 0;
-* its share of `log.dirs`: every N-th dir from the i-th on. Where there are fewer dirs than brokers, the first ones get
-  a dir each, and each of the others a folder ``broker.ID`` in one of them. So the first broker finds its logs where
-  they were when it was the only one.
+* each port + i: of `listeners` or `port`, of advertised ones, and of metrics and schemas. Port 0 stays 0;
+* its share of `log.dirs`: every N-th dir from the i-th on. With fewer dirs than brokers, the first brokers get a dir
+  each, the others a folder ``broker.ID`` in one of them. So the first broker finds its logs where they were when it was
+  the only one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PORT_MAX: Final = 65535
 _PORTS: Final = ("port", "advertised.port", "metrics.port", "schema.registry.port")
 _LISTENERS: Final = ("listeners", "advertised.listeners")
 _BOUND: Final = ("listeners", "port", "metrics.port", "schema.registry.port")
-"""What this host listens on; what is advertised may be the same for several ports of a gateway's own."""
+"""Ports bound on this host; advertised ones may be the same for several, on a gateway."""
 
 
 def configs_of_processes(config: BrokerConfig, count: int) -> list[BrokerConfig]:
-    """The configurations of ``count`` brokers; InvalidConfig where their ports would pass 65535 or meet."""
+    """The configurations of ``count`` brokers. Raises InvalidConfig for ports above 65535 or equal ones."""
     layers = config.layers()
     configs = [BrokerConfig.layered([*layers, (SOURCE, dict(_own(config, number, count)))]) for number in range(count)]
     taken: dict[int, tuple[int, str]] = {}

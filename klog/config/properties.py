@@ -26,7 +26,7 @@ _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str, *, source: str = "the properties") -> dict[str, str]:
-    """key -> value; the last of equal keys wins, as in Java. InvalidConfig with ``source`` and the line otherwise."""
+    """key -> value; the last of equal keys wins, as in Java. Raises InvalidConfig with ``source`` and the line."""
     properties = {}
     for number, line in _logical_lines(text):
         match = _KEY.fullmatch(line)
@@ -39,7 +39,7 @@ def parse_properties(text: str, *, source: str = "the properties") -> dict[str, 
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """The properties of a file; NoSuchThing if it cannot be read."""
+    """The properties of a file. Raises NoSuchThing if it cannot be read."""
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -49,18 +49,19 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 
 def read_text(path: str | Path, errors: str = "strict") -> str:
-    """The text of a file, also one with a byte order mark. OSError, UnicodeDecodeError."""
+    """The text of a file, with or without a byte order mark. Raises OSError, UnicodeDecodeError."""
     return decoded(Path(path).read_bytes(), errors)
 
 
 def decoded(content: bytes, errors: str = "strict") -> str:
-    """UTF-8 with or without the mark, or UTF-16 with it; every end of a line is a newline. UnicodeDecodeError."""
+    """UTF-8 with or without a byte order mark, or UTF-16 with one; ends of lines become newlines. Raises
+    UnicodeDecodeError."""
     encoding = "utf-16" if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig"
     return io.StringIO(content.decode(encoding, errors), newline=None).getvalue()
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(number of its first line, joined line) of each line that says something."""
+    """(number of its first line, joined line) of each line that is not empty or a comment."""
     joined, began = "", 0
     for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
         stripped = line.lstrip()

@@ -1,7 +1,7 @@
-"""One setting: its name, what values it takes, and what it does.
+"""A setting: its name, the values that it takes, and its effect.
 
 A setting's text comes from a properties file, a flag or ZooKeeper; `Setting.parse` turns it into a value of one of
-these kinds, or says what was expected:
+these kinds, or tells what was expected:
 
     int     an integer                              bytes   an integer, in bytes
     ms      an integer, in milliseconds             bool    true or false
@@ -20,10 +20,10 @@ from klog.errors import InvalidConfig, UsageError
 
 Kind = Literal["int", "bytes", "ms", "float", "bool", "string", "list", "enum"]
 Value = int | float | bool | str | tuple[str, ...] | None
-"""A typed value; None is a setting that was not given and has no default."""
+"""A typed value; None for a setting without value and default."""
 
 LONG_MAX = 2**63 - 1
-"""Kafka's way to write "never" and "no limit" where -1 is not allowed."""
+"""Kafka's value for "never" and "no limit" where -1 is not allowed."""
 INT_MAX = 2**31 - 1
 
 _WORDS: dict[Kind, str] = {
@@ -39,7 +39,7 @@ _WORDS: dict[Kind, str] = {
 
 
 class Check(NamedTuple):
-    """What a value must satisfy beyond its kind; ``expected`` ends the sentence "expected an integer ..."."""
+    """A condition beyond a value's kind; ``expected`` ends the sentence "expected an integer ..."."""
 
     expected: str
     holds: Callable[[object], bool]
@@ -75,11 +75,11 @@ def not_empty(what: str) -> Check:
 
 
 class Setting(NamedTuple):
-    """One row of the table of settings.
+    """A row of the table of settings.
 
-    ``effect`` says in a few words what klog does with the value; ``none`` is a setting of Kafka's that klog accepts and
-    has no use for. ``follows`` are the settings that decide while this one is not given: (name, factor), the first that
-    was given wins, then the first with a default. ``aliases`` are older names of the very same value.
+    ``effect``: what klog does with the value, in a few words; ``none`` marks a setting of Kafka's that klog accepts and
+    does not use. ``follows``: settings that decide while this one is not given: (name, factor), the first given one
+    wins, then the first with a default. ``aliases``: older names of the same value.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Setting(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words: "an integer (bytes) of at least 14"."""
+        """The expected value in words: "an integer (bytes) of at least 14"."""
         words = _WORDS[self.kind]
         return f"{words} {self.check.expected}" if self.check else words
 
     def parse(self, text: str, *, name: str | None = None, source: str | None = None) -> Value:
-        """The typed value of ``text``; InvalidConfig with the name, the text found and what was expected."""
+        """The typed value of ``text``. Raises InvalidConfig with the name, the text found and what was expected."""
         text = text.strip()
         try:
             value = _parse_kind(self.kind, text)
@@ -115,7 +115,7 @@ class Setting(NamedTuple):
 def without_unit(setting: Setting, text: str) -> str:
     """``7d`` of a setting in ms as 604800000, ``1GiB`` of one in bytes as 1073741824.
 
-    Other texts stay as they are, whole numbers exactly so: `Setting.parse` refuses what is not valid.
+    Other texts stay unchanged: `Setting.parse` refuses invalid ones.
     """
     from klog.config.units import parse_duration_ms, parse_size
 
@@ -128,7 +128,7 @@ def without_unit(setting: Setting, text: str) -> str:
 
 
 def text_of(value: Value) -> str | None:
-    """A value as it is written in a properties file; None stays None."""
+    """A value as text for a properties file; None stays None."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The settings of a broker in its cluster: topics, replicas, the controller, groups and their offsets."""
+"""Settings of the cluster: topics, replicas, the controller, groups and their offsets."""
 
 from __future__ import annotations
 

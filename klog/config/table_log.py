@@ -1,4 +1,4 @@
-"""The settings of the logs: where they lie, how they are cut, kept, flushed and checked."""
+"""Settings of the logs: directories, segments, retention, flushes, checks."""
 
 from __future__ import annotations
 

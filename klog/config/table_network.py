@@ -1,4 +1,4 @@
-"""The settings of a broker as a server: who it is, where it listens, what it limits, which ZooKeeper it belongs to."""
+"""Settings of the broker as a server: id, listeners, limits, ZooKeeper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamedAddress(NamedTuple):
 
 
 def parse_listener(text: str) -> NamedAddress:
-    """``NAME://host:port``, or ``host:port`` for PLAINTEXT's; IPv6 addresses in brackets. Raises InvalidConfig."""
+    """``NAME://host:port``, or ``host:port`` for PLAINTEXT; IPv6 addresses in brackets. Raises InvalidConfig."""
     name, separator, rest = text.rpartition("://")
     host, colon, port = rest.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:

@@ -1,7 +1,7 @@
-"""The settings of a broker that say who may connect, and how: TLS, SASL, under Kafka's names.
+"""Settings of TLS and SASL, by Kafka's names.
 
-Each may be given for one listener alone, as ``listener.name.NAME.SETTING`` with the listener's name in lower case, and
-what belongs to a mechanism of SASL as ``listener.name.NAME.MECHANISM.SETTING`` (KIP-103, `BrokerConfig.of_listener`).
+Each may be given per listener, as ``listener.name.NAME.SETTING`` with the listener's name in lower case, and those of a
+SASL mechanism as ``listener.name.NAME.MECHANISM.SETTING`` (KIP-103, `BrokerConfig.of_listener`).
 """
 
 from __future__ import annotations
@@ -210,4 +210,4 @@ SECURITY_SETTINGS = (
 SECRETS = frozenset(
     {"ssl.keystore.password", "ssl.key.password", "ssl.keystore.key", "ssl.truststore.password", "sasl.jaas.config"}
 )
-"""Settings whose values are shown nowhere."""
+"""Settings whose values are never shown."""

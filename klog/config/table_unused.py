@@ -1,4 +1,4 @@
-"""Kafka's settings that klog accepts and has no use for: (name, kind, default, older names), by the reason."""
+"""Kafka's settings that klog accepts and does not use: (name, kind, default, older names), by the reason."""
 
 from __future__ import annotations
 

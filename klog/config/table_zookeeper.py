@@ -1,4 +1,4 @@
-"""The settings by which a broker finds ZooKeeper, and comes in; those of its security are for clients, too."""
+"""Settings of the connection to ZooKeeper; those of its security are for clients, too."""
 
 from __future__ import annotations
 
@@ -123,4 +123,4 @@ ZOOKEEPER_SETTINGS = (
 )
 
 SECRETS = frozenset({"zookeeper.password", "zookeeper.ssl.keystore.password", "zookeeper.ssl.truststore.password"})
-"""Settings whose values are shown nowhere."""
+"""Settings whose values are never shown."""

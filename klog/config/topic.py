@@ -1,4 +1,4 @@
-"""A topic's settings: which of the broker's they override, and what a log makes of them."""
+"""A topic's settings: which of the broker's they override, and the resulting `LogConfig`."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ TOPIC_SETTINGS: dict[str, str] = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""A topic's setting -> the broker's setting that holds where the topic has none."""
+"""A topic's setting -> the broker's setting that is its default."""
 
 OF_TOPICS_ALONE = frozenset({"unclean.leader.election.enable"})
-"""Settings that only a topic's own value switches on: a line in a broker's file, once Kafka 0.8's
-default, must not let a whole cluster lose acknowledged messages."""
+"""Settings that only a topic can switch on: a line in a broker's file, once Kafka 0.8's default, must not let a whole
+cluster lose acknowledged messages."""
 
 TOPIC_SOURCE = "topic"
 
 VALUE_CHARS_MAX = 1_000
-"""Of a topic's own setting. Every broker remembers it, and old versions of DescribeConfigs hold 32 KB."""
+"""Per value. Every broker keeps it, and old versions of DescribeConfigs hold 32 KB."""
 
 CONFIGS_KEPT = 256
-"""Different sets of topics' own settings whose `LogConfig` is remembered."""
+"""Different sets of topics' settings whose `LogConfig` is cached."""
 
 KEEP_EVERYTHING = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""What holds for a topic whose settings cannot be read."""
+"""For a topic whose settings cannot be read."""
 
 
 class TopicValue(NamedTuple):
-    """One setting as it holds for a topic: ``source`` is ``topic``, a source of the broker's, or ``default``."""
+    """A setting's effective value for a topic; ``source``: ``topic``, a source of the broker's, or ``default``."""
 
     name: str
     value: Value
@@ -65,13 +65,13 @@ class TopicValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one partition's log. -1 means no retention limit; LONG_MAX means never flush."""
+    """The settings of one partition's log. -1: no retention limit; LONG_MAX: never flush."""
 
     segment_bytes: int = 1073741824
     segment_ms: int = 168 * 3_600_000
     segment_jitter_ms: int = 0
     deletes: bool = True
-    """Whether the limits of retention hold; not where old messages are only to be compacted."""
+    """Whether retention deletes; False where old messages are only to be compacted."""
     retention_ms: int = 168 * 3_600_000
     retention_bytes: int = -1
     flush_messages: int = 1
@@ -85,9 +85,10 @@ class LogConfig:
 
     @classmethod
     def of(cls, config: BrokerConfig, topic_overrides: Mapping[str, str]) -> LogConfig:
-        """The broker's settings with the topic's on top; InvalidConfig for a wrong name or value among the topic's.
+        """The broker's settings with the topic's on top. Raises InvalidConfig for an invalid name or value of the
+        topic's.
 
-        Equal settings are one object: a broker opens, and its controller decides about, tens of thousands of logs.
+        Equal settings are one object: a broker opens, and its controller handles, tens of thousands of logs.
         """
         return _log_config(config, tuple(sorted(topic_overrides.items())))
 
@@ -124,7 +125,8 @@ def _log_config(config: BrokerConfig, topic_overrides: tuple[tuple[str, str], ..
 
 
 def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> list[TopicValue]:
-    """Every setting of a topic as it holds, by name; InvalidConfig for a wrong name or value among the overrides."""
+    """Every effective setting of a topic, by name. Raises InvalidConfig for an invalid name or value among the
+    overrides."""
     given = check_topic_settings(topic_overrides)
     values = []
     for name, broker_name in TOPIC_SETTINGS.items():
@@ -139,22 +141,23 @@ def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> li
 
 
 def may_be_led_uncleanly(topic_overrides: Mapping[str, str]) -> bool:
-    """A topic's ``unclean.leader.election.enable``, alone: the controller asks for each partition of a dead broker."""
+    """``unclean.leader.election.enable`` of a topic, alone: the controller needs it per partition of a dead broker."""
     name = "unclean.leader.election.enable"
     text = topic_overrides.get(name)
     return bool(BROKER_SETTINGS[TOPIC_SETTINGS[name]].default if text is None else _parsed(name, text))
 
 
 def effective_min_isr(min_insync_replicas: int, replicas: int) -> int:
-    """In-sync replicas that an append with acks=all needs: of the setting and the number of replicas the smaller.
+    """In-sync replicas that an append with acks=all needs: the smaller of the setting and the number of replicas.
 
-    As Kafka counts: a topic with one replica is written to where the setting, meant for the others, asks for two.
+    As in Kafka: a topic with one replica can be written to although the setting, meant for the others, asks for two.
     """
     return min(min_insync_replicas, max(replicas, 1))
 
 
 def check_topic_settings(overrides: Mapping[str, str]) -> dict[str, Value]:
-    """The typed values of a topic's own settings; InvalidConfig names the setting, the value and what was expected."""
+    """The typed values of a topic's settings. Raises InvalidConfig with the setting, the value and what was
+    expected."""
     return {name: _parsed(name, text) for name, text in overrides.items()}
 
 
@@ -168,10 +171,9 @@ def _parsed(name: str, text: str) -> Value:
 
 
 def usable_settings(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Of settings that another's tool wrote those that klog can go by, and why it cannot go by the others.
+    """The usable settings among those that another tool wrote, and the reasons against the others.
 
-    In place of a retention that cannot be read there is none: what was to be kept longer is not deleted for a typing
-    error.
+    An unreadable retention counts as unlimited: a typing error must not delete messages.
     """
     usable: dict[str, str] = {}
     wrong = []
@@ -212,7 +214,7 @@ def _setting_of(name: str) -> Setting:
 
 
 def unknown_setting_hint(names: Iterable[str]) -> str | None:
-    """What is meant by the first of these names that no setting of a topic has; a broker's answer has no hints."""
+    """A hint for the first unknown name of these; a broker's answer has no hints."""
     for name in names:
         try:
             _setting_of(name)
@@ -222,5 +224,5 @@ def unknown_setting_hint(names: Iterable[str]) -> str | None:
 
 
 def topic_setting_text(value: Value) -> str:
-    """A value as it is shown and sent to clients; nothing set is the empty text, as in Kafka."""
+    """A value as shown and sent to clients; no value is the empty text, as in Kafka."""
     return text_of(value) or ""

@@ -1,7 +1,7 @@
-"""Settings of Kafka 0.7 that set something for some topics: ``topic.log.retention.hours=clicks:10,orders:720``.
+"""Kafka 0.7's settings per topic: ``topic.log.retention.hours=clicks:10,orders:720``.
 
-Each is the broker's own value of another setting for the topics that it names. It overrides the broker's value for all
-topics; a topic's own settings override it.
+Each is the broker's value of another setting for the named topics. It overrides the broker's value for all topics; a
+topic's own settings override it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HOUR_MS = 3_600_000
 
 
 def _pair(item: str) -> tuple[str, int]:
-    """ValueError unless the text is a topic's name, a colon and a number."""
+    """Raise ValueError unless the text is a topic's name, a colon and a number."""
     topic, _, number = item.rpartition(":")
     topic, number = topic.strip(), number.strip()
     if not topic or not (number.isascii() and number.lstrip("-").isdigit()):
@@ -35,12 +35,12 @@ _PAIRS = Check("of TOPIC:NUMBER, each topic once", _are_pairs)
 
 
 class TopicMap(NamedTuple):
-    """``broker_setting``: what it sets for a topic; ``factor``: from its unit to that setting's."""
+    """``broker_setting``: the setting per topic; ``factor``: from its unit to that setting's."""
 
     broker_setting: str
     factor: int
     default: str
-    """The broker's setting that holds for other topics, in the same unit."""
+    """The broker's setting for other topics, in the same unit."""
     effect: str
 
     def values(self, items: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""How people write durations, sizes and rates.
+"""Durations, sizes and rates as users write them.
 
 500ms 10s 5m 2h 7d      a number (decimals allowed) and a unit; a unit is required
 10 64KB 1GiB            bytes; KB MB GB TB are powers of 1000, KiB MiB GiB TiB of 1024
-500/s 20MB/s            messages, or bytes, a second
+500/s 20MB/s            messages, or bytes, per second
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rate(NamedTuple):
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds; UsageError otherwise."""
+    """Milliseconds. Raises UsageError."""
     value = _scaled(text, _DURATION_MS)
     if value is None:
         raise UsageError(
@@ -48,7 +48,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes; UsageError otherwise."""
+    """Bytes. Raises UsageError."""
     value = _scaled(text, _SIZE_BYTES)
     if value is None:
         meant = _did_you_mean(f"{text.strip()}B", _scaled(f"{text}B", _SIZE_BYTES))
@@ -57,7 +57,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> Rate:
-    """Messages (``500/s``) or bytes (``20MB/s``) a second, above 0; UsageError otherwise."""
+    """Messages (``500/s``) or bytes (``20MB/s``) per second, above 0. Raises UsageError."""
     amount, slash, second = text.strip().rpartition("/")
     match = _NUMBER_AND_UNIT.fullmatch(amount.strip())
     if slash and second == "s" and match:
@@ -71,7 +71,7 @@ def parse_rate(text: str) -> Rate:
 
 
 def _meant_duration(text: str) -> str:
-    """The same with a unit in place of none, or with klog's in place of a word (``10 seconds``)."""
+    """A suggestion: with a unit added, or klog's instead of a word (``10 seconds``)."""
     match = _NUMBER_AND_UNIT.fullmatch(text.strip())
     if match is None:
         return ""
