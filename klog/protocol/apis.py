@@ -1,7 +1,7 @@
-"""The keys of the protocol's requests: Apache Kafka's numbers, and klog's own from 10000 on.
+"""The keys of requests: Apache Kafka's numbers, and klog's own from 10000 on.
 
-The handlers that register themselves in `klog.server.dispatch` define which of them a broker serves, in which versions.
-What a request of each version looks like is in `klog.protocol.versions`.
+The handlers that register in `klog.server.dispatch` define which of them a broker serves, in which versions. The
+schemas of each version are in `klog.protocol.versions`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from enum import IntEnum, unique
 
 OWN_KEYS_FROM = 10000
-"""klog's own requests have keys from here on; Kafka's stay far below (the highest is under 100)."""
+"""The first key of klog's own requests; Kafka's highest is under 100."""
 
 
 @unique
 class ApiKey(IntEnum):
-    """Every request that klog's brokers or tools speak."""
+    """All requests of klog's brokers and tools."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,13 +1,13 @@
-"""Array lengths in a message, checked before the message is decoded (rule P2).
+"""Checks array lengths before a message is decoded (rule P2).
 
-Why: an array's length precedes its elements, in the peer's hand. kio's native reader reserves room for as many
-elements as the length says, and a process that asks the kernel for 32 GiB is ended by it: twenty bytes from anybody
-would stop a broker. So the message is walked first, by its schema: nothing is decoded, and a length is believed only if
-the bytes that are there could hold that many elements.
+Why: an array's length precedes its elements, and the peer writes it. kio's native reader allocates as many elements as
+the length says, and the kernel kills a process that asks for 32 GiB: twenty bytes from anyone would stop a broker. So
+the message is walked first, by its schema: nothing is decoded, and a length is valid only if the bytes could hold that
+many elements.
 
-Limits: `ELEMENTS_MAX` elements in all arrays of a request together. An element takes a few bytes on the wire, a hundred
-in memory and microseconds to answer; without that bound a frame of the largest size would be some GB and minutes. Of
-answers, and of what brokers ask one another, `TRUSTED_ELEMENTS_MAX`.
+Limits: `ELEMENTS_MAX` elements in all arrays of a request. An element takes a few bytes on the wire, a hundred in
+memory and microseconds to answer; unbounded, a frame of the largest size would be some GB and minutes. For answers, and
+for requests among brokers, `TRUSTED_ELEMENTS_MAX`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from klog.errors import MalformedRequest
 
 ELEMENTS_MAX = 100_000
-"""A request about that many partitions is answered in one to two seconds, in which the broker answers no other;
-one that is silent for longer than its ZooKeeper session ends itself (rule L8)."""
+"""A request for that many partitions takes one to two seconds, in which the broker answers no other; a broker silent
+for longer than its ZooKeeper session ends itself (rule L8)."""
 TRUSTED_ELEMENTS_MAX = 5_000_000
-"""A cluster's metadata have some seven a partition: its replicas, and those in sync."""
+"""A cluster's metadata have some seven per partition: its replicas, and those in sync."""
 RECORD_SETS_MAX = 20_000
-"""In one produce request; each is checked by itself. A megabyte, the most that Kafka's producers send unless told
-otherwise, holds some 14,000 of one record."""
+"""Per produce request; each is checked by itself. A megabyte, the default maximum of Kafka's producers, holds some
+14,000 of one record."""
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -50,39 +50,38 @@ _FIXED_BYTES = {
     "uuid": 16,
 }
 _SHORT_LENGTH = "string"
-"""The one type whose length has two bytes in versions that are not flexible; bytes and records have four."""
+"""The only type with a length of two bytes in versions that are not flexible; bytes and records have four."""
 
 
 class Walked:
-    """What a walk has come across: how many elements are still allowed, and sections with unknown tags."""
+    """The state of a walk: how many elements are still allowed, and sections with unknown tags."""
 
     __slots__ = ("cuts", "elements_left", "elements_max")
 
     def __init__(self, elements_max: int) -> None:
         self.elements_left = self.elements_max = elements_max
         self.cuts: list[tuple[int, int, bytes]] = []
-        """(begin, end, what replaces it), from the first to the last."""
+        """Ranges to replace, (begin, end, replacement), in order."""
 
 
 Walk = Callable[[memoryview, int, Walked], int]
-"""(frame, where it begins, what was come across) -> where it ends."""
+"""(frame, begin, state) -> end."""
 
 
 class _Part(NamedTuple):
-    """A field, or fields, of one schema."""
+    """One or more adjacent fields of a schema."""
 
     least_bytes: int
-    """It cannot be shorter."""
+    """The minimum length."""
     walk: Walk | None
-    """None: it is ``least_bytes`` long, always."""
+    """None: always ``least_bytes`` long."""
 
 
 def check_lengths(frame: memoryview, at: int, schema: Any, elements_max: int = ELEMENTS_MAX) -> tuple[memoryview, int]:
-    """The frame to decode the entity at ``at`` from, and where the entity ends in ``frame``.
+    """The frame to decode the entity at ``at`` from, and the entity's end in ``frame``.
 
-    MalformedRequest unless every array can be as long as it says. The frame is ``frame`` itself, but where it has
-    tagged fields that the schema does not know: those are left out, for a reader has to ignore them (KIP-482), and kio
-    does not.
+    Raises MalformedRequest unless every array can be as long as it says. Returns ``frame`` itself unless it has tagged
+    fields that are not in the schema: readers must ignore them (KIP-482), kio does not, so they are cut out.
     """
     least_bytes, walk = _entity(schema)
     if walk is None:
@@ -104,13 +103,13 @@ def _cut(frame: memoryview, cuts: list[tuple[int, int, bytes]]) -> memoryview:
 
 
 def check_count(known: int, claimed: int, elements_max: int = ELEMENTS_MAX) -> None:
-    """MalformedRequest where ``claimed`` more elements are too many; for what is read without a schema."""
+    """Raise MalformedRequest where ``claimed`` more elements are too many; for hand-written readers."""
     if known + claimed > elements_max:
         raise _too_many(elements_max)
 
 
 class TooManyElements(MalformedRequest):
-    """Known as soon as an array's length is read; nothing has been decoded."""
+    """Raised as soon as an array's length is read; nothing has been decoded."""
 
 
 def _too_many(elements_max: int) -> TooManyElements:
@@ -139,7 +138,7 @@ def _entity(schema: Any) -> _Part:
 
 
 def _sequence(parts: list[_Part]) -> _Part:
-    """One part of several, with neighbours of fixed length taken together."""
+    """Join parts; adjacent parts of fixed length become one."""
     least = sum(part.least_bytes for part in parts)
     steps: list[tuple[int, Walk]] = []
     skipped = 0
@@ -229,7 +228,7 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
             count = _I32.unpack_from(frame, at)[0]
             at += 4
         if count <= 0:
-            if count < 0 and not may_be_null:  # kio would hand on None, which no handler expects there
+            if count < 0 and not may_be_null:  # kio would return None, which no handler expects there
                 raise MalformedRequest(f"an array that must not be null is null at byte {at}")
             return at
         if count * least > len(frame) - at:
@@ -247,7 +246,7 @@ def _array(element: _Part, flexible: bool, may_be_null: bool) -> Walk:
 
 
 def _nullable(entity: _Part) -> Walk:
-    """A struct that may be null has a byte before it (KIP-893)."""
+    """A nullable struct has a byte before it (KIP-893)."""
 
     def walk(frame: memoryview, at: int, walked: Walked) -> int:
         if frame[at] >= 0x80:  # -1: null
@@ -258,11 +257,11 @@ def _nullable(entity: _Part) -> Walk:
 
 
 def _tags(known: dict[int, Walk], names: frozenset[int]) -> Walk:
-    """``names`` are all tags of the schema, ``known`` those whose fields have a length to check."""
+    """``names``: all tags of the schema; ``known``: those whose fields have lengths to check."""
 
     def walk(frame: memoryview, at: int, walked: Walked) -> int:
         begin, count = at, frame[at]
-        if not count:  # by far the most common: no tags
+        if not count:  # by far the most common
             return at + 1
         count, at = _uvarint(frame, at)
         kept: list[bytes] = []
@@ -274,7 +273,7 @@ def _tags(known: dict[int, Walk], names: frozenset[int]) -> Walk:
             if inside is not None:
                 outside = len(walked.cuts)
                 inside(frame, at, walked)
-                del walked.cuts[outside:]  # the field is kept as it is, or not at all
+                del walked.cuts[outside:]  # the field is kept unchanged, or not at all
             at += size
             if at > len(frame):
                 raise MalformedRequest("a tagged field reaches past the frame's end")

@@ -1,4 +1,4 @@
-"""kio at the border: frames to typed entities and back.
+"""Decodes frames to typed entities and encodes them, by kio.
 
 A frame is what follows the 4-byte length on the wire. A request's head is
 
@@ -10,9 +10,9 @@ A frame is what follows the 4-byte length on the wire. A request's head is
 
 and a response's is the correlation id, with tags in flexible versions; ApiVersions alone never has them (KIP-511).
 
-Strategy: handlers speak in plain values. `build` turns keyword arguments and dicts into kio's frozen entities for one
-version and drops the fields that version lacks, so that a handler is written once for all the versions it serves. Times
-go in as integers of milliseconds, error codes as integers.
+Strategy: handlers use plain values. `build` turns keyword arguments and dicts into kio's frozen entities for one
+version and drops the fields that the version lacks, so that one handler serves all versions. Times are integers of
+milliseconds, error codes integers.
 """
 
 from __future__ import annotations
@@ -41,23 +41,24 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 PADDED_METADATA = 9
-"""librdkafka has memory for four times the bytes of a Metadata answer. Version 9 says little of a topic with few
-partitions and a short name in so few bytes that this is not enough, from some thirty such topics on, and
-the whole answer is refused. So it has a tagged field of nothing, which clients skip. Version 8 has more bytes, but
-does not help: clients trust leader epochs from version 9 on only. From 10 on the topics' ids are long enough."""
+"""librdkafka allocates four times the bytes of a Metadata answer. In version 9 a topic with few partitions and a short
+name takes so few bytes that this is not enough, from some thirty such topics on, and librdkafka rejects the whole
+answer. So it gets an empty tagged field, which clients skip. Version 8 has more bytes, but does not help: clients trust
+leader epochs from version 9 on only. From 10 on topic ids make the answer long enough."""
 PADDING_BYTES = 16
-"""For each such topic: librdkafka's structures of one take up to 190 bytes, and its 37 bytes or more at least."""
+"""Per such topic: librdkafka's structures of one take up to 190 bytes, and its 37 bytes or more at least."""
 SMALL_PARTITIONS = 4
 SMALL_NAME_CHARS = 16
 PADDING_TAG = 10_000
-"""None that Kafka has."""
+"""Not a tag of Kafka's."""
 
 ERROR_CHARS_MAX = 4_000
-"""Of an error's message. It quotes what the peer sent, and in versions that are not flexible 32,767 bytes fit."""
+"""Limit of an error's message. It quotes the peer's input, and a string of a version that is not flexible holds 32,767
+bytes."""
 
 
 class RequestHead(NamedTuple):
-    """The head of a request; the body begins at ``body_at`` in the frame."""
+    """A request's head; the body begins at ``body_at`` in the frame."""
 
     key: int
     version: int
@@ -92,7 +93,7 @@ def read_head(frame: memoryview) -> RequestHead:
 
 
 def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes, and where it ends."""
+    """An unsigned varint of at most 5 bytes, and its end."""
     value = 0
     for shift in range(0, 35, 7):
         try:
@@ -107,8 +108,8 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
-    """Where a section of tagged fields ends."""
-    if at < len(frame) and frame[at] == 0:  # by far the most common: no tags
+    """The end of a section of tagged fields."""
+    if at < len(frame) and frame[at] == 0:  # by far the most common
         return at + 1
     count, at = read_uvarint(frame, at)
     for _ in range(count):
@@ -121,9 +122,9 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 
 def decode_body(frame: memoryview, head: RequestHead, elements_max: int = ELEMENTS_MAX) -> Any:
-    """The request's entity (kio's class for its key and version). MalformedRequest.
+    """The request's entity (kio's class for its key and version). Raises MalformedRequest.
 
-    Bytes behind it are ignored, as Kafka does: librdkafka sends three too many when it asks for the metadata of all
+    Bytes behind it are ignored, as by Kafka: librdkafka sends three too many when it asks for the metadata of all
     topics in version 9.
     """
     return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version), elements_max)
@@ -151,7 +152,7 @@ def _decode(frame: memoryview, at: int, schema: Any, elements_max: int) -> Any:
 
 
 def encode_response(head: RequestHead, entity: Any) -> bytes:
-    """The whole answer with its length in front, ready for the socket."""
+    """The whole answer with its length in front."""
     out = BytesIO()
     flexible = head.key != ApiKey.API_VERSIONS and entity.__flexible__
     out.write(b"\0" * 9 if flexible else b"\0" * 8)
@@ -168,14 +169,14 @@ def _is_small(topic: Any) -> bool:
 
 
 def _pad(out: BytesIO, size: int) -> None:
-    """Replace the count of no tagged fields, which an entity ends with, by one field of so many bytes."""
+    """Replace the count of tagged fields, 0, at the entity's end by one field of ``size`` bytes."""
     if size:
         out.seek(-1, SEEK_END)
         out.write(b"".join((b"\1", uvarint(PADDING_TAG), uvarint(size), bytes(size))))
 
 
 class EncodedRequest:
-    """A request whose body is encoded already: its parts are shared with other requests, and joined when it is sent."""
+    """A request with an encoded body: parts shared with other requests, joined when it is sent."""
 
     __slots__ = ("__api_key__", "__version__", "parts")
     __flexible__ = True
@@ -192,14 +193,14 @@ class EncodedRequest:
 
 
 def encode_part(entity: Any) -> bytes:
-    """An entity alone: a request's body, or a structure that is part of one."""
+    """An entity without a head: a request's body, or a structure in one."""
     out = BytesIO()
     encoding.write(out, entity)
     return out.getvalue()
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint: in flexible versions an array has its length + 1 in front."""
+    """An unsigned varint: in flexible versions an array's length + 1."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -209,7 +210,7 @@ def uvarint(value: int) -> bytes:
 
 
 def encode_request(entity: Any, correlation_id: int, client_id: str) -> bytes:
-    """The whole request with its length in front; of an `EncodedRequest` too."""
+    """The whole request, also an `EncodedRequest`, with its length in front."""
     if isinstance(entity, EncodedRequest):
         name = client_id.encode()
         head = _HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)) + name + b"\0"
@@ -241,8 +242,8 @@ def response(key: int, version: int, /, **values: Any) -> Any:
 def build(schema: Any, values: dict[str, Any]) -> Any:
     """An entity of ``schema`` from plain values.
 
-    Dicts become nested entities, lists tuples, integers the timedelta, datetime or ErrorCode that the field wants.
-    Values for fields that the version lacks are dropped; a field without default and value is our error (KeyError).
+    Dicts become nested entities, lists tuples, integers the timedelta, datetime or ErrorCode of the field. Values for
+    fields that the version lacks are dropped; a missing value without default is our error (KeyError).
     """
     arguments = {}
     for name, convert, required in _plan(schema):
@@ -275,7 +276,7 @@ def _shortened(message: str | None) -> str | None:
 
 
 def _converter(hint: Any, kafka_type: str | None) -> Any:
-    """How a plain value becomes what kio wants in a field of this type."""
+    """The conversion of plain values to kio's type of a field."""
     parts = [part for part in get_args(hint) if part is not type(None) and part is not ...]
     is_tuple = getattr(hint, "__origin__", None) is tuple
     if not is_tuple and parts:  # Optional[...]

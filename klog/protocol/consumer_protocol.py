@@ -1,9 +1,9 @@
-"""What members of the protocol type ``consumer`` tell one another through their coordinator, to which it is opaque.
+"""Subscriptions and assignments of the protocol type ``consumer``, which are opaque to the coordinator.
 
-    subscription   version int16, [topic string], user data bytes, then what later versions append
-    assignment     version int16, [topic string, [partition int32]], user data bytes, then what later versions append
+    subscription   version int16, [topic string], user data bytes, then fields of later versions
+    assignment     version int16, [topic string, [partition int32]], user data bytes, then fields of later versions
 
-Only what every version has in the same place is read: versions 0 to 3 differ in what follows it.
+Only what all versions have in the same place is read: versions 0 to 3 differ in what follows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROTOCOL_TYPE = "consumer"
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """The partitions that a member was given, in order; none for an empty assignment. MalformedRequest otherwise."""
+    """The partitions assigned to a member, in order; none for an empty assignment. Raises MalformedRequest."""
     if not assignment:
         return []
     at = 2
@@ -37,7 +37,7 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
 
 
 def subscribed_topics(subscription: bytes) -> list[str]:
-    """The topics that a member wants, in order; none for an empty subscription. MalformedRequest otherwise."""
+    """The topics that a member subscribes to, in order; none for an empty subscription. Raises MalformedRequest."""
     if not subscription:
         return []
     at = 2

@@ -1,7 +1,8 @@
-"""Entities to bytes: what kio writes, in a fraction of the time where there are tens of thousands of elements.
+"""Encodes entities as kio does, in a fraction of the time for tens of thousands of elements.
 
-kio packs field by field, and has a buffer for the tagged fields of every entity. Here neighbours of fixed size are one
-struct, and an entity without tagged fields ends with their count, 0. Whatever holds another kind of field is kio's.
+kio packs field by field, and has a buffer for the tagged fields of every entity. Here adjacent fields of fixed size are
+one struct, and an entity without tagged fields ends with their count, 0. Entities with other kinds of fields are left
+to kio.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WRITERS: Final[dict[tuple[str | None, bool, bool], Write]] = {
     **{("timedelta_i32", False, flexible): writers.write_timedelta_i32 for flexible in (False, True)},
     **{("timedelta_i64", False, flexible): writers.write_timedelta_i64 for flexible in (False, True)},
 }
-"""(type on the wire, whether it may be null, whether the version is flexible) -> kio's own."""
+"""(type on the wire, nullable, flexible) -> kio's writer."""
 
 
 def write(out: BytesIO, entity: Any) -> None:
@@ -40,7 +41,7 @@ def write(out: BytesIO, entity: Any) -> None:
 
 @cache
 def writer_of(schema: Any) -> Write:
-    """Writes an entity of this class."""
+    """The writer of entities of this class."""
     flexible, hints = schema.__flexible__, get_type_hints(schema)
     steps: list[Write] = []
     run: list[tuple[str, str]] = []
@@ -76,7 +77,7 @@ def writer_of(schema: Any) -> Write:
 
 
 def _of_field(kind: str | None, hint: Any, *, flexible: bool) -> Write | None:
-    """None where it is not known how to write it."""
+    """The writer of a field; None for an unknown kind."""
     inner = [one for one in get_args(hint) if one not in (type(None), ...)]
     is_optional = type(None) in get_args(hint)
     if is_optional and get_origin(inner[0]) is tuple:
@@ -90,7 +91,7 @@ def _of_field(kind: str | None, hint: Any, *, flexible: bool) -> Write | None:
 
 
 def _of_run(run: Sequence[tuple[str, str]]) -> Write:
-    """Neighbours of fixed size."""
+    """The writer of adjacent fields of fixed size."""
     layout = struct.Struct(">" + "".join(code for _, code in run))
     pack, names = layout.pack, [name for name, _ in run]
     value = attrgetter(*names)

@@ -1,6 +1,6 @@
 """Fetch on the wire, by hand: versions 4 to 12.
 
-Why beside kio: the record bytes of an answer go from the page cache to the socket by sendfile, so the answer is written
+Why not kio: the record bytes of an answer go from the page cache to the socket by sendfile, so the answer is written
 as parts, the bytes around the records and, between them, ranges of files. The request is read by hand because every
 message that a consumer waits for costs one: kio's objects and the check of its arrays took 20 us, this 4.
 `tests/protocol/test_fetch.py` holds both against kio.
@@ -61,7 +61,7 @@ _ASKED = {
     9: struct.Struct(">iiqqi"),
     12: struct.Struct(">iiqiqi"),
 }
-"""By the version from which on a partition of a request looks so."""
+"""By the first version with that layout of a request's partition."""
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 
@@ -88,7 +88,7 @@ class FetchRequest(NamedTuple):
 
 
 def read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
-    """The request in ``frame``; MalformedRequest if it does not parse. What follows the topics is ignored."""
+    """The request in ``frame``. Raises MalformedRequest. What follows the topics is ignored."""
     try:
         return _read_request(frame, head)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -131,7 +131,8 @@ def _read_request(frame: memoryview, head: RequestHead) -> FetchRequest:
 
 
 def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
-    """Of an array; null counts as empty. Each element that is claimed must be read, so a lie ends with the frame."""
+    """An array's length; null counts as empty. A false length fails at the end of the frame, since every element is
+    read."""
     if flexible:
         length, at = read_uvarint(frame, at)
         return length - 1, at

@@ -1,16 +1,16 @@
-"""What brokers say to one another, in klog's own keys from 10010, declared by `klog.protocol.schema`.
+"""Requests among brokers, with klog's own keys from 10010 on, declared by `klog.protocol.schema`.
 
-    LeaderAndIsr        controller -> broker    who leads each of the broker's replicas, and who follows
-    StopReplica         controller -> broker    follow no more; with ``delete``, the log goes too
+    LeaderAndIsr        controller -> broker    leader and ISR of each of the broker's replicas
+    StopReplica         controller -> broker    stop following; with ``delete``, delete the log
     UpdateMetadata      controller -> broker    what Metadata is answered from
-    DescribeReplicas    controller -> broker    what the broker has on its disks (rule R1)
-    ControlledShutdown  broker -> controller    lead elsewhere, I am going
-    ReportIsr           leader -> controller    these states I have changed in ZooKeeper: tell the others
-    ReportOffline       broker -> controller    these replicas of mine are lost with their disk (rule L5)
+    DescribeReplicas    controller -> broker    the logs on the broker's disks (rule R1)
+    ControlledShutdown  broker -> controller    elect other leaders, this broker is leaving
+    ReportIsr           leader -> controller    ISRs changed in ZooKeeper, for the other brokers
+    ReportOffline       broker -> controller    replicas lost with their disk (rule L5)
     ReplicaFetch        follower -> leader      written by hand: `klog.protocol.replica_fetch`
 
-The names are Kafka's. A request of the controller names its epoch, and the incarnation of the broker it is meant for:
-the czxid of its registration. One of an earlier controller, or for an earlier incarnation, is refused.
+The names are Kafka's. A request of the controller has its epoch, and the incarnation of the addressed broker: the czxid
+of its registration. One of an earlier controller, or for an earlier incarnation, is refused.
 """
 
 from uuid import UUID
@@ -27,9 +27,9 @@ from klog.protocol.schema import Request, Response, Structure, tagged
 class LeaderAndIsrPartition(Structure):
     """A partition's state in ZooKeeper. ``incarnations`` are those of ``isr``, in its order.
 
-    ``leader`` is -1 if there is none. ``state_version`` is the version of the state's node. ``is_new``: it has never
-    held a message; only then may the log be created empty by its leader, who then clears the mark (rule R1).
-    ``unclean_epoch``: the leader epoch of the last unclean election, -1 without; what is older is kept when it is cut.
+    ``leader``: -1 for none. ``state_version``: version of the state's node. ``is_new``: never held a message; only then
+    may its leader create an empty log, and then clears the mark (rule R1). ``unclean_epoch``: leader epoch of the last
+    unclean election, -1 without; older batches are kept in files when they are truncated.
     """
 
     partition_index: i32
@@ -48,12 +48,12 @@ class LeaderAndIsrTopic(Structure):
     name: str
     topic_id: UUID | None
     fence_version: i32
-    """Of ``/klog/topic_epochs/<name>``: what a leader's ISR change is fenced by (rule Z1)."""
+    """Version of ``/klog/topic_epochs/<name>``, which fences a leader's ISR change (rule Z1)."""
     partitions: tuple[LeaderAndIsrPartition, ...]
 
 
 class LeaderAndIsrRequest(Request, key=ApiKey.LEADER_AND_ISR):
-    """``is_full``: these are all the replicas the broker has; it follows and leads nothing else."""
+    """``is_full``: these are all of the broker's replicas; it leads and follows no others."""
 
     controller_id: i32
     controller_epoch: i32
@@ -69,7 +69,7 @@ class ReplicaOutcome(Structure):
 
 
 class LeaderAndIsrResponse(Response, key=ApiKey.LEADER_AND_ISR):
-    """``failed`` names only the replicas that could not do what was asked."""
+    """``failed``: only the replicas that failed."""
 
     error_code: ErrorCode
     failed: tuple[ReplicaOutcome, ...]
@@ -79,7 +79,7 @@ class LeaderAndIsrResponse(Response, key=ApiKey.LEADER_AND_ISR):
 
 
 class StopReplicaPartition(Structure):
-    """``leader_epoch``: refused where the replica is in a later one; -2 when the topic is being deleted (KIP-570)."""
+    """``leader_epoch``: refused by a replica in a later one; -2 when the topic is being deleted (KIP-570)."""
 
     partition_index: i32
     leader_epoch: i32
@@ -114,11 +114,11 @@ class MetadataPartition(Structure):
     isr: tuple[i32, ...]
     replicas: tuple[i32, ...]
     offline: tuple[i32, ...]
-    """Replicas whose broker is not alive, or whose disk is lost."""
+    """Replicas whose broker is dead or whose disk is offline."""
     adding: tuple[i32, ...]
     removing: tuple[i32, ...]
     throttle: i64
-    """Bytes a second that a broker may take in for the partitions it is being added to; 0 without."""
+    """Bytes per second that a broker may fetch for the partitions that it is being added to; 0: no limit."""
 
 
 class MetadataSetting(Structure):
@@ -127,7 +127,7 @@ class MetadataSetting(Structure):
 
 
 class MetadataTopic(Structure):
-    """The partitions named replace those known; the others stay. ``settings`` is all that the topic overrides."""
+    """These partitions replace known ones; the others stay. ``settings``: all of the topic's overrides."""
 
     name: str
     topic_id: UUID | None
@@ -137,7 +137,7 @@ class MetadataTopic(Structure):
 
 
 class MetadataEndpoint(Structure):
-    """Where clients of one listener reach a broker."""
+    """A broker's address on one listener."""
 
     listener: str
     host: str
@@ -145,7 +145,7 @@ class MetadataEndpoint(Structure):
 
 
 class MetadataBroker(Structure):
-    """A live broker: where clients reach it that know of one address, where brokers do, and all its endpoints."""
+    """A live broker: its address for clients that know one only, its address for brokers, and all endpoints."""
 
     broker_id: i32
     host: str
@@ -158,7 +158,7 @@ class MetadataBroker(Structure):
 
 
 class GroupSlot(Structure):
-    """Who coordinates the groups of a slot, as ZooKeeper has it (rule G1); ``version`` is that of the node."""
+    """The coordinator of a slot's groups, as in ZooKeeper (rule G1); ``version``: that of the node."""
 
     slot: i32
     broker_id: i32
@@ -168,9 +168,9 @@ class GroupSlot(Structure):
 
 
 class UpdateMetadataRequest(Request, key=ApiKey.UPDATE_METADATA):
-    """``brokers`` is always all that live. ``is_full``: ``topics`` too is all there is.
+    """``brokers``: always all live ones. ``is_full``: ``topics`` is complete, too.
 
-    ``slots``: all of them where one has changed or ``is_full``, else none, and then what is known stays.
+    ``slots``: all of them if one has changed or ``is_full``, else none, and the known ones stay.
     """
 
     controller_id: i32
@@ -195,11 +195,11 @@ class DescribeReplicasRequest(Request, key=ApiKey.DESCRIBE_REPLICAS):
 
 
 class ReplicaFacts(Structure):
-    """A log on the broker's disks. ``end_address`` is its log end.
+    """A log on the broker's disks. ``end_address``: its log end.
 
-    ``is_whole``: it lacks nothing below the high watermark that its own checkpoint names, and is not damaged there.
-    ``was_safe``: the broker stopped cleanly before, or flushes this topic's every append.
-    ``is_online``: its log dir serves.
+    ``is_whole``: it lacks nothing below the high watermark in its own checkpoint, and has no damage there.
+    ``was_safe``: the broker's last shutdown was clean, or it flushes this topic's every append. ``is_online``: its log
+    dir serves.
     """
 
     topic: str
@@ -251,7 +251,7 @@ class ReportIsrResponse(Response, key=ApiKey.REPORT_ISR):
 
 
 class ReportOfflineRequest(Request, key=ApiKey.REPORT_OFFLINE):
-    """``may_follow``: only leadership is given up (a flush is overdue, rule R4), the replica goes on."""
+    """``may_follow``: give up leadership only (a flush is overdue, rule R4); the replica goes on as a follower."""
 
     broker_id: i32
     incarnation: i64

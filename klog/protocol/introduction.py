@@ -1,10 +1,10 @@
-"""How a broker shows another one that both know the cluster's secret (rule R10): klog's own keys 10018 and 10019.
+"""Mutual proof of two brokers that they know the cluster's secret (rule R10): klog's own keys 10018 and 10019.
 
-    Greet   my id, the id I want, a nonce        answered: a nonce, and proof that the answerer knows the secret
-    Prove   proof that the asker knows it        answered: yes, or CLUSTER_AUTHORIZATION_FAILED
+    Greet   asker's id, expected answerer's id, a nonce     answered: a nonce, and the answerer's proof
+    Prove   the asker's proof                               answered: yes, or CLUSTER_AUTHORIZATION_FAILED
 
-Prove needs no waiting for: requests are answered in order, so what is sent behind it comes to a connection that has, or
-has not, been proven.
+The asker need not wait for Prove's answer: requests are answered in order, so whatever it sends next arrives after the
+proof was checked.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ NONCE_BYTES: Final = 32
 
 
 class GreetRequest(Request, key=ApiKey.GREET):
-    """``answerer_id`` is the broker that is meant to be listening."""
+    """``answerer_id``: the broker expected at this address."""
 
     broker_id: i32
     answerer_id: i32
@@ -45,7 +45,7 @@ class ProveResponse(Response, key=ApiKey.PROVE):
 
 
 class Introduction:
-    """The asker's side of one connection: `greeting`, then `proof` of what it was answered, then `check`."""
+    """The asker's side of one connection: `greeting`, then `proof` from its answer, then `check`."""
 
     def __init__(self, secret: Secret, asker_id: int, answerer_id: int, nonce: bytes) -> None:
         """``nonce``: `NONCE_BYTES` drawn for this connection."""

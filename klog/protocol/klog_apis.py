@@ -1,9 +1,9 @@
-"""klog's own requests, for what Kafka's protocol has no words: keys from 10000, declared by `klog.protocol.schema`.
+"""klog's own requests, beyond Kafka's protocol: keys from 10000, declared by `klog.protocol.schema`.
 
-A broker lists them in ApiVersions only to a client that calls itself ``klog`` (KIP-511's software name): a stock client
-has no use for them.
+A broker lists them in ApiVersions only to clients with the software name ``klog`` (KIP-511): others have no use for
+them.
 
-In positions, -2 means the partition's start and -1 its end, as in ListOffsets; a count of -1 means *not known yet*.
+In positions, -2 is the partition's start and -1 its end, as in ListOffsets; a count of -1 is *not known yet*.
 """
 
 from uuid import UUID
@@ -15,7 +15,7 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.schema import Request, Response, Structure, tagged
 
 SOFTWARE_NAME = "klog"
-"""What klog's own tools call themselves in ApiVersions."""
+"""Software name of klog's own tools in ApiVersions."""
 
 # --- CountMessages: how many messages lie in [from, to) of a partition ----------------------------------------------
 
@@ -36,7 +36,7 @@ class CountMessagesRequest(Request, key=ApiKey.COUNT_MESSAGES):
 
 
 class CountedRange(Structure):
-    """One answer a range asked, in the order asked; ``from_offset`` and ``to_offset`` with -2 and -1 resolved."""
+    """One per requested range, in order; ``from_offset`` and ``to_offset`` with -2 and -1 resolved."""
 
     partition_index: i32
     error_code: ErrorCode
@@ -61,7 +61,7 @@ class CountMessagesResponse(Response, key=ApiKey.COUNT_MESSAGES):
 class FindMessagePartition(Structure):
     """``n`` >= 0: the n-th message from ``from_offset`` on (0 is the first). ``n`` < 0: the -n-th before it.
 
-    Beyond the log's ends the answer is clamped: the end offset, or the start offset.
+    Beyond the log's ends the answer is the end offset, or the start offset.
     """
 
     partition_index: i32
@@ -131,7 +131,7 @@ class LocateMessageRequest(Request, key=ApiKey.LOCATE_MESSAGE):
 
 
 class LocateMessageResponse(Response, key=ApiKey.LOCATE_MESSAGE):
-    """The batch that holds the offset: its file, where in it, and its state, ``committed`` or ``appended``."""
+    """The batch that holds the offset: file, position, and state (``committed`` or ``appended``)."""
 
     error_code: ErrorCode
     broker_id: i32
@@ -149,11 +149,11 @@ class LocateMessageResponse(Response, key=ApiKey.LOCATE_MESSAGE):
 
 
 class DescribeSelfRequest(Request, key=ApiKey.DESCRIBE_SELF):
-    """Nothing is asked."""
+    """No fields."""
 
 
 class SelfListener(Structure):
-    """A listener as it is advertised. ``ranges``: how ranges of files go out, ``sendfile`` or ``encrypted``."""
+    """A listener as advertised. ``ranges``: how ranges of files are sent, ``sendfile`` or ``encrypted``."""
 
     name: str
     protocol: str
@@ -163,9 +163,9 @@ class SelfListener(Structure):
 
 
 class DescribeSelfResponse(Response, key=ApiKey.DESCRIBE_SELF):
-    """``incarnation`` is the czxid of the broker's registration, -1 while it has none; ``now_ms`` is its clock.
+    """``incarnation``: czxid of the broker's registration, -1 without one; ``now_ms``: its clock.
 
-    ``listeners``: none while it has no registration, nor from a broker before 0.3.
+    ``listeners``: none without a registration, nor from a broker before 0.3.
     """
 
     error_code: ErrorCode
@@ -186,7 +186,7 @@ class DescribeSelfResponse(Response, key=ApiKey.DESCRIBE_SELF):
 
 
 class ChecksumRange(Structure):
-    """Addresses [from, to). ``seed`` is the CRC of what came before, so that it goes on from piece to piece."""
+    """Addresses [from, to). ``seed``: CRC of the bytes before, to continue from piece to piece."""
 
     from_address: i64
     to_address: i64
@@ -194,7 +194,7 @@ class ChecksumRange(Structure):
 
 
 class ChecksumPartition(Structure):
-    """Without ranges only the replica's ends and holes are asked. ``probe_address`` -1: no batch is to be checked."""
+    """Without ranges: only the replica's ends and holes. ``probe_address`` -1: no batch is to be checked."""
 
     partition_index: i32
     probe_address: i64
@@ -211,14 +211,14 @@ class ChecksumRangesRequest(Request, key=ApiKey.CHECKSUM_RANGES):
 
 
 class AddressHole(Structure):
-    """Addresses [from, to) between two segments that hold no batch and are recorded as damage (rule L2)."""
+    """Addresses [from, to) between two segments: no batch, recorded as damage (rule L2)."""
 
     from_address: i64
     to_address: i64
 
 
 class ChecksummedRange(Structure):
-    """``from_address`` is later than asked where the log starts later by now. ``bytes``: addresses less holes."""
+    """``from_address``: later than requested if the log starts later by now. ``bytes``: addresses less holes."""
 
     from_address: i64
     to_address: i64
@@ -227,9 +227,9 @@ class ChecksummedRange(Structure):
 
 
 class ChecksummedPartition(Structure):
-    """``high_watermark`` is an address: the last one known where the broker neither leads nor follows at the moment.
+    """``high_watermark``: an address; the last known one if the broker neither leads nor follows at the moment.
 
-    ``probe``: whether the batch that has the byte at ``probe_address`` checks: 1 yes, 0 no, -1 not asked.
+    ``probe``: whether the batch around the byte at ``probe_address`` is valid: 1 yes, 0 no, -1 not asked.
     """
 
     partition_index: i32
@@ -263,9 +263,9 @@ class ListLostRequest(Request, key=ApiKey.LIST_LOST):
 
 
 class LostStretch(Structure):
-    """Addresses [from, to) that the log no longer had. ``file``: its name in the partition's folder.
+    """Addresses [from, to) that the log no longer has. ``file``: its name in the partition's folder.
 
-    ``messages`` -1: not known. ``bytes`` are those kept, which may be fewer than were there.
+    ``messages`` -1: not known. ``bytes``: those kept, which may be fewer than there were.
     """
 
     topic: str
@@ -286,7 +286,7 @@ class ListLostResponse(Response, key=ApiKey.LIST_LOST):
 
 
 class ReadLostRequest(Request, key=ApiKey.READ_LOST):
-    """``file``: its name, as ListLost tells it; ``position`` counts the bytes kept, from 0."""
+    """``file``: its name from ListLost; ``position``: in the kept bytes, from 0."""
 
     topic: str
     partition_index: i32
@@ -296,7 +296,7 @@ class ReadLostRequest(Request, key=ApiKey.READ_LOST):
 
 
 class ReadLostResponse(Response, key=ApiKey.READ_LOST):
-    """Empty ``data``: there is no more."""
+    """Empty ``data``: the end."""
 
     error_code: ErrorCode
     data: bytes
@@ -320,7 +320,7 @@ class MessageTimesRequest(Request, key=ApiKey.MESSAGE_TIMES):
 
 
 class TimedPartition(Structure):
-    """``timestamps`` in ms, one an offset asked, in order; -1 where no message is that late, or where it has none."""
+    """``timestamps`` in ms, one per requested offset, in order; -1: no such message, or one without a timestamp."""
 
     partition_index: i32
     error_code: ErrorCode
@@ -342,9 +342,9 @@ class MessageTimesResponse(Response, key=ApiKey.MESSAGE_TIMES):
 class ProduceAtPartition(Structure):
     """``expected_end``: the offset of the last record in the leader's log + 1, committed or not.
 
-    ``source``: whose messages these are; where it is not "", what was appended behind the expected end for other
-    sources, or by Produce, is not in the way. ``writer`` names who appends, for the next one that finds the end moved.
-    ``topic_id`` None: not asked.
+    ``source``: where these messages are copied from; unless it is "", appends behind the expected end for other
+    sources, or by Produce, do not matter. ``writer`` identifies the copier, for the next one that finds the end moved.
+    ``topic_id`` None: not checked.
     """
 
     topic: str
@@ -363,10 +363,10 @@ class ProduceAtRequest(Request, key=ApiKey.PRODUCE_AT):
 
 
 class ProducedAt(Structure):
-    """One answer an append, in the order asked: the offsets of its first record, and of its last one + 1.
+    """One per append, in order: the offset of its first record, and of its last one + 1.
 
-    With an error ``base_offset`` is -1, ``end_offset`` the log's end as it is now (-1 where this broker does not lead
-    it), and ``writer`` the one that appended for this source last under this leader, "" if there was no such append.
+    With an error ``base_offset`` is -1, ``end_offset`` the current log end (-1 if this broker does not lead the
+    partition), and ``writer`` that of the last append for this source under this leader, "" without one.
     """
 
     topic: str
@@ -386,9 +386,9 @@ class ProduceAtResponse(Response, key=ApiKey.PRODUCE_AT):
 
 
 class ReadMetricsRequest(Request, key=ApiKey.READ_METRICS):
-    """``patterns``: globs, of which a metric's name matches one; () means all.
+    """``patterns``: globs, of which a metric's name must match one; (): all.
 
-    ``after_name`` and ``after_labels``: where the page before ended; "" and () at the beginning.
+    ``after_name`` and ``after_labels``: the end of the page before; "" and () at the beginning.
     """
 
     patterns: tuple[str, ...]
@@ -402,7 +402,7 @@ class MetricLabel(Structure):
 
 
 class MetricSample(Structure):
-    """One number, as a scrape by Prometheus shows it. ``kind``: counter, gauge or summary."""
+    """A number, as in a scrape by Prometheus. ``kind``: counter, gauge or summary."""
 
     name: str
     kind: str
@@ -411,7 +411,7 @@ class MetricSample(Structure):
 
 
 class ReadMetricsResponse(Response, key=ApiKey.READ_METRICS):
-    """``next_name``: what the next request has as ``after_name`` (and ``next_labels``); None where this is the end."""
+    """``next_name`` and ``next_labels``: the next request's ``after_name`` and ``after_labels``; None at the end."""
 
     error_code: ErrorCode
     broker_id: i32
@@ -450,12 +450,12 @@ class ReadHistoryResponse(Response, key=ApiKey.READ_HISTORY):
 
 
 class ReadLagHistoryRequest(Request, key=ApiKey.READ_LAG_HISTORY):
-    """Nothing is asked."""
+    """No fields."""
 
 
 class OffsetCurve(Structure):
-    """``number``: what minutes call it. ``base``: the offset at the beginning, -1 where it is unknown. ``group`` is
-    empty where the offset is a log's end."""
+    """``number``: its id in minutes. ``base``: the offset at the beginning, -1: unknown. ``group``: empty where the
+    offset is a log end."""
 
     number: i32
     group: str
@@ -465,7 +465,7 @@ class OffsetCurve(Structure):
 
 
 class OffsetMinute(Structure):
-    """Offsets that had changed by ``time_ms``, each at the place of its curve; -1: unknown from here on."""
+    """Offsets that had changed by ``time_ms``, by their curves; -1: unknown from here on."""
 
     time_ms: i64
     curves: tuple[i32, ...]
@@ -473,8 +473,8 @@ class OffsetMinute(Structure):
 
 
 class ReadLagHistoryResponse(Response, key=ApiKey.READ_LAG_HISTORY):
-    """``ends``: where the logs ended that this broker leads. ``commits``: what groups committed that it coordinates.
-    Both have when they begin. ``is_full``: there are more than it remembers. The last minute is not over yet."""
+    """``ends``: log ends of the partitions that this broker leads. ``commits``: commits of the groups that it
+    coordinates. Both have the beginning. ``is_full``: there are more than it keeps. The last minute is not over yet."""
 
     error_code: ErrorCode
     broker_id: i32
@@ -524,7 +524,7 @@ class DescribeTrashRequest(Request, key=ApiKey.DESCRIBE_TRASH):
 
 
 class TrashedLog(Structure):
-    """``messages`` is -1 where they are not counted yet."""
+    """``messages``: -1 while they are not counted."""
 
     topic: str
     partition_index: i32
@@ -572,7 +572,7 @@ class DescribeMembersRequest(Request, key=ApiKey.DESCRIBE_MEMBERS):
 
 
 class MemberHeartbeat(Structure):
-    """``heartbeat_ms``: how long ago; -1 while the member waits for a rebalance, since it sends none then."""
+    """``heartbeat_ms``: time since then; -1 while the member waits for a rebalance, when it sends none."""
 
     member_id: str
     heartbeat_ms: i64
@@ -588,13 +588,12 @@ class DescribeMembersResponse(Response, key=ApiKey.DESCRIBE_MEMBERS):
 
 
 class DescribeClientsRequest(Request, key=ApiKey.DESCRIBE_CLIENTS):
-    """Nothing is asked."""
+    """No fields."""
 
 
 class ConnectedClient(Structure):
-    """``address``: its host and port. ``software``: what it calls itself (KIP-511), with the version, or "".
-    ``reads``: topics of its last Fetch. ``writes``: the topic that it produced to last. ``idle_ms``: since when nothing
-    has come from it or was taken by it."""
+    """``address``: host and port. ``software``: name and version (KIP-511), or "". ``reads``: topics of its last Fetch.
+    ``writes``: topic of its last Produce. ``idle_ms``: time since it last sent or took bytes."""
 
     address: str
     listener: str
@@ -607,7 +606,7 @@ class ConnectedClient(Structure):
 
 
 class DescribeClientsResponse(Response, key=ApiKey.DESCRIBE_CLIENTS):
-    """``left_out``: connections beyond those that an answer has room for. Other brokers are not among them."""
+    """``left_out``: connections for which the answer has no room. Other brokers are not among them."""
 
     error_code: ErrorCode
     clients: tuple[ConnectedClient, ...]
@@ -618,7 +617,7 @@ class DescribeClientsResponse(Response, key=ApiKey.DESCRIBE_CLIENTS):
 
 
 class CheckPermissionRequest(Request, key=ApiKey.CHECK_PERMISSION):
-    """``principal`` is ``User:alice``; ``host`` the address that it comes from. ``*``: ACLs on hosts do not count."""
+    """``principal``: ``User:alice``; ``host``: its address. ``*``: ACLs on hosts do not count."""
 
     principal: str
     host: str

@@ -1,7 +1,7 @@
 """Produce on the wire, by hand: versions 3 to 9.
 
-Why beside kio: kio hands record bytes over as new, immutable `bytes`. A leader writes its address into each batch
-before it writes the batch to the log (the two fields lie outside the CRC), so it needs the bytes where they were
+Why not kio: it returns record bytes as new, immutable `bytes`. A leader writes its address into each batch before
+it writes the batch to the log (the two fields lie outside the CRC), so it needs the bytes where they were
 received, and the copy would be the only one on the way of a message. `tests/protocol/test_produce.py` holds this
 module against kio.
 
@@ -41,12 +41,12 @@ _ANSWER_5 = struct.Struct(">ihqqq")
 FLEXIBLE_FROM = 9
 
 _AROUND_ONE = {False: (b"\0\0\0\1", b"\0\0\0\0"), True: (b"\0\2", b"\0\0\0\0\0\0")}
-"""What surrounds the answer to one topic: tags of the head, an array's length; tags, the throttle time, tags."""
+"""The bytes around the answer for one topic: tags of the head, an array's length; tags, the throttle time, tags."""
 _NOTHING_REFUSED = {False: b"\0\0\0\0\xff\xff", True: b"\1\0\0"}
-"""No record is refused alone, and there is no message."""
+"""No refused records, no message."""
 
 Records: TypeAlias = memoryview
-"""A record set where it was received."""
+"""A record set in the receive buffer."""
 
 
 class ProducedPartition(NamedTuple):
@@ -71,11 +71,11 @@ class PartitionAnswer(NamedTuple):
     log_start_offset: int
     message: str | None = None
     record_errors: tuple[tuple[int, str], ...] = ()
-    """Records that are the reason of a refusal: their numbers in the batch, and a sentence each (from version 8)."""
+    """Records that caused a refusal: number in the batch, and a sentence (from version 8)."""
 
 
 def read_request(frame: memoryview, head: RequestHead) -> ProduceRequest:
-    """The request in ``frame``; MalformedRequest if it does not parse. Bytes behind it are ignored, as Kafka does."""
+    """The request in ``frame``. Raises MalformedRequest. Bytes behind it are ignored, as by Kafka."""
     try:
         if head.version >= FLEXIBLE_FROM:
             return _read_flexible(frame, head.body_at)
@@ -134,7 +134,7 @@ def _read_flexible(frame: memoryview, at: int) -> ProduceRequest:
 
 
 def read_text(frame: memoryview, at: int, size: int) -> tuple[str, int]:
-    """A string of so many bytes, and where it ends."""
+    """A string of ``size`` bytes, and its end."""
     end = at + size
     if size < 0 or end > len(frame):
         raise MalformedRequest(f"a string of {size} bytes at byte {at} of a request of {len(frame)}")
@@ -142,7 +142,7 @@ def read_text(frame: memoryview, at: int, size: int) -> tuple[str, int]:
 
 
 def _records(frame: memoryview, at: int, size: int) -> tuple[memoryview, int]:
-    if size < 0:  # null: an empty record set, which the log refuses in its own words
+    if size < 0:  # null: an empty record set, which the log refuses
         return frame[at:at], at
     end = at + size
     if end > len(frame):
@@ -175,7 +175,7 @@ def write_response(head: RequestHead, answers: list[PartitionAnswer]) -> bytes:
 
 @lru_cache(4096)
 def topic_head(topic: str, partitions: int, flexible: bool) -> bytes:
-    """A topic's name and how many partitions follow; the same for nearly every answer."""
+    """A topic's name and its number of partitions; cached, since nearly every answer has the same."""
     name = topic.encode()
     return (uvarint(len(name) + 1) if flexible else _I16.pack(len(name))) + name + array_length(partitions, flexible)
 

@@ -1,7 +1,7 @@
-"""klog's own requests about reassignments, for what Kafka's have no words: a throttle, and why one stands still.
+"""klog's own requests for reassignments, beyond Kafka's: with a throttle, and the reason of a stall.
 
     AlterReassignments     begin, replace, cancel: AlterPartitionReassignments with a throttle
-    DescribeReassignments  what is under way: ListPartitionReassignments with origin, throttle, state and reason
+    DescribeReassignments  those under way: ListPartitionReassignments with origin, throttle, state and reason
 
 Declared by `klog.protocol.schema`.
 """
@@ -17,7 +17,7 @@ STALLED = "stalled"
 
 
 class ReassignedPartition(Structure):
-    """``replicas`` None: go back to where it was."""
+    """``replicas`` None: cancel."""
 
     partition_index: i32
     replicas: tuple[i32, ...] | None
@@ -29,7 +29,7 @@ class ReassignedTopic(Structure):
 
 
 class AlterReassignmentsRequest(Request, key=ApiKey.ALTER_REASSIGNMENTS):
-    """``throttle``: bytes a second that each broker may take in for them; 0 without."""
+    """``throttle``: bytes per second that each broker may fetch for them; 0: no limit."""
 
     throttle: i64
     topics: tuple[ReassignedTopic, ...]
@@ -43,7 +43,7 @@ class ReassignedOutcome(Structure):
 
 
 class AlterReassignmentsResponse(Response, key=ApiKey.ALTER_REASSIGNMENTS):
-    """``error_code`` of the whole: NOT_CONTROLLER, or 0 and an outcome for each partition asked."""
+    """``error_code`` of the whole: NOT_CONTROLLER, or 0 and an outcome per requested partition."""
 
     error_code: ErrorCode
     error_message: str | None
@@ -51,7 +51,7 @@ class AlterReassignmentsResponse(Response, key=ApiKey.ALTER_REASSIGNMENTS):
 
 
 class DescribeReassignmentsRequest(Request, key=ApiKey.DESCRIBE_REASSIGNMENTS):
-    """Nothing is asked."""
+    """No fields."""
 
 
 class DescribedReassignment(Structure):

@@ -1,4 +1,4 @@
-"""Answers that refuse: an error where the answer has a place for one, and nothing else."""
+"""Answers that refuse: an error in the field for it, and empty values."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _EMPTY: Final[tuple[tuple[type, Any], ...]] = (
 
 
 def refusal(schema: Any, error: KlogError | None, known: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
-    """The values of an answer, or of a part of one, for `codec.build`: what is known, the error, else empty values.
+    """The values of an answer, or of a part, for `codec.build`: the known ones, the error, else empty ones.
 
-    ``schema``: kio's class. ``error`` None: it did not fail.
+    ``schema``: kio's class. ``error`` None: no error.
     """
     values: dict[str, Any] = {}
     for name, kind, empty in _fields(schema):
@@ -36,7 +36,7 @@ def refusal(schema: Any, error: KlogError | None, known: Mapping[str, Any] = NOT
             values[name] = known[name]
         elif kind == "error_code":
             values[name] = 0 if error is None else error.wire
-        elif name == "error":  # the registry of schemas numbers its errors otherwise
+        elif name == "error":  # the schema registry has other numbers for errors
             values[name] = 0 if error is None else SubjectAuthorizationFailed.registry_code
         elif name == "error_message":
             values[name] = None if error is None else error.message
@@ -49,7 +49,7 @@ def refusal(schema: Any, error: KlogError | None, known: Mapping[str, Any] = NOT
 
 @cache
 def _fields(schema: Any) -> tuple[tuple[str, str | None, Any], ...]:
-    """Name, kind on the wire and empty value of each field; MISSING for one with a default of its own."""
+    """Name, wire type and empty value of each field; MISSING for one with a default."""
     hints = get_type_hints(schema)
     return tuple(
         (one.name, one.metadata.get("kafka_type"), _empty(hints[one.name], has_default=one.default is not MISSING))
@@ -71,7 +71,7 @@ def _empty(hint: Any, *, has_default: bool) -> Any:
 
 @cache
 def element_of(schema: Any, name: str) -> Any:
-    """What an array has: kio's class of it, or the type of a plain value."""
+    """The element type of an array: kio's class, or that of a plain value."""
     hint = get_type_hints(schema)[name]
     while get_args(hint):
         hint = next(one for one in get_args(hint) if one not in (type(None), ...))

@@ -81,7 +81,7 @@ ELSEWHERE: Final = 2
 FAILED: Final = 3
 
 TEXT_CHARS_MAX: Final = 1000
-"""Of why something is refused; a topic's name has 249 at most."""
+"""Limit of a refusal's text; a topic's name has 249 at most."""
 
 _FRAME = struct.Struct(">ihhihB")  # length, key, version, correlation id, no client id, sort
 _ANSWER = struct.Struct(">ii")
@@ -101,7 +101,7 @@ _ELSEWHERE = struct.Struct(">Biqq")
 _FAILED = struct.Struct(">Bih")
 
 
-# --- What a follower says -------------------------------------------------------------------------------------------
+# --- Requests ---------------------------------------------------------------------------------------------------------
 
 
 class Open(NamedTuple):
@@ -112,7 +112,7 @@ class Open(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """``entries_at`` is where the entries begin in the frame."""
+    """``entries_at``: start of the entries in the frame."""
 
     max_wait_ms: int
     min_bytes: int
@@ -164,7 +164,7 @@ FetchEntry: TypeAlias = Name | Want | Flushed | Forget
 
 
 class Entries:
-    """Entries of a request in the making."""
+    """Builds the entries of a request."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -221,7 +221,7 @@ def _text(text: str) -> bytes:
 
 
 def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update | Range:
-    """What sort of request it is; the entries are read by `read_entries`. Raises MalformedRequest."""
+    """The request; read its entries by `read_entries`. Raises MalformedRequest."""
     try:
         sort, at = frame[head.body_at], head.body_at + 1
         if sort == FETCH:
@@ -243,7 +243,7 @@ def read_request(frame: memoryview, head: RequestHead) -> Open | Fetch | Update 
 
 
 def read_entries(frame: memoryview, at: int) -> Iterator[FetchEntry]:
-    """The entries from ``at`` to the frame's end, read as they are asked for. Raises MalformedRequest."""
+    """The entries from ``at`` to the frame's end, read lazily. Raises MalformedRequest."""
     end, count = len(frame), 0
     try:
         while at < end:
@@ -280,7 +280,7 @@ def _read_text(frame: memoryview, at: int) -> tuple[str, int]:
     return str(frame[at : at + size], "utf-8"), at + size
 
 
-# --- What a leader answers ------------------------------------------------------------------------------------------
+# --- Answers ----------------------------------------------------------------------------------------------------------
 
 
 class Opened(NamedTuple):
@@ -328,14 +328,14 @@ def opened(head: RequestHead, error_code: int, message: str, incarnation: int) -
 
 
 def answer_head(size_bytes: int, correlation_id: int) -> bytes:
-    """What precedes the entries, of ``size_bytes`` together, of an answer to FETCH."""
+    """The head of an answer to FETCH, whose entries have ``size_bytes`` in all."""
     return _ANSWER.pack(4 + size_bytes, correlation_id)
 
 
 def records_head(
     slot: int, high_address: int, high_offset: int, start_offset: int, first_address: int, size_bytes: int
 ) -> bytes:
-    """What precedes the batches."""
+    """A RECORDS entry without its batches."""
     return _RECORDS.pack(RECORDS, slot, high_address, high_offset, start_offset, first_address, size_bytes)
 
 
@@ -352,7 +352,7 @@ def failed(slot: int, error_code: int, message: str) -> bytes:
 
 
 def read_opened(frame: memoryview) -> Opened:
-    """The answer to OPEN; ``frame`` is what follows the length. Raises MalformedRequest."""
+    """The answer to OPEN; ``frame`` begins behind the length. Raises MalformedRequest."""
     try:
         (error_code,) = _ERROR.unpack_from(frame, 4)
         message, at = _read_text(frame, 6)
@@ -370,7 +370,7 @@ def read_correlation_id(frame: memoryview) -> int:
 
 
 def read_answer(frame: memoryview) -> Iterator[Answer]:
-    """The entries of an answer to FETCH, read as they are asked for. Raises MalformedRequest."""
+    """The entries of an answer to FETCH, read lazily. Raises MalformedRequest."""
     at, end = 4, len(frame)
     try:
         while at < end:

@@ -1,12 +1,12 @@
-"""How klog declares requests of its own: a class with annotated fields, which kio reads and writes.
+"""Declares klog's own requests: classes with annotated fields, which kio reads and writes.
 
     class FindThings(Structure): ...                                    part of a request or response
     class FindThingsRequest(Request, key=ApiKey.FIND_THINGS): ...
     class FindThingsResponse(Response, key=ApiKey.FIND_THINGS): ...
 
 All are version 0 and flexible (KIP-482: compact lengths, tags). Fields are frozen, and given by keyword. Their types on
-the wire follow from the annotations, so a module that declares them evaluates its annotations: no
-``from __future__ import annotations`` there.
+the wire follow from the annotations, so a module that declares them evaluates its annotations: no ``from __future__
+import annotations`` there.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from kio.static.primitive import f64, i16, i32, i64
 from klog.protocol.apis import ApiKey
 
 REQUESTS: dict[int, Any] = {}
-"""Key -> class, of all that have been declared."""
+"""Key -> class of all declared requests."""
 RESPONSES: dict[int, Any] = {}
 
 _TYPES: Final[dict[Any, str]] = {
@@ -39,19 +39,19 @@ _TYPES: Final[dict[Any, str]] = {
 
 
 class Tagged(NamedTuple):
-    """A field that came later: readers that do not know it skip it, and writers that do not leave the default."""
+    """A field added later: old readers skip it, and old writers leave the default."""
 
     tag: int
     default: Any
 
 
 def tagged(tag: int, default: Any) -> Any:
-    """For a field's value in a declaration."""
+    """A tagged field, in a declaration."""
     return Tagged(tag, default)
 
 
 def _type_on_the_wire(annotation: Any) -> str | None:
-    """kio's name of a field's type; None for a structure. Optional fields and arrays have that of what they hold."""
+    """kio's name of a field's type; None for a structure. For optional fields and arrays that of their element."""
     if annotation in _TYPES:
         return _TYPES[annotation]
     inner = [one for one in get_args(annotation) if one not in (type(None), ...)]
@@ -60,7 +60,7 @@ def _type_on_the_wire(annotation: Any) -> str | None:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Structure:
-    """Fields that belong together."""
+    """A group of fields."""
 
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True

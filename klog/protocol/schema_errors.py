@@ -1,6 +1,6 @@
-"""What the registry of schemas refuses, and the numbers for it: those that the common registry answers over HTTP.
+"""Errors of the schema registry, with the error codes of the common registry's HTTP API.
 
-The first three digits of a number are HTTP's status.
+The first three digits of a code are the HTTP status.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""klog's own requests to the registry of schemas, which any broker answers from ZooKeeper.
+"""klog's own requests to the schema registry, which any broker answers from ZooKeeper.
 
     ReadSchemas      schemas by their ids, or by their text; or subjects, with their levels, versions and ids
     ChangeSchemas    register a schema, delete versions, or set a level
 
-In ``error`` 0 means done; else it is the number that the common registry answers over HTTP
-(`klog.protocol.schema_errors`). A level is a text such as ``BACKWARD``.
+``error``: 0, or an error code of the common registry's HTTP API (`klog.protocol.schema_errors`). A level is a text such
+as ``BACKWARD``.
 
 Declared by `klog.protocol.schema`.
 """
@@ -20,9 +20,9 @@ LEVEL = "level"
 
 
 class ReadSchemasRequest(Request, key=ApiKey.READ_SCHEMAS):
-    """``ids``, ``text``: asks for these schemas alone; a text is one as the registry keeps it.
+    """``ids``, ``text``: only these schemas; a text in the form that the registry stores.
 
-    Without either it asks for ``subjects``; None: all there are.
+    Without either: ``subjects``; None: all.
     """
 
     ids: tuple[i32, ...]
@@ -43,7 +43,7 @@ class SubjectVersion(Structure):
 
 
 class ListedSubject(Structure):
-    """``level`` None: it follows the level of all. ``error``: not 0 where the subject may not be described."""
+    """``level`` None: the default level applies. ``error``: not 0 where the subject may not be described."""
 
     error: i32
     error_message: str | None
@@ -53,9 +53,9 @@ class ListedSubject(Structure):
 
 
 class ReadSchemasResponse(Response, key=ApiKey.READ_SCHEMAS):
-    """Unknown ids, texts and subjects are left out; deleted versions are marked.
+    """Unknown ids, texts and subjects are missing; deleted versions are marked.
 
-    ``level`` is that of the subjects that have none of their own, and "" where schemas were asked for.
+    ``level``: that of subjects without one; "" where schemas were asked for.
     """
 
     error: i32
@@ -69,7 +69,7 @@ class ChangeSchemasRequest(Request, key=ApiKey.CHANGE_SCHEMAS):
     """``act``: register (``type``, ``schema``), delete (``version``, ``permanent``) or level (``level``).
 
     ``version`` 0: all of the subject; -1: the latest. ``level`` None: back to the default. ``subject`` None, for a
-    level: of all that have none of their own.
+    level: the default of all subjects.
     """
 
     act: str
@@ -82,9 +82,9 @@ class ChangeSchemasRequest(Request, key=ApiKey.CHANGE_SCHEMAS):
 
 
 class ChangeSchemasResponse(Response, key=ApiKey.CHANGE_SCHEMAS):
-    """``versions``: the registered one, or those that were deleted; ``id`` is the registered schema's, else -1.
+    """``versions``: the registered one, or the deleted ones; ``id``: that of the registered schema, else -1.
 
-    ``prior``: the level before; None where the subject had none of its own.
+    ``prior``: the level before; None if the subject had none.
     """
 
     error: i32

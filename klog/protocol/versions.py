@@ -1,6 +1,6 @@
-"""The class of each request and response at each version: kio's for Kafka's, klog's declarations for its own.
+"""The classes of each request and response version: kio's for Kafka's, klog's declarations for its own.
 
-A broker's handlers define which versions it serves; here is every version that klog can read and write.
+The handlers define which versions a broker serves; these are all that klog can read and write.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 from klog.protocol.schema import REQUESTS, RESPONSES
 
 DECLARED: Final = (interbroker, introduction, klog_apis, reassignment, schemas)
-"""Imported for what they declare."""
+"""Imported for their declarations."""
 
 WRITTEN_BY_HAND = frozenset({ApiKey.REPLICA_FETCH})
-"""Of our own: what has no schema, and a head without tags."""
+"""klog's own requests without a schema, and with a head without tags."""
 
 
 def own_keys() -> list[int]:
@@ -29,13 +29,13 @@ def own_keys() -> list[int]:
 
 @cache
 def request_schema(key: int, version: int) -> Any:
-    """kio's class of a request's body; UnsupportedVersion where there is none."""
+    """kio's class of a request's body. Raises UnsupportedVersion."""
     return _schema(key, version, REQUESTS, kio.index.load_request_schema)
 
 
 @cache
 def response_schema(key: int, version: int) -> Any:
-    """kio's class of a response's body; UnsupportedVersion where there is none."""
+    """kio's class of a response's body. Raises UnsupportedVersion."""
     return _schema(key, version, RESPONSES, kio.index.load_response_schema)
 
 
