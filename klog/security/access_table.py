@@ -1,7 +1,7 @@
-"""Which permission each request needs: one table, for the checks (`klog.server.access`) and for docs/security.md.
+"""The permissions that each request needs: one table, for the checks (`klog.server.access`) and for docs/security.md.
 
-A request that names many things is refused for those that the principal may not use, and served for the others. What
-only brokers may ask (rule R10) needs the secret of the cluster: an ACL cannot allow it.
+A request that names several resources is refused for those that the principal may not use, and served for the others.
+Requests among brokers (rule R10) need the cluster's secret: no ACL can allow them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ERRORS: Final[Mapping[ResourceType, type[RequestError]]] = {
     ResourceType.GROUP: GroupAuthorizationFailed,
     ResourceType.CLUSTER: ClusterAuthorizationFailed,
 }
-"""What a request is answered that lacks a permission on a resource of the type."""
+"""The error for a missing permission, by the resource's type."""
 
 TOPIC_CONFIGS: Final = 2
-"""Kafka's number of a topic in requests about settings; others are brokers', which belong to the cluster."""
+"""Kafka's number of a topic in requests for settings; others are brokers', which belong to the cluster."""
 TRANSACTION: Final = 1
 """The kind of key that FindCoordinator does not serve."""
 
@@ -31,14 +31,14 @@ SUBJECT_SUFFIXES: Final = ("-key", "-value")
 
 
 class Need(NamedTuple):
-    """An operation on a resource of a type: the one that is named, or for ``is_any`` any one of the type."""
+    """An operation on a named resource, or with ``is_any`` on any resource of the type."""
 
     operation: Operation
     kind: ResourceType
     is_any: bool = False
 
     def resource(self, name: str) -> Resource:
-        """The resource that it is about; ``name`` is of no use for the cluster."""
+        """The resource; ``name`` is ignored for the cluster."""
         return CLUSTER if self.kind is ResourceType.CLUSTER else Resource(self.kind, name)
 
     def __str__(self) -> str:
@@ -46,17 +46,17 @@ class Need(NamedTuple):
 
 
 Needs = tuple[Need, ...]
-"""One of them is enough. The last one names the error."""
+"""One of them is enough. The last one determines the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """An array of a request whose elements name resources, and the array with an answer for each.
+    """An array of a request whose elements name resources, and the answer's array for it.
 
-    ``asked``: the array, by its names in the versions, or several. ``name``: the field of an element with the
-    resource's name; "" where elements are names. ``answered``: the array of the answer; its elements repeat fields of
-    the same name, and have the name in ``answered_name``.
-    ``inner``: the arrays inside of the elements, and the field that both their elements have.
+    ``asked``: the array, by its names in the versions, or several. ``name``: the element's field with the resource's
+    name; "" where elements are names. ``answered``: the array of the answer; its elements repeat fields of the same
+    name, and have the name in ``answered_name``. ``inner``: the arrays inside of the elements, and the field that both
+    their elements have.
     """
 
     asked: tuple[str, ...]
@@ -68,12 +68,12 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a request needs.
+    """The permissions of a request.
 
-    ``whole``: for the request, of the resource that ``name`` names. ``each``: for each of ``items``. ``shown``: for
-    each row of the answer's array ``rows`` that the answer keeps, of the resource in its field ``row_name``.
-    ``settings``: the operation on each of ``items`` depends on its type, as for settings.
-    ``open``: why no permission is needed. ``brokers``: only brokers may ask. ``about``: what else there is to say.
+    ``whole``: for the request, on the resource that ``name`` names. ``each``: for each of ``items``. ``shown``: for
+    each row in the answer's array ``rows``, on the resource in its field ``row_name``; other rows are removed.
+    ``settings``: the operation on each of ``items`` depends on its type, as for settings. ``open``: why no permission
+    is needed. ``brokers``: for brokers only. ``about``: a remark.
     """
 
     whole: Needs = ()
@@ -90,7 +90,7 @@ class Rule:
 
 
 def topic_of_subject(subject: str) -> str:
-    """The topic whose messages a subject of the registry describes: ``orders-value`` is of ``orders``."""
+    """The topic of a registry subject's messages: ``orders-value`` is of ``orders``."""
     for suffix in SUBJECT_SUFFIXES:
         if len(subject) > len(suffix) and subject.endswith(suffix):
             return subject.removesuffix(suffix)
@@ -98,7 +98,7 @@ def topic_of_subject(subject: str) -> str:
 
 
 def needs_of_settings(operation: Operation, item: Any) -> Needs:
-    """What the settings of a topic or a broker need."""
+    """The permissions for the settings of a topic or a broker."""
     of_topic = int(item.resource_type) == TOPIC_CONFIGS
     return (Need(operation, ResourceType.TOPIC if of_topic else ResourceType.CLUSTER),)
 
@@ -127,7 +127,7 @@ def _partitions(asked: str = "topics", inner: str = "partitions", index: str = "
 
 
 CREATE: Final = (*_cluster(_O.CREATE), *_topic(_O.CREATE))
-"""What creating a topic needs."""
+"""The permissions for creating a topic."""
 _BROKERS: Final = Rule(brokers=True)
 _SUBJECT: Final = "a subject needs it on its topic: orders-value and orders-key on orders"
 
@@ -263,4 +263,4 @@ RULES: Final[Mapping[int, Rule]] = {
     ApiKey.REPORT_OFFLINE: _BROKERS,
     ApiKey.REPLICA_FETCH: _BROKERS,
 }
-"""Request -> what it needs. A request that is not here is refused."""
+"""Request -> permissions. A request that is not here is refused."""

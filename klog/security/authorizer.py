@@ -1,16 +1,16 @@
-"""Who may do what: Kafka's rules over an index of the ACLs in memory.
+"""Authorizes operations: Kafka's rules over an index of the ACLs in memory.
 
-In this order, the first that applies decides:
+In this order, the first rule that applies decides:
 
     1. a super user (``super.users``) may do everything
     2. while the ACLs have not been read, everything else is denied
-    3. what ACLs are about that cannot be read is denied
+    3. a resource whose ACLs cannot be read is denied
     4. a resource without ACLs: ``allow.everyone.if.no.acl.found``
     5. an ACL that denies the operation, or All
     6. an ACL that allows the operation, All, or an operation that implies it (`permissions.IMPLIED_BY`)
     7. denied
 
-An ACL concerns a resource by its name, by ``*``, or by the beginning of its name. Decisions are remembered until an ACL
+An ACL applies to a resource by its name, by ``*``, or by a prefix of its name. Decisions are cached until an ACL
 changes.
 """
 
@@ -36,7 +36,7 @@ from klog.security.permissions import (
 from klog.security.principal import Principal
 
 REMEMBERED_MAX: Final = 20_000
-"""Decisions; clients choose the names. Some ten megabytes."""
+"""Cached decisions; clients choose the names. Some ten megabytes."""
 
 SUPER_USER: Final = "super.users"
 NO_ACL: Final = "allow.everyone.if.no.acl.found"
@@ -45,14 +45,14 @@ NOT_READ: Final = "the broker has not read the ACLs yet"
 
 
 class Decision(NamedTuple):
-    """``rule``: what decided, an ACL or a setting."""
+    """``rule``: the ACL or setting that decided."""
 
     allowed: bool
     rule: str
 
 
 class Authorizer:
-    """Not thread-safe. `replace` and `update` give it ACLs; until the first `replace` only super users are allowed."""
+    """Not thread-safe. `replace` and `update` set ACLs; until the first `replace` only super users are allowed."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_without_acl: bool = False) -> None:
         self._super_users = frozenset(super_users)
@@ -61,16 +61,16 @@ class Authorizer:
         self._literal: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
         self._prefixed: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
         self._lengths: dict[ResourceType, tuple[int, ...]] = {}
-        """Of the prefixes there are, ascending."""
+        """Lengths of existing prefixes, ascending."""
         self._damaged: frozenset[Pattern] = frozenset()
         self._any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
-        """What `may_any` remembers."""
+        """The cache of `may_any`."""
         self._remembered: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
 
     # --- the ACLs -----------------------------------------------------------------------------------------------------
 
     def replace(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
-        """These are all ACLs there are. ``damaged``: patterns whose ACLs cannot be read."""
+        """Set all ACLs. ``damaged``: patterns whose ACLs cannot be read."""
         self._literal.clear()
         self._prefixed.clear()
         self._damaged = frozenset()
@@ -78,7 +78,7 @@ class Authorizer:
         self.update(acls, damaged)
 
     def update(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
-        """These are all ACLs of these patterns."""
+        """Set all ACLs of these patterns."""
         damaged = frozenset(damaged)
         for pattern, those in {**acls, **dict.fromkeys(damaged, frozenset[Acl]())}.items():
             self._set(pattern, those)
@@ -99,11 +99,11 @@ class Authorizer:
 
     @property
     def is_read(self) -> bool:
-        """Whether the ACLs are known."""
+        """Whether the ACLs have been read."""
         return self._is_read
 
     def bindings(self) -> Iterator[Binding]:
-        """All of them, sorted."""
+        """All bindings, sorted."""
         for index, pattern_type in ((self._literal, PatternType.LITERAL), (self._prefixed, PatternType.PREFIXED)):
             for (kind, name), acls in sorted(index.items()):
                 for acl in sorted(acls):
@@ -112,11 +112,11 @@ class Authorizer:
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def may(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
-        """Whether the principal, who asks from this address, may do that."""
+        """Whether the principal at this address may perform the operation."""
         return self.decide(principal, host, operation, resource).allowed
 
     def decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
-        """The same with the rule that decides."""
+        """`may`, with the rule that decides."""
         key = (principal, host, operation, *resource)
         found = self._remembered.get(key)
         if found is None:
@@ -146,7 +146,8 @@ class Authorizer:
         return Decision(False, NOT_ALLOWED)
 
     def _about(self, resource: Resource) -> Iterator[Binding]:
-        """What concerns a resource: by its name first, then by its beginnings, the longest first, then by ``*``."""
+        """Bindings that apply to a resource: by its name first, then by its prefixes, the longest first, then by
+        ``*``."""
         kind, name = resource
         for pattern in (
             Pattern(kind, name),
@@ -162,7 +163,7 @@ class Authorizer:
                 yield Binding(pattern, acl)
 
     def may_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
-        """Whether there may be a resource of the type on which the principal may do that (KIP-679)."""
+        """Whether the principal may do that on some resource of the type, existing or not (KIP-679)."""
         key = principal, host, operation, kind
         found = self._any.get(key)
         if found is None:
@@ -195,7 +196,7 @@ class Authorizer:
         )
 
     def operations(self, principal: str, host: str, resource: Resource) -> int:
-        """The operations that the principal may perform, as bits (KIP-430)."""
+        """The permitted operations, as bits (KIP-430)."""
         return operation_bits(one for one in OPERATIONS[resource.kind] if self.may(principal, host, one, resource))
 
 
@@ -206,7 +207,7 @@ def _deciding(operation: Operation) -> tuple[frozenset[Operation], frozenset[Ope
 
 
 def _covers(denied: Pattern, allowed: Pattern) -> bool:
-    """Whether whatever the second pattern is about, the first one is about too."""
+    """Whether the first pattern matches everything that the second matches."""
     if denied.pattern_type is PatternType.PREFIXED:
         is_all = allowed.pattern_type is PatternType.LITERAL and allowed.name == WILDCARD
         return not is_all and allowed.name.startswith(denied.name)
@@ -214,5 +215,6 @@ def _covers(denied: Pattern, allowed: Pattern) -> bool:
 
 
 def parse_super_users(text: str) -> list[str]:
-    """``User:admin;User:CN=ops,O=x``: separated by semicolons, as names of certificates have commas. InvalidConfig."""
+    """``User:admin;User:CN=ops,O=x``: separated by semicolons, as names of certificates have commas. Raises
+    InvalidConfig."""
     return [str(Principal.parse(one.strip())) for one in text.split(";") if one.strip()]

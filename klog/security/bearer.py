@@ -1,4 +1,4 @@
-"""OAUTHBEARER's messages (RFC 7628; KIP-255), of both sides.
+"""OAUTHBEARER's messages (RFC 7628; KIP-255), both sides.
 
 client   ``n,[a=AUTHZID],`` 0x01 ``auth=Bearer TOKEN`` 0x01 [``NAME=VALUE`` 0x01 ...] 0x01
 server   nothing: the token is accepted. Or ``{"status":"invalid_token"}``, and then
@@ -14,7 +14,7 @@ from klog.security.errors import SaslAuthenticationFailed
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 REFUSAL: Final = b'{"status":"invalid_token"}'
-"""The same whatever was wrong."""
+"""The same for every reason."""
 ACKNOWLEDGEMENT: Final = b"\x01"
 
 _HEAD: Final = re.compile(rb"n,(?:a=((?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,\x01")
@@ -23,14 +23,14 @@ _TOKEN: Final = re.compile(rb"bearer +([A-Za-z0-9_.~+/=-]+)", re.IGNORECASE)
 
 
 class BearerMessage(NamedTuple):
-    """The client's first message. Extensions (KIP-342) are for plugins of Kafka's; klog has no use for them."""
+    """The client's first message. Extensions (KIP-342) are for plugins of Kafka's; klog ignores them."""
 
     token: str
     acting_for: str
 
 
 def client_message(token: str) -> bytes:
-    """What a client sends first. ``token``: ASCII."""
+    """The client's first message. ``token``: ASCII."""
     return b"n,,\x01auth=Bearer " + token.encode("ascii") + b"\x01\x01"
 
 

@@ -1,4 +1,4 @@
-"""What a certificate says: its subject as text (RFC 2253, as Java writes it), and until when it holds."""
+"""Reads certificates: the subject as text (RFC 2253, as Java writes it), and the expiry."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SEQUENCE, _UTC_TIME, _TIME, _VERSION = 0x30, 0x17, 0x18, 0xA0
 
 
 def subject_of(certificate: Mapping[str, Any]) -> str:
-    """``CN=alice,OU=Sales,O=Example``: the last part first. ``certificate``: as `ssl.SSLSocket.getpeercert` has it."""
+    """``CN=alice,OU=Sales,O=Example``: the last part first. ``certificate``: from `ssl.SSLSocket.getpeercert`."""
     return ",".join("+".join(_part(*one) for one in several) for several in reversed(certificate.get("subject", ())))
 
 
 def _part(name: str, value: str) -> str:
-    if name == "emailAddress":  # Java writes what RFC 2253 has no name for as its number and its bytes
+    if name == "emailAddress":  # not in RFC 2253, so Java writes number and bytes
         data = value.encode("ascii", "replace")
         return f"{_EMAIL}=#16{len(data):02x}{data.hex()}"
     text = _SPECIAL.sub(r"\\\1", value)
@@ -45,12 +45,12 @@ def _part(name: str, value: str) -> str:
 
 
 def expires_at(pem: bytes) -> datetime | None:
-    """The earliest end among the certificates; None where there is none. Raises MalformedRequest."""
+    """The earliest expiry of the certificates; None without any. Raises MalformedRequest."""
     return min((_not_after(base64.b64decode(found)) for found in _PEM.findall(pem)), default=None)
 
 
 def _not_after(der: bytes) -> datetime:
-    """The end of one certificate's validity: Certificate > tbsCertificate > validity > notAfter (RFC 5280, 4.1)."""
+    """The expiry of a certificate: Certificate > tbsCertificate > validity > notAfter (RFC 5280, 4.1)."""
     try:
         inside = _element(_element(der, 0)[1], 0)[1]
         at = 0
@@ -67,7 +67,7 @@ def _not_after(der: bytes) -> datetime:
 
 
 def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """(tag, contents, where it ends) of an element in DER."""
+    """(tag, contents, end) of an element in DER."""
     tag, size = data[at], data[at + 1]
     begin = at + 2
     if size & 0x80:

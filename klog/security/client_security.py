@@ -1,19 +1,19 @@
-"""How a client shows who it is, and which brokers it trusts: what Kafka's client properties say about it, decided.
+"""A client's credentials and trusted authorities, from Kafka's client properties.
 
-Both spellings are taken, Java's and librdkafka's:
+Java's and librdkafka's spellings are accepted:
 
     security.protocol                        PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
     sasl.mechanism, sasl.mechanisms          PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
-    sasl.username, sasl.password             or sasl.jaas.config, as Java's clients have it
+    sasl.username, sasl.password             or sasl.jaas.config, as for Java's clients
     sasl.oauthbearer.token.endpoint.url      file:///PATH: the token (KIP-768), read again for each login
-    ssl.truststore.certificates, ssl.ca.pem  PEM text: the authorities to believe; those of the system if not given
+    ssl.truststore.certificates, ssl.ca.pem  PEM text: the trusted authorities; default: those of the system
     ssl.truststore.location, ssl.ca.location a file of it
     ssl.keystore.certificate.chain, ssl.certificate.pem, ssl.keystore.key, ssl.key.pem     the client's own, as PEM text
     ssl.keystore.location                    a PEM file with both; or ssl.certificate.location, ssl.key.location
-    ssl.key.password                         of a key that is encrypted
-    ssl.endpoint.identification.algorithm    https: the server's certificate must have its host; empty or none: need not
+    ssl.key.password                         of an encrypted key
+    ssl.endpoint.identification.algorithm    https: check the host in the server's certificate; empty or none: do not
 
-Nothing here reads a file: `klog.client.security_files` replaces locations by what they hold first.
+Nothing here reads a file: `klog.client.security_files` first replaces locations by their contents.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LOCATIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "ssl.certificate.location": (CERTIFICATE[0],),
     "ssl.key.location": (KEY[0],),
 }
-"""Settings that name a file, and those whose text the file has."""
+"""Settings that name a file, and the settings for its text."""
 
 TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
 
@@ -70,12 +70,12 @@ SETTINGS: Final = frozenset(
     )
 ) | {*LOCATIONS, *TYPES}
 SECRETS: Final = frozenset((PASSWORD, JAAS, *KEY, KEY_PASSWORD))
-"""Those that are never shown."""
+"""Settings that are never shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """How one client connects. Shows no secret in its repr. Texts of certificates and keys are PEM."""
+    """A client's security settings. Its repr hides secrets. Certificates and keys are PEM text."""
 
     protocol: str = PLAINTEXT
     mechanism: str | None = None
@@ -92,7 +92,7 @@ class ClientSecurity:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is plain text from a client that does not say who it is."""
+        """Whether it is plaintext without authentication."""
         return self.protocol == PLAINTEXT
 
     @property
@@ -101,13 +101,13 @@ class ClientSecurity:
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the client shows who it is by SASL."""
+        """Whether the client authenticates by SASL."""
         return self.protocol.startswith("SASL_")
 
     def properties(self) -> dict[str, str]:
-        """Settings of which `client_security` makes the same again, and librdkafka's but for the token.
+        """Settings from which `client_security` makes an equal object; librdkafka's, too, except the token.
 
-        None for an open cluster. UsageError for a token of a command, which only this machine may run.
+        Empty for an open cluster. Raises UsageError for a token from a command, which only this machine may run.
         """
         if self.is_open:
             return {}
@@ -127,7 +127,7 @@ class ClientSecurity:
         return found | self.tls_properties()
 
     def tls_properties(self) -> dict[str, str]:
-        """Those of TLS among `properties`."""
+        """The TLS settings among `properties`."""
         if not self.is_encrypted:
             return {}
         texts = {"ssl.ca.pem": self.authorities, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
@@ -140,10 +140,10 @@ OPEN: Final = ClientSecurity()
 
 
 def client_security(given: Mapping[str, str], source: str, token_command: tuple[str, ...] = ()) -> ClientSecurity:
-    """What the settings say; others among them are skipped. ``source`` names them in errors.
+    """Parse the settings; others are ignored. ``source`` names them in errors.
 
-    ``token_command``: in place of the token's file; from no setting, since files of settings may be of others.
-    Raises UsageError for values that exclude one another, are missing or are not known.
+    ``token_command``: instead of the token's file; not a setting, since others may have written the file. Raises
+    UsageError for contradictory, missing or unknown values.
     """
     protocol = (given.get(PROTOCOL) or PLAINTEXT).upper()
     if protocol not in PROTOCOLS:

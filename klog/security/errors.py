@@ -1,4 +1,4 @@
-"""The errors of who is there, and of who may what: a branch of `klog.errors`."""
+"""Errors of authentication and authorization: a branch of `klog.errors`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``sasl.jaas.config`` as Kafka's users write it: ``MODULE required NAME=VALUE NAME="VALUE";``.
+"""``sasl.jaas.config``, as Kafka's users write it: ``MODULE required NAME=VALUE NAME="VALUE";``.
 
-The module's class tells the mechanism to Java; klog reads the options alone. For a server of PLAIN, ``user_NAME`` is
-the password of the client NAME; ``username`` and ``password`` are what this side shows to others.
+The module's class tells Java the mechanism; klog reads the options only. For a server of PLAIN, ``user_NAME`` is the
+password of client NAME; ``username`` and ``password`` are this side's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _USER = "user_"
 
 @dataclass(frozen=True, slots=True)
 class Jaas:
-    """One login module. Passwords are not shown when it is printed."""
+    """One login module. Its repr hides passwords."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -27,7 +27,7 @@ class Jaas:
 
     @classmethod
     def parse(cls, text: str) -> Jaas:
-        """Raises InvalidConfig, which quotes nothing of the text: it has passwords."""
+        """Raises InvalidConfig without quoting the text, which has passwords."""
         head = _HEAD.match(text)
         if head is None:
             raise InvalidConfig('sasl.jaas.config: expected MODULE required NAME="VALUE" ... ;')

@@ -18,7 +18,7 @@ RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 16384
 KEYS_MAX: Final = 1000
 SKIPPED_MAX: Final = 10
-"""Of those, so many are named."""
+"""Unused keys named in words."""
 
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
@@ -33,7 +33,7 @@ class Key:
 
     kid: str | None
     algorithm: str | None
-    """The only one that it is for, where the set says so."""
+    """The only algorithm that the set allows for it; None: any that fits."""
     public: PublicKey
 
     def fits(self, algorithm: str) -> bool:
@@ -44,7 +44,7 @@ class Key:
         return _CURVE_OF.get(algorithm) == self.public.curve.name
 
     def has_signed(self, algorithm: str, signature: bytes, data: bytes) -> bool:
-        """``algorithm``: one that it fits."""
+        """Verify a signature. ``algorithm``: one that fits the key."""
         digest = _HASHES[algorithm[2:]]
         try:
             if isinstance(self.public, rsa.RSAPublicKey):
@@ -64,16 +64,16 @@ class Key:
 
 
 class KeySet:
-    """The keys by which tokens are checked. Immutable."""
+    """Keys that verify tokens. Immutable."""
 
     def __init__(self, keys: Iterable[Key], skipped: Iterable[str] = ()) -> None:
         self.keys = tuple(keys)
         self.skipped = tuple(skipped)
-        """What of the set is not used, in words."""
+        """Unused keys of the set, in words."""
 
     @classmethod
     def parse(cls, data: bytes) -> KeySet:
-        """Of a JSON Web Key Set. Keys for other uses are skipped. InvalidConfig, also where none is left."""
+        """Parse a JSON Web Key Set; keys for other uses are skipped. Raises InvalidConfig, also if none is left."""
         try:
             found = parse_json(data)
         except ValueError as error:
@@ -110,7 +110,7 @@ class KeySet:
 
 
 def _key(one: object) -> Key:
-    """ValueError for one that klog cannot check signatures with."""
+    """Raises ValueError for a key that klog cannot use."""
     if not isinstance(one, dict):
         raise ValueError("not an object")
     kid, kind, algorithm, operations = one.get("kid"), one.get("kty"), one.get("alg"), one.get("key_ops")

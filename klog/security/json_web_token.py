@@ -1,16 +1,16 @@
 """Signed JSON Web Tokens (RFC 7515, 7519). No I/O.
 
-A token is ``HEADER.CLAIMS.SIGNATURE``, each in base64url without padding. What klog accepts of it:
+A token is ``HEADER.CLAIMS.SIGNATURE``, each in base64url without padding. Accepted:
 
     alg     RS256, RS384, RS512, PS256, PS384, PS512 (RSA of 2048 bits or more); ES256, ES384, ES512 (each with its
             curve). Not ``none``, and not HMAC, for which a public key would be the secret.
-    kid     names a key of the set; without it, the set must have one key alone that fits ``alg``
+    kid     names a key of the set; without it, exactly one key of the set must fit ``alg``
     crit    refused: klog knows no extension
-    exp     must be there; nbf and iat are checked where they are. All may be wrong by the clocks' skew.
-    iss, aud   checked where the settings say what they must be
+    exp     required; nbf and iat are checked if present. Tolerance: the clocks' skew.
+    iss, aud   checked if the settings name a value
 
-Objects with the same name twice, numbers that are not finite, and base64 that could be written in another way are
-refused: two readers could take such a token for different ones.
+Refused: objects with a duplicate name, numbers that are not finite, and non-canonical base64. Two readers could take
+such a token for different ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*", re.ASCII)
 
 
 class InvalidToken(Exception):
-    """Why a token is refused: for the broker's log, never for the client. ``found``: what it has, as it is shown."""
+    """Why a token is refused: for the broker's log, never for the client. ``found``: the invalid value, as shown."""
 
     def __init__(self, reason: str, found: str = "") -> None:
         super().__init__(f"{reason}: {found}" if found else reason)
@@ -46,7 +46,7 @@ class PublicKey(Protocol):
 
 
 class Keys(Protocol):
-    """`klog.security.json_web_keys.KeySet`, as this module needs it."""
+    """A key set, as this module sees it (`klog.security.json_web_keys.KeySet`)."""
 
     def find(self, kid: object, algorithm: str) -> PublicKey:
         """Raises InvalidToken."""
@@ -54,10 +54,10 @@ class Keys(Protocol):
 
 
 class TokenRules(NamedTuple):
-    """What the settings ``sasl.oauthbearer.*`` say of a token."""
+    """The settings ``sasl.oauthbearer.*`` for tokens."""
 
     audiences: tuple[str, ...] = ()
-    """One of them must be in ``aud``; empty: any."""
+    """One of them must be in ``aud``; empty: not checked."""
     issuer: str | None = None
     name_claim: str = "sub"
     scope_claim: str = "scope"
@@ -65,14 +65,14 @@ class TokenRules(NamedTuple):
 
 
 class Bearer(NamedTuple):
-    """Who a token is for, and when that ends by the wall clock, the skew of clocks included."""
+    """A token's user, and its end by the wall clock, clocks' skew included."""
 
     name: str
     ends_s: float
 
 
 def bearer_of(token: str, keys: Keys, rules: TokenRules, now_s: float) -> Bearer:
-    """Who shows this token. Raises InvalidToken. Some 100 us of CPU time, and a millisecond for large ones."""
+    """Verify a token. Raises InvalidToken. Some 100 us of CPU time, up to a millisecond for large ones."""
     parts = token.split(".")
     if len(parts) != 3:
         raise InvalidToken("expected HEADER.CLAIMS.SIGNATURE")
@@ -91,7 +91,7 @@ def bearer_of(token: str, keys: Keys, rules: TokenRules, now_s: float) -> Bearer
 
 
 def unchecked_end_s(token: str) -> float:
-    """When a token ends, by what it says itself: for its owner. Raises InvalidToken."""
+    """A token's end, unverified: for its owner. Raises InvalidToken."""
     parts = token.split(".")
     if len(parts) != 3:
         raise InvalidToken("expected HEADER.CLAIMS.SIGNATURE")
@@ -122,7 +122,7 @@ def _checked(claims: dict[str, Any], rules: TokenRules, now_s: float) -> Bearer:
 
 
 def _is_text(name: str) -> bool:
-    """JSON can write halves of characters (surrogates), which no UTF-8 has."""
+    """Whether it is valid UTF-8: JSON can contain lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -140,7 +140,7 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 
 def _texts(claims: dict[str, Any], name: str) -> list[str]:
-    """A claim that is a text or a list of texts; empty where it is not there."""
+    """A claim that is a text or a list of texts; empty if missing."""
     found = claims.get(name)
     if found is None:
         return []
@@ -158,7 +158,7 @@ def _read(what: str, read: Callable[[], Made]) -> Made:
 
 
 def parse_json(data: bytes) -> dict[str, Any]:
-    """An object. ValueError, whose text quotes nothing of it, for anything that could be read in two ways."""
+    """An object. Raises ValueError, quoting nothing, for anything ambiguous."""
     try:
         found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_not_finite)
     except json.JSONDecodeError as error:
@@ -184,7 +184,7 @@ def _not_finite(text: str) -> float:
 
 
 def decode_base64url(text: str) -> bytes:
-    """ValueError for anything but base64url without padding, written as it is always written."""
+    """Raises ValueError for anything but canonical base64url without padding."""
     if _BASE64URL.fullmatch(text) is None:
         raise ValueError("not base64url")
     try:
@@ -201,7 +201,7 @@ def encode_base64url(data: bytes) -> str:
 
 
 def shown(value: object) -> str:
-    """For a log: short, and without control characters."""
+    """A value for the log: short, and without control characters."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = ",".join(value)
     if isinstance(value, list | dict):

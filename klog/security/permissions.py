@@ -1,4 +1,4 @@
-"""The words of permissions, with the numbers of Kafka's protocol and the names of its tools (KIP-11, KIP-290)."""
+"""Terms of permissions, with Kafka's numbers on the wire and names in its tools (KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from klog.errors import InvalidRequest
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the one resource of type Cluster."""
+"""The only resource of type Cluster."""
 WILDCARD: Final = "*"
 ANYBODY: Final = "User:*"
 ANY_HOST: Final = "*"
@@ -18,12 +18,12 @@ ANY_HOST: Final = "*"
 class _Word(IntEnum):
     @property
     def title(self) -> str:
-        """``TransactionalId``, ``ClusterAction``: what ZooKeeper and Kafka's tools have."""
+        """``TransactionalId``, ``ClusterAction``: as in ZooKeeper and Kafka's tools."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
     @property
     def word(self) -> str:
-        """``transactional-id``, ``cluster-action``: what klog's commands have."""
+        """``transactional-id``, ``cluster-action``: as in klog's commands."""
         return self.name.lower().replace("_", "-")
 
 
@@ -39,7 +39,7 @@ class ResourceType(_Word):
 
 
 class PatternType(_Word):
-    """How a pattern's name is meant. ANY and MATCH are for filters: all patterns; those that match a name."""
+    """How a pattern matches. ANY and MATCH are for filters: all patterns; those that match a name."""
 
     ANY = 1
     MATCH = 2
@@ -48,7 +48,7 @@ class PatternType(_Word):
 
 
 class Operation(_Word):
-    """What is done to a resource."""
+    """An operation on a resource."""
 
     ANY = 1
     ALL = 2
@@ -76,7 +76,7 @@ IMPLIED_BY: Final[dict[Operation, frozenset[Operation]]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""An ACL that allows one of these operations allows the first one too. A denied operation denies no other."""
+"""An ACL that allows one of these operations also allows the first. A denied operation denies no other."""
 
 OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
@@ -105,11 +105,11 @@ OPERATIONS: Final[dict[ResourceType, tuple[Operation, ...]]] = {
 """The operations of each type of resource."""
 
 OPERATIONS_NOT_ASKED: Final = -(2**31)
-"""In an answer whose request does not ask for the permitted operations (KIP-430)."""
+"""In answers to requests that do not ask for the permitted operations (KIP-430)."""
 
 
 def operation_bits(operations: Iterable[Operation]) -> int:
-    """Permitted operations as an answer has them (KIP-430)."""
+    """Permitted operations as bits (KIP-430)."""
     return sum(1 << one for one in operations)
 
 
@@ -117,11 +117,11 @@ ALL_OPERATIONS: Final = {kind: operation_bits(operations) for kind, operations i
 
 
 KINDS: Final = tuple(OPERATIONS)
-"""The types that a resource can have."""
+"""The types of resources."""
 
 
 class Resource(NamedTuple):
-    """One thing: a topic, a group, the cluster."""
+    """A topic, a group, the cluster."""
 
     kind: ResourceType
     name: str
@@ -134,7 +134,7 @@ CLUSTER: Final = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class Pattern(NamedTuple):
-    """What an ACL is about: a resource, all of a type (literal ``*``), or all whose names begin so (prefixed)."""
+    """The resources of an ACL: one, all of a type (literal ``*``), or those with a prefix (prefixed)."""
 
     kind: ResourceType
     name: str
@@ -146,7 +146,7 @@ class Pattern(NamedTuple):
         return str(Resource(self.kind, self.name))
 
     def covers(self, resource: Resource) -> bool:
-        """Whether an ACL on this pattern is about the resource."""
+        """Whether the pattern matches the resource."""
         if self.kind is not resource.kind:
             return False
         if self.pattern_type is PatternType.PREFIXED:
@@ -155,7 +155,7 @@ class Pattern(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """What a principal (``User:alice``; ``User:*`` is everybody) may or may not do, from a host (``*``: from any)."""
+    """A rule for a principal (``User:alice``; ``User:*``: everybody) at a host (``*``: any)."""
 
     principal: str
     host: str
@@ -167,12 +167,12 @@ class Acl(NamedTuple):
         return f"{self.permission.title} {self.principal} {self.operation.title}{where}"
 
     def is_about(self, principal: str, host: str) -> bool:
-        """Whether it concerns this principal at this address."""
+        """Whether it applies to this principal at this address."""
         return self.principal in (principal, ANYBODY) and self.host in (host, ANY_HOST)
 
 
 class Binding(NamedTuple):
-    """An ACL and what it is about."""
+    """An ACL and its pattern."""
 
     pattern: Pattern
     acl: Acl
@@ -182,7 +182,7 @@ class Binding(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which bindings are meant: None and ANY match everything."""
+    """A filter of bindings: None and ANY match everything."""
 
     kind: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -193,7 +193,7 @@ class Filter(NamedTuple):
     permission: Permission = Permission.ANY
 
     def matches(self, binding: Binding) -> bool:
-        """Whether the binding is one of those meant."""
+        """Whether the binding matches."""
         acl = binding.acl
         return (
             self._matches_pattern(binding.pattern)
@@ -212,7 +212,7 @@ class Filter(NamedTuple):
 
 
 def check_binding(binding: Binding) -> Binding:
-    """The binding, if it can be written; InvalidRequest where it is a filter or has an impossible name."""
+    """Return the binding. Raises InvalidRequest for a filter, or an impossible name."""
     pattern, acl = binding
     if pattern.kind not in KINDS or pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         raise InvalidRequest(
@@ -232,7 +232,7 @@ def check_binding(binding: Binding) -> Binding:
 
 
 def check_principal(text: str) -> str:
-    """The text, if it can be a principal: ``User:alice``. InvalidRequest."""
+    """Return the principal, ``User:alice``. Raises InvalidRequest for another text."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise InvalidRequest(f"a principal must be KIND:NAME, such as User:alice, got {text!r}")
@@ -243,7 +243,7 @@ W = TypeVar("W", bound=_Word)
 
 
 def word_of_number(words: type[W], number: int) -> W:
-    """The word with this number; InvalidRequest for a number that klog does not know."""
+    """The term with this number. Raises InvalidRequest for an unknown one."""
     try:
         return words(number)
     except ValueError:
@@ -252,7 +252,7 @@ def word_of_number(words: type[W], number: int) -> W:
 
 
 def word_of_text(words: type[W], text: str) -> W:
-    """The word with this name: ``ClusterAction``, ``CLUSTER_ACTION``, ``cluster-action``. ValueError."""
+    """The term with this name: ``ClusterAction``, ``CLUSTER_ACTION``, ``cluster-action``. Raises ValueError."""
     wanted = text.replace("_", "").replace("-", "").lower()
     for one in words:
         if one.title.lower() == wanted:
@@ -261,7 +261,7 @@ def word_of_text(words: type[W], text: str) -> W:
 
 
 def parse_resource(text: str) -> Resource:
-    """``topic:orders``, ``group:g``, ``cluster``; ValueError."""
+    """``topic:orders``, ``group:g``, ``cluster``. Raises ValueError."""
     kind, colon, name = text.partition(":")
     found = word_of_text(ResourceType, kind)
     if found is ResourceType.CLUSTER and (not colon or name == CLUSTER_NAME):

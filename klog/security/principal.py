@@ -1,10 +1,10 @@
-"""Who a connection belongs to, and how the subject of a certificate becomes a name.
+"""The principal of a connection, and the mapping of a certificate's subject to its name.
 
-Rules (ssl.principal.mapping.rules, KIP-371): a list separated by commas, of which the first that matches decides:
+Rules (ssl.principal.mapping.rules, KIP-371): a list separated by commas; the first that matches decides:
 
     RULE:PATTERN/REPLACEMENT/     the subject must match all of PATTERN; $1 in REPLACEMENT is its first group
     RULE:PATTERN/REPLACEMENT/L    the same in lower case; /U in upper case
-    DEFAULT                       the subject as it is
+    DEFAULT                       the subject unchanged
 
 A slash inside of PATTERN or REPLACEMENT is written ``\\/``. Where no rule matches, the certificate is refused.
 """
@@ -22,7 +22,7 @@ USER: Final = "User"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """``kind`` is "User" for all that klog authenticates; permissions are given to ``KIND:NAME``, Kafka's text."""
+    """``kind``: "User" for all that klog authenticates; permissions are given to ``KIND:NAME``, Kafka's text."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class Principal:
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """From ``KIND:NAME``; the name may contain colons. Raises InvalidConfig."""
+        """Parse ``KIND:NAME``; the name may contain colons. Raises InvalidConfig."""
         kind, colon, name = text.partition(":")
         if not colon or not kind or not name:
             raise InvalidConfig(f"principal {text!r}: expected KIND:NAME, as in User:alice")
@@ -44,7 +44,7 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
-"""Of a connection that has not shown who it is: a plaintext one, or TLS without a client's certificate."""
+"""Of a connection without authentication: plaintext, or TLS without a client certificate."""
 
 
 class _Rule(NamedTuple):
@@ -69,7 +69,7 @@ _GROUP = re.compile(r"\$(\d)")
 
 
 class MappingRules:
-    """See the module. Raises InvalidConfig for rules that mean nothing."""
+    """See the module. Raises InvalidConfig for rules that do not parse."""
 
     def __init__(self, text: str = "DEFAULT") -> None:
         self._rules = tuple(_parse(text))

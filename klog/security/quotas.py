@@ -1,18 +1,17 @@
-"""Quotas: what one client may take of a broker in a time (KIP-13, KIP-124, KIP-546, KIP-599, KIP-612). Decided without
-I/O.
+"""Quotas: limits for clients of a broker (KIP-13, KIP-124, KIP-546, KIP-599, KIP-612). No I/O.
 
-A quota belongs to an entity: a user, a client id, a client id of a user, or the default of those. For each request the
-most specific entity that has a value counts, for each kind of quota by itself:
+A quota belongs to an entity: a user, a client id, a client id of a user, or a default of those. Of each kind of quota,
+the most specific entity with a value counts:
 
     1  the user with the client id               5  the default user with the default client id
     2  the user with the default client id       6  the default user
     3  the user                                  7  the client id
     4  the default user with the client id       8  the default client id
 
-A default is a value, not a common purse: each user, or client id, that it applies to has all of it. What a user has,
-all its clients share.
+A default is a value, not shared: each user, or client id, that it applies to has all of it. A user's quota is shared by
+all its clients.
 
-An address, or the default one, has a quota of its own kind: the connections that may come from it. It has no other.
+An address, or the default address, has one quota only: its rate of new connections.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from urllib.parse import quote, unquote
 from klog.errors import InvalidRequest, RequestError
 
 DEFAULT: Final = ""
-"""The name of an entity that is the default. A user or a client id in an entity cannot be empty, as in Kafka."""
+"""The name of a default entity. A user or a client id in an entity cannot be empty, as in Kafka."""
 DEFAULT_NODE: Final = "<default>"
 NAME_BYTES_MAX: Final = 1024
 INT_MAX: Final = 2**31 - 1
@@ -40,14 +39,14 @@ REMEMBERED_MAX: Final = 10_000
 
 
 class QuotaKey(StrEnum):
-    """By Kafka's names."""
+    """Kafka's names."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     """Bytes of produce requests per second."""
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
     """Bytes of records in fetch answers per second."""
     REQUEST_PERCENTAGE = "request_percentage"
-    """Time of the event loop; 100 is all of it."""
+    """Time of the event loop, in percent."""
     CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
     """Partitions created and deleted per second."""
     CONNECTION_CREATION_RATE = "connection_creation_rate"
@@ -60,14 +59,14 @@ class QuotaKey(StrEnum):
 
     @property
     def whole_max(self) -> int | None:
-        """The most of a quota that is a whole number; None: it need not be one."""
+        """The maximum of a quota that is a whole number; None: it need not be one."""
         if self is QuotaKey.CONNECTION_CREATION_RATE:
             return INT_MAX
         return LONG_MAX if self in (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE) else None
 
     @property
     def unit(self) -> str:
-        """Of its values, for people."""
+        """The unit of its values, as shown."""
         return _UNITS.get(self, "bytes/s")
 
 
@@ -87,8 +86,7 @@ class ThrottlingQuotaExceeded(RequestError):
 
 
 class Entity(NamedTuple):
-    """Names; `DEFAULT` for the default, None where the entity has none. It is of an address, of a user, of a client id,
-    or of a user's client id."""
+    """An address, a user, a client id, or a user's client id; `DEFAULT` for the default, None for the other parts."""
 
     user: str | None = None
     client: str | None = None
@@ -115,7 +113,7 @@ class Entity(NamedTuple):
 
     @classmethod
     def of_path(cls, path: str) -> Entity | None:
-        """None for what is not the path of an entity, as that of a topic's settings."""
+        """Parse `path`; None for another path, as that of a topic's settings."""
         parts = path.split("/")
         match parts:
             case ["users", user] if user:
@@ -134,17 +132,17 @@ ENTITY_TYPES: Final = ("user", "client-id", "ip")
 
 
 def node_of(name: str) -> str:
-    """The name of a node: as Kafka encodes names; ``<default>`` cannot come of one."""
+    """The node's name: as Kafka encodes names; ``<default>`` cannot result from one."""
     return DEFAULT_NODE if name == DEFAULT else quote(name, safe="").replace("~", "%7E")
 
 
 def name_of(node: str) -> str:
-    """The other way round."""
+    """The inverse of `node_of`."""
     return DEFAULT if node == DEFAULT_NODE else unquote(node)
 
 
 def check_entity(entity: Entity) -> Entity:
-    """The entity, an address in its plain form; InvalidRequest for one that cannot be."""
+    """The entity, an address in its plain form. Raises InvalidRequest for an impossible one."""
     if entity.ip is not None:
         if entity.user is not None or entity.client is not None:
             raise InvalidRequest("a quota of an address cannot have a user or a client id, too")
@@ -166,7 +164,7 @@ def check_entity(entity: Entity) -> Entity:
 
 
 def plain_ip(text: str) -> str:
-    """An address as the connections of a peer have it. InvalidRequest for anything else, as the name of a host."""
+    """An address in the form of peers' addresses. Raises InvalidRequest for anything else, such as a host name."""
     try:
         found = ip_address(text)
     except ValueError:
@@ -176,7 +174,7 @@ def plain_ip(text: str) -> str:
 
 
 def check_kind(entity: Entity, key: QuotaKey) -> None:
-    """InvalidRequest where an entity of this kind cannot have this quota."""
+    """Raise InvalidRequest where an entity of this kind cannot have this quota."""
     if key.is_of_addresses and entity.ip is None:
         raise InvalidRequest(f"{key} is a quota of addresses, not of {entity}")
     if not key.is_of_addresses and entity.ip is not None:
@@ -184,7 +182,7 @@ def check_kind(entity: Entity, key: QuotaKey) -> None:
 
 
 def parse_key(text: str) -> QuotaKey:
-    """InvalidRequest for a quota that does not exist."""
+    """Raises InvalidRequest for a quota that does not exist."""
     try:
         return QuotaKey(text)
     except ValueError:
@@ -192,7 +190,7 @@ def parse_key(text: str) -> QuotaKey:
 
 
 def check_value(key: QuotaKey, value: float) -> float:
-    """The value; InvalidRequest for one that the quota cannot have."""
+    """Return the value. Raises InvalidRequest if the quota cannot have it."""
     if not math.isfinite(value) or value <= 0:
         raise InvalidRequest(f"{key} must be a number above 0, got {value:g}")
     most = key.whole_max
@@ -205,17 +203,17 @@ def check_value(key: QuotaKey, value: float) -> float:
 
 
 def text_of(key: QuotaKey, value: float) -> str:
-    """As it is kept, and shown: ``1048576``, ``12.5``."""
+    """A value as stored and shown: ``1048576``, ``12.5``."""
     return str(int(value)) if key.whole_max or value == int(value) else repr(value)
 
 
 def told_value(key: QuotaKey, value: float) -> str:
-    """For people, ``1048576 bytes/s``."""
+    """A value with its unit: ``1048576 bytes/s``."""
     return f"{text_of(key, value)} {key.unit}"
 
 
 def parse_value(key: QuotaKey, text: str) -> float:
-    """The value of a kept text. InvalidRequest."""
+    """Parse a stored value. Raises InvalidRequest."""
     try:
         value = float(text)
     except ValueError:
@@ -224,8 +222,8 @@ def parse_value(key: QuotaKey, text: str) -> float:
 
 
 class Scope(NamedTuple):
-    """Who shares what a limit allows: a client id of a user, all clients of a user, all users of a client id, or all
-    that connect from an address."""
+    """The clients that share a limit: a client id of a user, all clients of a user, all users of a client id, or all
+    connections from an address."""
 
     user: str | None
     client: str | None
@@ -234,16 +232,16 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``rate`` is in the unit of the quota, per second or per cent."""
+    """``rate``: in the quota's unit, per second or percent."""
 
     rate: float
     scope: Scope
     entity: Entity
-    """Whose quota it is."""
+    """The quota's entity."""
 
     @property
     def shared_by(self) -> str:
-        """Who uses it up together, in words."""
+        """The clients that share it, in words."""
         if self.scope.ip is not None:
             return f"all connections from {self.scope.ip}"
         if self.scope.client is None:
@@ -257,12 +255,12 @@ Values = Mapping[QuotaKey, float]
 
 
 class QuotaTable:
-    """All quotas of a cluster. Belongs to one thread."""
+    """All quotas of a cluster. For one thread."""
 
     def __init__(self, quotas: Mapping[Entity, Values] | None = None) -> None:
         self.quotas: dict[Entity, Values] = {}
         self.keys: frozenset[QuotaKey] = frozenset()
-        """Those that any entity has."""
+        """Quotas that any entity has."""
         self._having: Counter[QuotaKey] = Counter()
         self._found: dict[tuple[QuotaKey, str, str], Limit | None] = {}
         self.limits_requests = False
@@ -270,7 +268,8 @@ class QuotaTable:
         self.change(quotas or {})
 
     def change(self, quotas: Mapping[Entity, Values]) -> None:
-        """Replace what these entities have, by nothing too. The others are not looked at: there may be many."""
+        """Replace the quotas of these entities; empty values remove them. Does not look at others: there may be
+        many."""
         for entity, values in quotas.items():
             self._having.subtract(self.quotas.pop(entity, {}).keys())
             self._having.update(values.keys())
@@ -284,20 +283,20 @@ class QuotaTable:
         return bool(self.quotas)
 
     def limit(self, key: QuotaKey, user: str, client: str) -> Limit | None:
-        """What applies to a client of a user; None: nothing limits it."""
+        """The limit of a user's client id; None: unlimited."""
         if key not in self.keys:
             return None
         asked = (key, user, client)
         try:
             return self._found[asked]
         except KeyError:
-            if len(self._found) >= REMEMBERED_MAX:  # clients make their ids up
+            if len(self._found) >= REMEMBERED_MAX:  # clients make up their ids
                 self._found.clear()
             found = self._found[asked] = self._look_up(key, user, client)
             return found
 
     def connection_limit(self, ip: str) -> Limit | None:
-        """How many connections may come from an address in a second; None: nothing limits it."""
+        """The limit of new connections per second from an address; None: unlimited."""
         key = QuotaKey.CONNECTION_CREATION_RATE
         if key not in self.keys:
             return None

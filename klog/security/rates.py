@@ -1,10 +1,10 @@
-"""How much was taken lately, and how long one must wait until it is within a limit.
+"""Rates of use, and the time until they are within a limit.
 
-`Rate` is Kafka's: the time is cut into windows of a fixed length, and the rate is what was counted in the last ones by
-the time that they cover. A client that was silent may therefore take at once what the limit allows for all windows but
-one. `TokenBucket` is that of KIP-599: it fills at the limit, up to what all windows allow, and may be overdrawn.
+`Rate` is Kafka's: time is divided into windows of a fixed length, and the rate is the count of the last windows over
+the time that they cover. So after a silence a client may use at once what the limit allows for all windows but one.
+`TokenBucket` is KIP-599's: it fills at the limit, up to what all windows allow, and may be overdrawn.
 
-A client that is silent for all windows is as if never seen, so that `Meters` can forget it: nothing is lost by that.
+A client that is silent for all windows is like a new one, so that `Meters` can drop its meter.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 METERS_MAX: Final = 20_000
-"""Of one kind: some 10 MB. Clients make their ids up; beyond it, those are forgotten that were seen longest ago."""
+"""Per kind: some 10 MB. Clients make up their ids; beyond it, the least recently seen are dropped."""
 FORGOTTEN_AT_ONCE: Final = 2
-"""For each one that comes: what is kept shrinks faster than it grows."""
+"""Silent meters dropped per new one: the table shrinks faster than it grows."""
 
 
 class Windows(NamedTuple):
-    """How many, and how long each is. quota.window.num, quota.window.size.seconds."""
+    """quota.window.num and quota.window.size.seconds."""
 
     number: int
     size_s: float
@@ -31,21 +31,21 @@ class Windows(NamedTuple):
 
 
 class Meter(Protocol):
-    """Belongs to one thread; ``now_s`` never goes back."""
+    """For one thread; ``now_s`` is monotonic."""
 
     def silent_after_s(self) -> float:
-        """From when on it is as if new, if nothing more happens."""
+        """The time from which on it is like a new one, if nothing more happens."""
 
 
 class Rate:
-    """What was counted in the last windows."""
+    """The count of the last windows, as a rate."""
 
     __slots__ = ("_counts", "_total", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._counts: deque[tuple[int, float]] = deque()
-        """(number of the window, what was counted in it), the oldest first."""
+        """(number of the window, its count), the oldest first."""
         self._total = 0.0
 
     def add(self, amount: float, now_s: float) -> None:
@@ -61,23 +61,23 @@ class Rate:
         self._total += amount
 
     def counted(self, now_s: float) -> float:
-        """In the last windows."""
+        """The count of the last windows."""
         oldest = int(now_s / self._windows.size_s) - self._windows.number + 1
         counts = self._counts
         while counts and counts[0][0] < oldest:
             self._total -= counts.popleft()[1]
         if not counts:
-            self._total = 0.0  # what rounding has left
+            self._total = 0.0  # remove rounding errors
         return self._total
 
     def wait_s(self, limit: float, now_s: float) -> float:
-        """How long nothing may be counted until the rate is the limit; 0.0 while it is below."""
+        """Seconds until the rate has fallen to the limit; 0.0 while it is below."""
         size_s = self._windows.size_s
         covered_s = max((self._windows.number - 1) * size_s + now_s % size_s, 0.001)
         return max(0.0, self.counted(now_s) / limit - covered_s)
 
     def allowed_at_once(self, limit: float) -> float:
-        """What may be counted after a silence."""
+        """The burst allowed after a silence."""
         return limit * max(self._windows.number - 1, 1) * self._windows.size_s
 
     def silent_after_s(self) -> float:
@@ -85,7 +85,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Full at first."""
+    """Starts full."""
 
     __slots__ = ("_filled_s", "_rate", "_tokens", "_windows")
 
@@ -96,11 +96,11 @@ class TokenBucket:
         self._rate = 1.0
 
     def take(self, tokens: float, limit: float, now_s: float) -> None:
-        """Below 0, if need be."""
+        """Take tokens; the bucket may be overdrawn."""
         self._tokens = self._fill(limit, now_s) - tokens
 
     def wait_s(self, limit: float, now_s: float) -> float:
-        """Until there is nothing owed."""
+        """Seconds until the bucket is no longer overdrawn."""
         return max(0.0, -self._fill(limit, now_s) / limit)
 
     def _fill(self, limit: float, now_s: float) -> float:
@@ -118,15 +118,15 @@ K = TypeVar("K")
 
 
 class Meters(Generic[K, M]):
-    """A meter for each that was seen lately, `METERS_MAX` at most."""
+    """Meters of recent clients, `METERS_MAX` at most."""
 
     def __init__(self, make: Callable[[], M], most: int = METERS_MAX) -> None:
         self._make = make
         self._most = most
         self._meters: OrderedDict[K, M] = OrderedDict()
-        """Those that were asked for last are at the end."""
+        """The most recently used are at the end."""
         self.cut_short = 0
-        """Meters that went before they had been silent for long enough."""
+        """Meters dropped before they had been silent for long enough."""
 
     def __len__(self) -> int:
         return len(self._meters)

@@ -1,4 +1,4 @@
-"""The server's side of SASL: one `Exchange` for each authentication, whatever its mechanism. No I/O.
+"""The server's side of SASL: one `Exchange` per authentication. No I/O.
 
 PLAIN            one message ``[AUTHZID] NUL NAME NUL PASSWORD``; for use over TLS only
 SCRAM-SHA-*      `klog.security.scram`
@@ -22,28 +22,28 @@ FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
 
 
 CheckToken = Callable[[str], tuple[str, float]]
-"""The user of a token, and for how many seconds it holds. SaslAuthenticationFailed for one that does not."""
+"""The user of a token, and its remaining lifetime in seconds. Raises SaslAuthenticationFailed."""
 
 
 class Step(NamedTuple):
-    """What the server says to a client's message; ``principal`` is None while the client has yet to show more."""
+    """The server's answer to a client's message; ``principal``: None until the exchange has succeeded."""
 
     answer: bytes
     principal: Principal | None = None
     lifetime_s: float = math.inf
-    """For how long what the client has shown holds."""
+    """The lifetime of the authentication in seconds."""
     failure: SaslAuthenticationFailed | None = None
-    """The answer refuses the client, in the mechanism's own words. Its next message is answered with the error."""
+    """Set if the answer refuses the client in the mechanism's own form. The client's next message gets this error."""
 
 
 class Exchange(Protocol):
     """One authentication of one client."""
 
     is_expensive: bool
-    """A step may take milliseconds of CPU time: it belongs into a thread."""
+    """A step may take milliseconds of CPU time: run it in a thread."""
 
     def step(self, message: bytes) -> Step:
-        """Raises SaslAuthenticationFailed; what its message and hint say is for the log."""
+        """Raises SaslAuthenticationFailed, with message and hint for the log."""
         ...
 
 
@@ -67,12 +67,12 @@ class ScramExchange:
 
 
 class PlainExchange:
-    """One step. Passwords are those of ``users``; where that is empty, those of SCRAM's credentials are tried."""
+    """One step. Passwords are those of ``users``; if empty, those of SCRAM's credentials."""
 
     is_expensive = True
 
     def __init__(self, users: Mapping[str, str], find: FindCredential, spare: ScramCredential) -> None:
-        """``spare``: stretched for a name that is not known, so that it takes as long as one that is."""
+        """``spare``: stretched for an unknown name, so that it takes as long as a known one."""
         self._users = users
         self._find = find
         self._spare = spare
@@ -105,7 +105,7 @@ class PlainExchange:
 
 
 class BearerExchange:
-    """One step, and for a refused token another one."""
+    """One step, and another for a refused token."""
 
     is_expensive = True
 

@@ -1,4 +1,4 @@
-"""The client's side of SASL: what it sends, what it makes of each answer, and when it logs in again. No I/O."""
+"""The client's side of SASL: messages, checks of the answers, and the time of the next login. No I/O."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ AUTHENTICATE_VERSION: Final = 2
 """The highest version of SaslAuthenticate that klog's clients speak."""
 
 Conversation = Generator[bytes, bytes, None]
-"""Yields what is to be sent, is sent each answer, and ends when the client is content."""
+"""Yields messages, is sent each answer, and ends when the client accepts."""
 
 
 class Login:
-    """One login on one connection. It gives requests and takes their answers; the connection carries them:
+    """One login on one connection. It makes requests and takes their answers:
 
         request = login.next()
         while request is not None:
             request = login.next(the answer to request)
 
     `renewed_after_s` is then known. `next` raises UnsupportedSaslMechanism and SaslAuthenticationFailed, also for a
-    server that does not show that it knows the user. It stretches passwords, milliseconds of CPU time: in a thread.
+    server that cannot prove that it knows the user. It stretches passwords, milliseconds of CPU time: call it in a
+    thread.
     """
 
     def __init__(
@@ -47,17 +48,17 @@ class Login:
     ) -> None:
         """``drawn``: `NONCE_BYTES` of randomness; ``version`` of SaslAuthenticate; ``address`` for errors.
 
-        ``token``: for OAUTHBEARER, of ASCII characters.
+        ``token``: for OAUTHBEARER, ASCII.
         """
         self.renewed_after_s = math.inf
-        """When to log in again, from the end of this login on."""
+        """Seconds from the end of this login to the next."""
         self._security = security
         self._address = address
         self._version = version
         self._steps = self._run(_conversation(security, drawn, token))
 
     def next(self, answer: Any = None) -> Any:
-        """The next request, or None at the end. ``answer``: to the request before."""
+        """The next request, or None at the end. ``answer``: that of the request before."""
         try:
             return self._steps.send(answer)
         except StopIteration:

@@ -1,13 +1,13 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), both sides. Bytes in, bytes out.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), both sides. No I/O.
 
     client   n,,n=USER,r=NONCE                         the name, and a nonce
-    server   r=NONCE SERVERNONCE,s=SALT,i=ITERATIONS   how the client is to stretch its password
-    client   c=biws,r=NONCES,p=PROOF                   shows that it knows the password
-    server   v=SIGNATURE                               shows that it knows what the password was stretched to
+    server   r=NONCE SERVERNONCE,s=SALT,i=ITERATIONS   how the client must stretch its password
+    client   c=biws,r=NONCES,p=PROOF                   proves that it knows the password
+    server   v=SIGNATURE                               proves that it has the password's credential
 
 The server stores neither the password nor anything that a client could log in with. Channel binding is not offered, and
-a client acts for its own name alone. A name that the server does not know goes through all the steps, with a salt that
-is always the same, on every server that has the same key for it, and fails at the last one, as a wrong password does.
+a client acts for its own name only. An unknown name goes through all steps, with a salt that is always the same, on
+every server with the same key for it, and fails at the last one, as a wrong password does.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from klog.security.errors import SaslAuthenticationFailed
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-"""Kafka's bounds of what it stores."""
+"""Kafka's limit for stored credentials."""
 STRETCHED_MAX: Final = 1_000_000
-"""Iterations that a client of ours does for a server that asks for them."""
+"""Iterations that our clients do at most."""
 NAME_BYTES_MAX: Final = 1024
 NONCE_BYTES: Final = 24
 SALT_BYTES: Final = 24
 
 
 class ScramMechanism(Enum):
-    """``value`` is Kafka's number of it."""
+    """``value``: Kafka's number."""
 
     SHA_256 = 1
     SHA_512 = 2
@@ -70,7 +70,7 @@ class ScramMechanism(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server stores of a password. Its text is Kafka's: ``salt=..,stored_key=..,server_key=..,iterations=..``,
+    """A server's credential for a password. Its text is Kafka's: ``salt=..,stored_key=..,server_key=..,iterations=..``,
     the first three in base64."""
 
     salt: bytes
@@ -86,7 +86,7 @@ class ScramCredential:
 
     @classmethod
     def of_stretched(cls, mechanism: ScramMechanism, stretched: bytes, salt: bytes, iterations: int) -> ScramCredential:
-        """``stretched`` is what RFC 5802 calls SaltedPassword."""
+        """``stretched``: SaltedPassword in RFC 5802."""
         return cls(
             salt,
             mechanism.hash(mechanism.hmac(stretched, b"Client Key")),
@@ -95,7 +95,7 @@ class ScramCredential:
         )
 
     def has_password(self, mechanism: ScramMechanism, password: str) -> bool:
-        """Stretches it: not on an event loop."""
+        """Verify a password. Stretches it: not on the event loop."""
         other = ScramCredential.of_password(mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(other.stored_key, self.stored_key)
 
@@ -108,7 +108,7 @@ class ScramCredential:
 
     @classmethod
     def parse(cls, text: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Raises MalformedRequest, with nothing of the text in it."""
+        """Raises MalformedRequest, which quotes nothing of the text."""
         fields = dict(part.partition("=")[::2] for part in text.split(","))
         try:
             salt, stored, server = (_bytes(fields[name]) for name in ("salt", "stored_key", "server_key"))
@@ -139,10 +139,10 @@ _SERVER_FIRST = re.compile(
 
 
 class ScramServer:
-    """One authentication. ``find`` gives a user's credential, None for a user without one.
+    """One authentication. ``find``: a user's credential, or None.
 
-    ``salting`` is a key that the servers of a cluster keep to themselves. It gives names that they do not know their
-    salt, which in length and iterations is as that of ``usual``, a credential like most.
+    ``salting``: a secret key of a cluster's servers, from which unknown names get their salt, as long and with as many
+    iterations as ``usual``, a typical credential.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class ScramServer:
         return answer
 
     def final(self, message: bytes) -> bytes:
-        """The answer to the client's last message: it has shown its password. Raises SaslAuthenticationFailed."""
+        """The answer to the client's last message, which proves the password. Raises SaslAuthenticationFailed."""
         credential = self._credential
         found = _CLIENT_FINAL.fullmatch(message)
         if found is None or credential is None:
@@ -213,7 +213,7 @@ class ScramServer:
         return b"v=" + base64.b64encode(self._mechanism.hmac(credential.server_key, said))
 
     def _of_nobody(self, name: str) -> ScramCredential:
-        """With a key that no password has."""
+        """A credential that no password matches."""
         message = f"{self._mechanism.label},{name}".encode()
         key = hmac.digest(self._salting, message, self._mechanism.hash_name)
         usual = self._usual
@@ -258,7 +258,7 @@ class ScramClient:
         return bare + b",p=" + base64.b64encode(proof)
 
     def check(self, message: bytes) -> None:
-        """The server's last message must show that it knows the user. Raises SaslAuthenticationFailed."""
+        """Check the server's proof in its last message. Raises SaslAuthenticationFailed."""
         signature = base64.b64encode(self._mechanism.hmac(self._server_key, self._said))
         if not self._server_key or not hmac.compare_digest(message.partition(b",")[0], b"v=" + signature):
             raise SaslAuthenticationFailed("the server does not show that it knows this user")
@@ -269,12 +269,12 @@ class ScramClient:
 
 
 def nonce_of(drawn: bytes) -> bytes:
-    """`NONCE_BYTES` of randomness as SCRAM can write them."""
+    """A nonce in SCRAM's characters from `NONCE_BYTES` of randomness."""
     return base64.b64encode(drawn)
 
 
 def _name(text: bytes) -> str:
-    """A name as SCRAM writes it: ``=2C`` is a comma, ``=3D`` an equals sign, no other ``=`` is allowed."""
+    """Decode a name of SCRAM: ``=2C`` is a comma, ``=3D`` an equals sign, no other ``=`` is allowed."""
     if len(text) > NAME_BYTES_MAX or re.search(rb"=(?!2C|3D)", text):
         raise SaslAuthenticationFailed("the user's name is not one of SCRAM's")
     try:
@@ -292,7 +292,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _base64(text: bytes) -> bytes | None:
-    """None also for another text of the same bytes, which base64 has where bits are left over."""
+    """Decode; None also for non-canonical base64."""
     try:
         found = base64.b64decode(text, validate=True)
     except binascii.Error:
