@@ -1,1 +1,1 @@
-"""What brokers agree on through ZooKeeper: registries, elections, sessions. The only package that imports kazoo."""
+"""Registries, elections and sessions in ZooKeeper. The only package that imports kazoo."""

@@ -1,18 +1,19 @@
-"""ACLs, where Kafka and its tools have them (KIP-11, KIP-290): a node for each pattern that has some.
+"""ACLs in ZooKeeper, as Kafka and its tools store them (KIP-11, KIP-290): one node per pattern.
 
     /kafka-acl/Topic/orders
     /kafka-acl-extended/prefixed/Topic/ord
         {"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow","operation":"Read","host":"*"}]}
 
 Names of groups that cannot be a node's name are percent-encoded, as in `paths.group_node`. A change also writes a
-notice, whose number ZooKeeper chooses, so that brokers read what has changed and nothing else:
+sequential notice, so that brokers read only what has changed:
 
     /kafka-acl-changes/acl_changes_0000000007            TOPIC:orders
     /kafka-acl-extended-changes/acl_changes_0000000003   {"version":1,"resourceType":"TOPIC","name":"ord",
                                                           "patternType":"PREFIXED"}
 
-Every change is an act, in the same transaction. An operation that klog does not know is left out. Of a node that
-cannot be read otherwise nothing is used (`Damage`), and what its pattern is about is denied: there may be a Deny in it.
+Every change is an act, in the same transaction. An ACL with an operation that klog does not know is ignored. An
+otherwise unreadable node is not used at all (`Damage`), and the resources of its pattern are denied: it may contain a
+Deny.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from klog.security import permissions
 from klog.security.permissions import KINDS, Acl, Binding, Pattern, PatternType, Permission, ResourceType, word_of_text
 
 ACL_ACT: Final = "acls"
-"""The kind of acts on ACLs. The states are what the node has, with the pattern: ``{"resourceType":"Topic",
-"name":"orders","patternType":"Literal","version":1,"acls":[..]}``."""
+"""The kind of acts on ACLs. Their states are the node's data with the pattern:
+``{"resourceType":"Topic","name":"orders","patternType":"Literal","version":1,"acls":[..]}``."""
 
 NODE_BYTES_MAX: Final = MULTI_BYTES_MAX // 4
 RACE_TRIES: Final = 20
 NOTICE_AGE_MS: Final = 15 * 60_000
-"""As in Kafka: then every broker has seen it, or reads everything."""
+"""As in Kafka: by then every broker has seen it, or reads everything."""
 NOTICES_AT_ONCE: Final = 1_000
 NOTICES_KEPT: Final = 100
-"""When there are more, old ones are removed."""
+"""Beyond this number, old notices are removed."""
 
 _NOTICE: Final = "acl_changes_"
 _ROOTS: Final = {PatternType.LITERAL: paths.ACLS, PatternType.PREFIXED: paths.PREFIXED_ACLS}
@@ -47,13 +48,13 @@ _CHANGES: Final = {PatternType.LITERAL: paths.ACL_CHANGES, PatternType.PREFIXED:
 _FOLDERS: Final = tuple(f"{root}/{kind.title}" for root in _ROOTS.values() for kind in KINDS)
 
 Damage = dict[Pattern, str]
-"""What cannot be read, and why."""
+"""Pattern -> why its node cannot be read."""
 State = frozenset[Acl]
 
 
 @dataclass(slots=True)
 class AclsRead:
-    """ACLs as they were read, and what could not be read."""
+    """ACLs that were read, and patterns that could not be."""
 
     acls: dict[Pattern, State] = field(default_factory=dict)
     damage: Damage = field(default_factory=dict)
@@ -61,9 +62,9 @@ class AclsRead:
 
 @dataclass(slots=True)
 class Notices:
-    """``patterns``: what changed; None where a notice does not say. ``last``: the highest numbers there are.
+    """``patterns``: what changed; None if a notice does not tell. ``last``: the highest numbers that exist.
 
-    ``count``: of the notices, read or not.
+    ``count``: number of notices, read or not.
     """
 
     patterns: set[Pattern] | None
@@ -80,12 +81,12 @@ def path_of(pattern: Pattern) -> str:
 
 
 def ensure_folders(zookeeper: ZooKeeper) -> None:
-    """Create the folders where absent, as each broker of Kafka's does."""
+    """Create missing folders, as each broker of Kafka does."""
     zookeeper.ensure_paths([*_FOLDERS, *_CHANGES.values(), paths.ACTS])
 
 
 def read_all(zookeeper: ZooKeeper) -> AclsRead:
-    """All ACLs there are. SessionLost."""
+    """All ACLs. Raises SessionLost."""
     patterns = [
         Pattern(kind, paths.group_name(node), pattern_type)
         for pattern_type, root in _ROOTS.items()
@@ -96,7 +97,7 @@ def read_all(zookeeper: ZooKeeper) -> AclsRead:
 
 
 def read(zookeeper: ZooKeeper, patterns: Iterable[Pattern]) -> AclsRead:
-    """The ACLs of these patterns; of one without a node, none."""
+    """The ACLs of these patterns; none for a pattern without a node."""
     found = AclsRead()
     patterns = list(patterns)
     for pattern, node in zip(patterns, zookeeper.get_many([path_of(one) for one in patterns]), strict=True):
@@ -108,7 +109,7 @@ def read(zookeeper: ZooKeeper, patterns: Iterable[Pattern]) -> AclsRead:
 
 
 def notices(zookeeper: ZooKeeper, after: Mapping[PatternType, int], watch: Watch) -> Notices:
-    """What the notices with higher numbers name. The watch fires at the next one."""
+    """The patterns in notices with higher numbers. The watch fires at the next notice."""
     patterns: set[Pattern] | None = set()
     last = dict(after)
     count = 0
@@ -123,7 +124,7 @@ def notices(zookeeper: ZooKeeper, after: Mapping[PatternType, int], watch: Watch
         if numbered:
             last[pattern_type] = numbered[-1][0]
         if len(new) > NOTICES_AT_ONCE or (numbered and numbered[-1][0] < after.get(pattern_type, -1)):
-            patterns = None  # more than is worth it, or the folder was made again
+            patterns = None  # reading everything is cheaper, or the folder was created again
             continue
         nodes = zookeeper.get_many([f"{folder}/{name}" for _, name in new])
         for (_, name), node in zip(new, nodes, strict=True):
@@ -144,7 +145,7 @@ def _children(zookeeper: ZooKeeper, folder: str, watch: Watch) -> list[str]:
 
 
 def forget_notices(zookeeper: ZooKeeper) -> None:
-    """Remove notices that are older than `NOTICE_AGE_MS`, by this process's clock."""
+    """Remove notices older than `NOTICE_AGE_MS`, by this process's clock."""
     oldest_ms = zookeeper.clock.now_ms() - NOTICE_AGE_MS
     for folder in _CHANGES.values():
         where = [f"{folder}/{name}" for name in zookeeper.children(folder)]
@@ -157,7 +158,7 @@ def forget_notices(zookeeper: ZooKeeper) -> None:
 
 
 def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | None:
-    """The pattern that a notice names; None where it cannot be read."""
+    """The pattern in a notice; None if it cannot be read."""
     try:
         if pattern_type is PatternType.LITERAL:
             kind, _, name = data.decode().partition(":")
@@ -196,7 +197,7 @@ def _acl(entry: JsonNode) -> Acl | None:
 
 
 def state_of(acls: Iterable[Acl]) -> dict[str, Any]:
-    """As the node has it."""
+    """The node's data."""
     return {
         "version": 1,
         "acls": [
@@ -212,7 +213,7 @@ def state_of(acls: Iterable[Acl]) -> dict[str, Any]:
 
 
 def act_state(pattern: Pattern, acls: Iterable[Acl]) -> dict[str, Any]:
-    """As an act keeps it."""
+    """An act's state."""
     return {
         "resourceType": pattern.kind.title,
         "name": pattern.name,
@@ -222,7 +223,7 @@ def act_state(pattern: Pattern, acls: Iterable[Acl]) -> dict[str, Any]:
 
 
 def read_act_state(state: object) -> tuple[Pattern, State]:
-    """What an act keeps; ZooKeeperError where it cannot be read."""
+    """Parse an act's state. Raises ZooKeeperError."""
     if not isinstance(state, dict):
         raise ZooKeeperError("the act keeps no ACLs")
     entry = JsonNode(paths.ACTS, entries.encode(state))
@@ -243,9 +244,9 @@ def read_act_state(state: object) -> tuple[Pattern, State]:
 def change(
     zookeeper: ZooKeeper, pattern: Pattern, decide: Callable[[State], Iterable[Acl]], actor: Actor
 ) -> tuple[State, State]:
-    """Write a pattern's ACLs as ``decide`` makes them of those that there are; what there was, and what there is.
+    """Replace a pattern's ACLs by what ``decide`` returns for the current ones; returns the ACLs before and after.
 
-    No write where that changes nothing. InvalidRequest for more ACLs than a node may have; SessionLost.
+    Writes nothing if they are equal. Raises InvalidRequest for more ACLs than a node may have; SessionLost.
     """
     path = path_of(pattern)
     for _ in range(RACE_TRIES):

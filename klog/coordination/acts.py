@@ -1,21 +1,20 @@
-"""Acts: who changed what of the cluster, and what was there before: ``/klog/acts/<id>``.
+"""Acts: administrative changes of the cluster, with their author and the state before: ``/klog/acts/<id>``.
 
     {"version":1,"time":1769940000250,"kind":"settings","client":"klog","host":"10.0.0.7","topic":"t",
      "before":{"retention.ms":"5"},"after":{},"undoes":null}
 
-An act is written in the ZooKeeper transaction that makes the change: neither can be there without the other. It is
-never changed. ``principal`` is there where the client has shown who it is; ``request`` is the correlation id of its
-request, where the change came by one. The id is the time and a random part, in
-base 36: ids sort by time, and people can type them. ``before`` and ``after`` are as much of the state as the change
-replaces, enough to take it back; both are null where they would not fit (`STATE_BYTES_MAX`). ``undoes`` is the id of
-the act that this one takes back.
+An act is written in the ZooKeeper transaction that makes the change: neither exists without the other. It is never
+changed. ``principal``: of an authenticated client; ``request``: correlation id of the request that made the change. The
+id is the time and a random part, in base 36: ids sort by time, and people can type them. ``before`` and ``after`` are
+the part of the state that the change replaces, enough to undo it; both are null where they would not fit
+(`STATE_BYTES_MAX`). ``undoes``: id of the act that this one undoes.
 
-The controller publishes acts in ``klog.events``; the node of all has the transaction of the last published one::
+The controller publishes acts in ``klog.events``; the root node has the transaction of the last published one::
 
     /klog/acts  {"version":1,"published":4711}
 
-The controller forgets old acts beyond `KEPT_MAX`, or `KEPT_BYTES_MAX`: the oldest of the host that has the most. A
-client that changes something all the time pushes out its own acts, and not those of others.
+The controller removes old acts beyond `KEPT_MAX`, or `KEPT_BYTES_MAX`: the oldest of the host that has the most. So a
+client that makes very many changes displaces its own acts, not those of others.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ log = logging.getLogger(__name__)
 KEPT_MAX: Final = 5_000
 """Some two megabytes."""
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""ZooKeeper has them in memory."""
+"""ZooKeeper holds them in memory."""
 LOOKED_AT_EVERY: Final = 100
-"""After so many acts the controller looks whether old ones are to go."""
+"""Acts between two checks for old ones."""
 FORGOTTEN_AT_ONCE: Final = 2 * LOOKED_AT_EVERY
 READ_AT_ONCE: Final = 500
 STATE_BYTES_MAX: Final = 64 * 1024
@@ -52,20 +51,21 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 
 ELECTION_ACT: Final = "election"
 UNCLEAN_ACT: Final = "unclean-election"
-"""Kinds of acts; the states are objects from partitions to leaders."""
+"""Kinds of acts; the states map partitions to leaders."""
 
 RECORDS_ACT: Final = "records-delete"
-"""The states are objects from partitions to where they start."""
+"""The states map partitions to their start offsets."""
 
 ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE = "znode-create", "znode-set", "znode-delete"
 ZNODE_KINDS: Final = frozenset({ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE})
-"""Kinds of acts on nodes of ZooKeeper, written by hand: ``{"version":3,"data":".."}``, null if it does not exist."""
+"""Kinds of manual changes of znodes; states: ``{"version":3,"data":".."}``, null if the node does not exist."""
 
 AUTO_CREATE: Final = "auto.create.topics.enable"
-"""In front of the client id, in the act of a topic that a broker creates because a client has named it."""
+"""Prefix of the client id in the act of an automatically created topic."""
 
 UNDO_CLIENT: Final = "klog-undo-"
-"""The client id of a request that takes an act back: this and the act's id. Kafka's protocol has no better place."""
+"""Prefix of the client id in a request that undoes an act, before the act's id. Kafka's protocol has no better
+place."""
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TIME_CHARS: Final = 8
@@ -73,10 +73,10 @@ _RANDOM_CHARS: Final = 4
 
 
 class Actor(NamedTuple):
-    """Who asked for a change. ``client``: the client id, as the client gives it; ``host``: the address it came from.
+    """The author of a change. ``client``: client id, as the client gives it; ``host``: its address.
 
-    ``principal``: ``User:alice``; "" where the client has not shown who it is. ``request``: the correlation id of the
-    request, or the number that a command gives itself; None where the change came by neither.
+    ``principal``: ``User:alice``; "" for a client without authentication. ``request``: correlation id of the request,
+    or the number that a command gives itself; None for neither.
     """
 
     client: str
@@ -86,18 +86,18 @@ class Actor(NamedTuple):
 
     @property
     def undoes(self) -> str | None:
-        """The act that the request takes back."""
+        """The id of the act that the request undoes, or None."""
         found = self.client.removeprefix(UNDO_CLIENT)
         return found if found != self.client and is_act_id(found) else None
 
     @property
     def is_klog(self) -> bool:
-        """Whether it is klog's own command, by its client id."""
+        """Whether it is a klog command, by the client id."""
         return self.client == "klog" or self.undoes is not None
 
     @property
     def name(self) -> str:
-        """``User:alice``, or ``CLIENT@HOST`` of a client that did not have to show who it is; ``klog@HOST`` undoes."""
+        """``User:alice``, or ``CLIENT@HOST`` without authentication; ``klog@HOST`` for an undo."""
         client = "klog" if self.undoes else self.client
         return self.principal or (f"{client}@{self.host}" if self.host else client)
 
@@ -124,7 +124,7 @@ class Act:
     user: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the id, as the node and the event have it."""
+        """All fields but the id, as in the node and the event."""
         return {
             "time": self.time_ms,
             "kind": self.kind,
@@ -146,9 +146,9 @@ class Act:
         }
 
     def event(self) -> dict[str, Any]:
-        """The facts of its event in ``klog.events``: short, since events are sent many at a time.
+        """The fields of its event in ``klog.events``: short, since events are sent many at a time.
 
-        ``left_out_bytes`` is the size of states that are too long for it: ``klog events ACT`` has them.
+        ``left_out_bytes``: size of states too long for it; ``klog events ACT`` shows them.
         """
         facts = self.facts()
         if (size := len(json.dumps([self.before, self.after]))) > EVENT_STATE_BYTES_MAX:
@@ -178,7 +178,7 @@ def new_act(
     after: Any = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Act:
-    """An act of now, to be written with the change."""
+    """A new act, to be written with the change."""
     if len(json.dumps([before, after])) > STATE_BYTES_MAX:
         before = after = None
     now_ms = clock.now_ms()
@@ -189,7 +189,7 @@ def new_act(
 
 
 def landed(zookeeper: ZooKeeper, act: Act) -> Callable[[], bool]:
-    """For `ZooKeeper.commit`: whether the transaction that writes the act was made."""
+    """For `ZooKeeper.commit`: whether the transaction with the act succeeded."""
     return lambda: zookeeper.exists(paths.act(act.act_id)) is not None
 
 
@@ -226,7 +226,7 @@ def ids_since(zookeeper: ZooKeeper, time_ms: int) -> list[str]:
 
 
 def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tuple[int, Act]]:
-    """These acts with the transactions that wrote them, in their order. Nodes that cannot be read are left out."""
+    """These acts with the transactions that wrote them, in their order. Unreadable nodes are skipped."""
     found = []
     for at in range(0, len(act_ids), READ_AT_ONCE):
         part = act_ids[at : at + READ_AT_ONCE]
@@ -240,32 +240,33 @@ def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tu
 
 
 def published(zookeeper: ZooKeeper) -> int:
-    """The transaction of the last act that is in ``klog.events``; 0 for none."""
+    """The transaction of the last act published in ``klog.events``; 0 for none."""
     node = zookeeper.find(paths.ACTS)
     return 0 if node is None or not node.data else entries.JsonNode(paths.ACTS, node.data).integer("published")
 
 
 def last_change(zookeeper: ZooKeeper) -> int:
-    """The transaction that wrote or removed an act last; 0 if there has been none."""
+    """The transaction of the last change of the list of acts; 0 for none."""
     stat = zookeeper.exists(paths.ACTS)
     return 0 if stat is None else stat.children_zxid
 
 
 def mark_published(zookeeper: ZooKeeper, zxid: int, fence: Sequence[Operation]) -> None:
-    """The acts up to this transaction are in ``klog.events``. Raises BadVersion once another controller is elected."""
+    """Record that acts up to this transaction are in ``klog.events``. Raises BadVersion once another controller is
+    elected."""
     change = SetData(paths.ACTS, entries.encode({"version": 1, "published": zxid}))
     zookeeper.commit([*fence, change], lambda: published(zookeeper) >= zxid)
 
 
 def read(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[Act]:
-    """These acts, without those that are forgotten meanwhile. ZooKeeperError for a node that is not an act."""
+    """These acts, without those removed meanwhile. Raises ZooKeeperError for a node that is not an act."""
     where = [paths.act(one) for one in act_ids]
     nodes = zip(act_ids, where, zookeeper.get_many(where), strict=True)
     return [_decoded(act_id, path, node.data) for act_id, path, node in nodes if node is not None]
 
 
 def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
-    """One act."""
+    """One act, or None."""
     return next(iter(read(zookeeper, [act_id])), None) if is_act_id(act_id) else None
 
 
@@ -302,7 +303,7 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
 
 
 def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> int:
-    """Remove old acts beyond these limits, `FORGOTTEN_AT_ONCE` at most; returns how many went."""
+    """Remove old acts beyond these limits, `FORGOTTEN_AT_ONCE` at most; returns how many."""
     gone = 0
     try:
         for act_id in _to_forget(_sizes(zookeeper), kept_max, kept_bytes_max):
@@ -312,13 +313,13 @@ def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max
             except NoNode:
                 continue
             gone += 1
-    except KlogError as error:  # the next acts forget more
+    except KlogError as error:  # the next acts remove more
         log.debug("old acts are kept for now: %s", error.message)
     return gone
 
 
 def _sizes(zookeeper: ZooKeeper) -> dict[str, tuple[str, int]]:
-    """Act -> its host, "" where that cannot be read, and its bytes; the oldest first."""
+    """Act -> its host ("" if unreadable) and its bytes; the oldest first."""
     sizes: dict[str, tuple[str, int]] = {}
     ids = list_ids(zookeeper)
     for at in range(0, len(ids), READ_AT_ONCE):

@@ -25,11 +25,11 @@ from klog.security.client_security import PLAINTEXT
 
 REGISTER_TRIES = 20
 LEFT = "left"
-"""In the node beside an entry that its broker has removed."""
+"""Data of the node beside an entry that its broker has removed."""
 
 
 class Endpoint(NamedTuple):
-    """Where clients of one listener reach a broker, and what that listener speaks."""
+    """A broker's address for the clients of one listener, and the listener's protocol."""
 
     listener: str
     protocol: str
@@ -42,7 +42,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker as it registers. `host` and `port` are the address advertised to clients; `bind` is where it listens."""
+    """A broker as registered. `host` and `port`: advertised to clients; `bind`: where it listens."""
 
     broker_id: int
     host: str
@@ -55,10 +55,10 @@ class Broker:
     inter_broker: str = ""
     """``host:port`` where brokers reach it, if that differs from the address advertised to clients."""
     endpoints: tuple[Endpoint, ...] = ()
-    """Of all its listeners; none from a broker older than they are, which has one plain listener for clients."""
+    """All its listeners; empty for an older broker, which has one plaintext listener for clients."""
 
     def client_address(self, protocol: str) -> tuple[str, int] | None:
-        """Host and port for clients of ``protocol``; None without such a listener. One for clients goes first."""
+        """Host and port for clients of ``protocol``; None without such a listener. Client listeners come first."""
         listening = self.endpoints or (Endpoint(PLAINTEXT, PLAINTEXT, self.host, self.port),)
         fitting = [(one.host, one.port) for one in listening if one.protocol == protocol]
         if (self.host, self.port) in fitting:
@@ -67,7 +67,7 @@ class Broker:
 
     @property
     def inter_address(self) -> tuple[str, int]:
-        """Host and port where brokers reach it."""
+        """Host and port for other brokers."""
         host, _, port = self.inter_broker.rpartition(":")
         return (host, int(port)) if host else (self.host, self.port)
 
@@ -86,7 +86,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's entry as it is in ZooKeeper. `fence_version` is the version of the node beside it."""
+    """A broker's entry in ZooKeeper. `fence_version`: version of the node beside it."""
 
     broker: Broker
     incarnation: int
@@ -96,7 +96,7 @@ class Registration:
 
     @property
     def fence(self) -> Check:
-        """Fails once this broker id has been registered again."""
+        """Fails once this broker id is registered again."""
         return Check(paths.registration(self.broker.broker_id), self.fence_version)
 
 
@@ -149,7 +149,7 @@ def register(
 
 
 def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
-    """Remove the entry, unless it is gone or has been replaced. The node beside it says that the broker has left."""
+    """Remove the entry if it is still this one, and note in the node beside it that the broker has left."""
     broker_id = registration.broker.broker_id
     left = SetData(
         paths.registration(broker_id), entries.encode({"version": 1, LEFT: True}), registration.fence_version
@@ -170,7 +170,7 @@ def is_current(zookeeper: ZooKeeper, registration: Registration, watch: Watch | 
 
 
 def find(zookeeper: ZooKeeper, broker_id: int) -> Registration | None:
-    """None when the broker is not registered."""
+    """The broker's registration, or None."""
     fence, node = zookeeper.get_many([paths.registration(broker_id), paths.broker(broker_id)])
     return None if node is None else _registration(paths.broker(broker_id), node, fence)
 
@@ -192,13 +192,13 @@ def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]
 
 
 def ever_registered(zookeeper: ZooKeeper) -> set[int]:
-    """The ids of all brokers that the cluster has had, by the nodes that their registrations leave."""
+    """The ids of all brokers that the cluster has had, by the nodes that registrations leave."""
     names, live_ids = zookeeper.children_many([paths.REGISTRATIONS, paths.BROKER_IDS])
     return {int(name) for name in (*names, *live_ids) if name.isdigit()}
 
 
 def left_in_order(zookeeper: ZooKeeper) -> set[int]:
-    """The brokers that have shut down, and were not lost."""
+    """The brokers whose last shutdown was clean."""
     ids = sorted(ever_registered(zookeeper))
     where = [paths.registration(broker_id) for broker_id in ids]
     nodes = zip(ids, where, zookeeper.get_many(where), strict=True)
@@ -206,7 +206,7 @@ def left_in_order(zookeeper: ZooKeeper) -> set[int]:
 
 
 def bootstrap_of(zookeeper: ZooKeeper, protocol: str) -> str:
-    """`client_addresses` of all that are registered. BrokerNotAvailable where none is, NoNode where no cluster is."""
+    """`client_addresses` of all registered brokers. Raises BrokerNotAvailable without any, NoNode without a cluster."""
     registered = live(zookeeper)
     if not registered:
         zookeeper.check_cluster()
@@ -218,9 +218,9 @@ def bootstrap_of(zookeeper: ZooKeeper, protocol: str) -> str:
 
 
 def client_addresses(registered: Sequence[Registration], protocol: str) -> str:
-    """``host:port,...`` where clients that speak ``protocol`` reach these brokers.
+    """``host:port,...``: these brokers' addresses for clients that speak ``protocol``.
 
-    Raises BrokerNotAvailable where there are brokers, and none of them listens for it.
+    Raises BrokerNotAvailable where there are brokers, and none of them has such a listener.
     """
     found = [address for one in registered if (address := one.broker.client_address(protocol)) is not None]
     if registered and not found:

@@ -1,11 +1,11 @@
-"""The nodes that Kafka keeps settings of users and client ids in: a user's credentials and quotas are one node.
+"""Kafka's nodes for settings of users and client ids: a user's credentials and quotas share one node.
 
     /config/users/alice               {"version":1,"config":{"SCRAM-SHA-256":"salt=..","producer_byte_rate":"1048576"}}
     /config/users/alice/clients/app   {"version":1,"config":{"producer_byte_rate":"1024"}}
     /config/clients/app               the same
 
 Each writer replaces its own keys of ``config``, at the version that it read, and keeps the others. A node without data
-is one that Kafka or klog made for the nodes below it.
+was created for the nodes below it, by Kafka or klog.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klog.errors import ZooKeeperError
 
 
 def settings_of(path: str, node: ZNode | None) -> dict[str, object]:
-    """The settings in a node; ZooKeeperError for one that cannot be read, which shows none of its content."""
+    """The settings in a node. Raises ZooKeeperError without the content if they cannot be read."""
     if node is None or not node.data:
         return {}
     try:
@@ -31,7 +31,7 @@ def settings_of(path: str, node: ZNode | None) -> dict[str, object]:
 
 
 def write_settings(path: str, node: ZNode | None, settings: Mapping[str, object]) -> Operation:
-    """What replaces the node that was read. Without settings it goes, unless there are nodes below it."""
+    """The operation that replaces the node. Without settings it deletes the node, unless there are nodes below it."""
     data = entries.encode({"version": 1, "config": settings})
     if node is None:
         return Create(path, data)

@@ -1,4 +1,4 @@
-"""What makes a chroot a cluster: its id in ``/cluster/id`` and the folders that every registry lives in.
+"""A cluster in a chroot: its id in ``/cluster/id`` and the folders of all registries.
 
 ``/cluster/id`` holds ``{"version":"1","id":"<22 characters>"}`` as Kafka's (KIP-78). One multi creates it with the
 folders, so a client that finds it finds them too. Only brokers call `ensure_cluster`; clients read.
@@ -21,11 +21,12 @@ from klog.secret import Secret
 RACE_TRIES = 10
 LAYOUT_VERSION = 1
 _OWN = tuple(path for path in paths.PERSISTENT if path.startswith("/klog/"))
-"""The folders of klog's own."""
+"""klog's own folders."""
 
 
 def secret(zookeeper: ZooKeeper) -> Secret | None:
-    """The secret, None until a broker has made one. ZooKeeperError, which does not show it, if it does not parse."""
+    """The secret; None until a broker has created it. Raises ZooKeeperError, without the content, if it does not
+    parse."""
     node = zookeeper.find(paths.SECRET)
     if node is None:
         return None
@@ -39,7 +40,7 @@ def secret(zookeeper: ZooKeeper) -> Secret | None:
 
 
 def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
-    """The cluster's secret: the candidate where there was none. Brokers may race; all get the same."""
+    """The cluster's secret: the candidate if there was none. Brokers may race; all get the same."""
     for _ in range(RACE_TRIES):
         found = secret(zookeeper)
         if found is not None:
@@ -52,7 +53,7 @@ def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
 
 
 def cluster_id(zookeeper: ZooKeeper) -> str | None:
-    """The cluster's id, None where no broker has ever started. Refused for a cluster of another layout."""
+    """The cluster's id; None if no broker has ever started. Raises Refused for a cluster of another layout."""
     node = zookeeper.find(paths.CLUSTER_ID)
     if node is None:
         return None
@@ -68,8 +69,7 @@ def cluster_id(zookeeper: ZooKeeper) -> str | None:
 
 
 def entered_id(zookeeper: ZooKeeper) -> str | None:
-    """`cluster_id`, for a broker that starts: an earlier klog, which has made the cluster, may not have known all of
-    klog's folders. They are made now."""
+    """`cluster_id`, for a broker that starts: also creates folders that an earlier klog did not know."""
     found = cluster_id(zookeeper)
     if found is not None:
         zookeeper.ensure_paths(_OWN)
@@ -102,7 +102,7 @@ def ensure_folders(zookeeper: ZooKeeper) -> None:
 
 
 def restore_id(zookeeper: ZooKeeper, known: str) -> None:
-    """Write the id that the cluster had. Refused if there is another by now."""
+    """Write the id that the cluster had. Raises Refused if there is another by now."""
     data = entries.encode({"version": str(LAYOUT_VERSION), "id": known})
     try:
         zookeeper.commit([Create(paths.CLUSTER_ID, data)], lambda: cluster_id(zookeeper) == known)

@@ -1,10 +1,10 @@
 """Committed offsets of groups: ``/consumers/<g>/offsets/<t>/<p>``, 0.8's plain number, and a note beside it (rule G2).
 
-The note, ``/klog/commits/<g>/<t>/<p>``, is ``{"version":1,"offset":4,"leader_epoch":3,"metadata":"","timestamp":"ms"}``
-and belongs to the number only while both name the same offset: a ZooKeeper-era tool that writes the number alone
-leaves a note that klog no longer reads.
+The note, ``/klog/commits/<g>/<t>/<p>``, is
+``{"version":1,"offset":4,"leader_epoch":3,"metadata":"","timestamp":"ms"}``. It is valid only while both have the same
+offset: after a ZooKeeper-era tool has written the number alone, klog ignores the note.
 
-Only the existence of nodes is kept in memory: readers read ZooKeeper.
+Only the existence of nodes is cached: offsets are always read from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from klog.errors import NodeExists, NoNode, PolicyViolation, UnknownTopicOrParti
 from klog.names import TopicPartition
 
 NODES_MAX = 200_000
-"""Nodes whose existence is remembered, of all groups together: some 40 MB."""
+"""Nodes whose existence is cached, of all groups: some 40 MB."""
 LATEST_MS = 10**15
-"""A time with more digits than any that is written."""
+"""A timestamp longer than any that is written."""
 
 
 _NUMBER = re.compile(rb"[0-9]{1,19}")
@@ -29,7 +29,7 @@ _NUMBER = re.compile(rb"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """`leader_epoch` is -1 if the commit has none; `commit_ms` is 0 if unknown."""
+    """`leader_epoch`: -1 if the commit has none; `commit_ms`: 0 if unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -64,7 +64,7 @@ def names(zookeeper: ZooKeeper, of: Sequence[str]) -> dict[str, list[TopicPartit
 def read(
     zookeeper: ZooKeeper, group: str, wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """A group's committed offsets in these partitions, or in all; partitions without one are left out."""
+    """A group's committed offsets in these partitions, or in all; partitions without one are missing."""
     return read_many(zookeeper, {group: wanted})[group]
 
 
@@ -93,7 +93,7 @@ def read_many(
 def offset_in(data: bytes) -> int | None:
     """The number in an offset's node; None if it is invalid or does not fit the protocol: any tool may write one.
 
-    A negative one is none: with -1 and -2 clients set a group back to what their settings say without a commit.
+    A negative one means none: by -1 and -2 clients reset a group to what their settings say without a commit.
     """
     offset = int(data) if _NUMBER.fullmatch(data) else None
     return offset if offset is not None and offset < 2**63 else None
@@ -108,32 +108,31 @@ class _Nodes:
     counted: int = 0
 
     def grown(self) -> int:
-        """By how many since this was asked last."""
+        """The number of nodes added since the last call."""
         before, self.counted = self.counted, len(self.known) + len(self.absent)
         return self.counted - before
 
 
 class OffsetWriter:
-    """Makes the operations of commits. It knows which nodes exist, so a commit needs no reads.
+    """Makes the operations of commits. It caches which nodes exist, so a commit needs no reads.
 
-    In threads, one at a time. `operations` go into one multi, after the committer's fences. When that multi fails with
+    Threads, one at a time. `operations` go into one multi, after the committer's fences. If that multi fails with
     NoNode or NodeExists, a node was deleted or created meanwhile: call `forget`, and make the operations again.
     """
 
     def __init__(self, zookeeper: ZooKeeper, admit: Callable[[int], None] = lambda count: None) -> None:
-        """``admit`` raises PolicyViolation where there may not be so many nodes more."""
+        """``admit`` raises PolicyViolation if that many more nodes are not allowed."""
         self._zookeeper = zookeeper
         self._admit = admit
         self._nodes: dict[str, _Nodes] = {}
-        """By group, in the order of their last writes."""
+        """Groups, the least recently written first."""
         self._count = 0
         self._topic_versions: dict[str, int] = {}
         """Topic -> version of the node beside it, read before the topic was marked for deletion."""
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[TopicPartition]]]) -> None:
-        """Read which nodes of these groups' partitions exist, and create the folders above them, all at once. A group
-        that may not have more nodes stays unknown: `operations` refuses it.
-        """
+        """Read which nodes of these groups' partitions exist, and create the folders above them. A group that may not
+        have more nodes is skipped: `operations` refuses it."""
         unknown: dict[str, str] = {}
         for group, partitions in wanted:
             nodes = self._of(group)
@@ -172,12 +171,12 @@ class OffsetWriter:
         return nodes
 
     def _forget_some(self) -> None:
-        """Forget the groups that were written longest ago; never the last group, which is about to be written."""
+        """Drop the least recently written groups; never the last one, which is about to be written."""
         while self._count > NODES_MAX and len(self._nodes) > 1:
             self._count -= self._nodes.pop(next(iter(self._nodes))).counted
 
     def operations(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
-        """Two writes per partition; missing folders are created first, at once and for good. PolicyViolation."""
+        """Two writes per partition; creates missing folders first. Raises PolicyViolation."""
         self.prepare([(group, offsets)])
         known, absent = self._nodes[group].known, self._nodes[group].absent
         made: list[Operation] = []
@@ -196,17 +195,18 @@ class OffsetWriter:
         return made
 
     def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:
-        """The most bytes that the two writes of a partition take in a multi. Pure."""
+        """The maximum bytes of a partition's two writes in a multi. Pure."""
         chroot = self._zookeeper.address.chroot
         return size_bytes(
             Create(paths.consumer_offset(group, *partition), str(committed.offset).encode()), chroot
         ) + size_bytes(Create(paths.commit_note(group, *partition), _encode(committed, LATEST_MS)), chroot)
 
     def topic_fences(self, topics: Iterable[str]) -> list[Check]:
-        """Fail a commit once one of these topics is being deleted, so that none comes after its offsets are removed.
+        """Checks that fail a commit once one of these topics is being deleted, so that none comes after its offsets are
+        removed.
 
         A deletion marks the topic, raises the version of the node beside it, and removes the offsets. Here the version
-        is read before the mark (rule L10). UnknownTopicOrPartition for a marked topic.
+        is read before the mark (rule L10). Raises UnknownTopicOrPartition for a marked topic.
         """
         wanted = dict.fromkeys(topics)
         unknown = [topic for topic in wanted if topic not in self._topic_versions]
@@ -216,7 +216,7 @@ class OffsetWriter:
             for topic, node, mark in zip(unknown, beside, marks, strict=True):
                 if mark is not None:
                     raise UnknownTopicOrPartition(f"topic {topic!r} is being deleted")
-                if node is not None:  # absent if another tool created the topic: it does not know this node
+                if node is not None:  # missing if another tool created the topic: it does not know this node
                     self._topic_versions[topic] = node.stat.version
         versions = ((topic, self._topic_versions.get(topic)) for topic in wanted)
         return [Check(paths.topic_epoch(topic), version) for topic, version in versions if version is not None]
@@ -231,7 +231,7 @@ class OffsetWriter:
             self._count += nodes.grown()
 
     def forget(self, group: str) -> None:
-        """Forget what is known of a group's nodes: it may be wrong."""
+        """Drop what is cached of a group's nodes: it may be wrong."""
         nodes = self._nodes.pop(group, None)
         if nodes is not None:
             self._count -= nodes.counted
@@ -274,7 +274,7 @@ def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:
 
 
 def _remove(zookeeper: ZooKeeper, path: str) -> None:
-    """Remove the node, if it is still there; a folder with a new child stays."""
+    """Remove the node if it exists; a folder with a new child stays."""
     try:
         zookeeper.delete(path)
     except (NoNode, NodeExists):

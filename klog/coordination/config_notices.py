@@ -1,4 +1,4 @@
-"""Notices of changed settings, where Kafka's brokers look for them: ``/config/changes/config_change_N``.
+"""Notices of changed settings, as Kafka's brokers read them: ``/config/changes/config_change_N``.
 
 0.8 writes the name of a topic in quotes, Kafka 0.9 and later one of
 
@@ -19,16 +19,16 @@ KEPT_MS = 15 * 60 * 1000
 KEPT_MAX = 5_000
 """Every change of settings lists them; a client that changes settings all the time makes 60,000 in 15 minutes."""
 READ_AT_ONCE = 1000
-"""Notices read at a time; the rest is read the next time."""
+"""Notices per read; the rest is read the next time."""
 DELETED_AT_ONCE = 100
 _NOTICE = "config_change_"
 
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """``entities``: what changed, each once: ``topics/orders``, ``users/alice``; the first that changed first.
+    """``entities``: changed entities, in the order of their first change: ``topics/orders``, ``users/alice``.
 
-    ``last`` is the highest number that was read, ``is_all`` whether there were no more; ``damage``: path -> why.
+    ``last``: the highest number read; ``is_all``: whether there were no more; ``damage``: path -> why.
     """
 
     entities: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ def read(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notice
 
 
 def last(zookeeper: ZooKeeper, watch: Watch) -> Notices:
-    """No notice, and the number of the last one: for those who read everything anyway."""
+    """The number of the last notice, without entities: for callers that read everything anyway."""
     numbered = _listed(zookeeper, watch)
     return Notices(last=numbered[-1][0] if numbered else -1)
 
@@ -88,19 +88,19 @@ def _noticed(path: str, data: bytes) -> str:
 
 
 def of_topic(name: str) -> Create:
-    """The operation that leaves a notice, as 0.8 writes it."""
+    """The operation that writes a topic's notice, in 0.8's form."""
     return Create(f"{paths.CONFIG_CHANGES}/{_NOTICE}", f'"{name}"'.encode(), sequence=True)
 
 
 def of_entity(entity_path: str) -> Create:
-    """The same for an entity that 0.8 does not know."""
+    """The operation for an entity that 0.8 does not know."""
     data = entries.encode({"version": 2, "entity_path": entity_path})
     return Create(f"{paths.CONFIG_CHANGES}/{_NOTICE}", data, sequence=True)
 
 
 def forget(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
-    """Remove notices older than 15 minutes, as 0.8 does, and the oldest beyond `KEPT_MAX`; `READ_AT_ONCE` of them at
-    most. Returns how many went."""
+    """Remove notices older than 15 minutes, as 0.8 does, and the oldest beyond `KEPT_MAX`; up to `READ_AT_ONCE` per
+    call. Returns how many."""
     limit_ms = (zookeeper.clock.now_ms() if now_ms is None else now_ms) - KEPT_MS
     names = zookeeper.children(paths.CONFIG_CHANGES)
     oldest = [f"{paths.CONFIG_CHANGES}/{name}" for name in names[:READ_AT_ONCE]]
@@ -113,6 +113,6 @@ def forget(zookeeper: ZooKeeper, now_ms: int | None = None) -> int:
     for at in range(0, len(old), DELETED_AT_ONCE):
         try:
             zookeeper.multi(old[at : at + DELETED_AT_ONCE])
-        except NoNode:  # another does the same; what is left goes with the next change
+        except NoNode:  # another client removes them, too; the next change removes the rest
             return at
     return len(old)

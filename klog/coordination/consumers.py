@@ -23,7 +23,7 @@ from klog.errors import BadVersion, GroupIsHeld, NodeExists, NoNode, SessionLost
 from klog.names import TopicPartition, first_few
 
 REGISTER_TRIES = 100
-"""Each new consumer writes the group's node: of sixteen that come at once, the last tries sixteen times."""
+"""Each new consumer writes the group's node: of sixteen at once, the last one tries sixteen times."""
 MEMBERS_NAMED_MAX = 5
 
 STATIC = "static"
@@ -33,7 +33,7 @@ BLACK_LIST = "black_list"
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEntry:
-    """`subscription`: topic or filter -> number of threads. `session` holds the node; 0 in an entry not written yet."""
+    """`subscription`: topic or filter -> number of threads. `session`: owner of the node; 0 before it is written."""
 
     consumer_id: str
     subscription: Mapping[str, int]
@@ -45,9 +45,9 @@ class ConsumerEntry:
 
 
 def encode(entry: ConsumerEntry, now_ms: int) -> bytes:
-    """As 0.8 writes it, and ``"member":true`` at the end for a member of the brokers' protocol.
+    """0.8's form, with ``"member":true`` at the end for a member of the brokers' protocol.
 
-    ``now_ms`` dates an entry that has no time.
+    ``now_ms``: time of an entry that has none.
     """
     return entries.encode(
         {
@@ -63,8 +63,8 @@ def encode(entry: ConsumerEntry, now_ms: int) -> bytes:
 def new_consumer_id(group: str, own: str | None = None, clock: Clock = SYSTEM_CLOCK) -> str:
     """0.8's form, ``<group>_<host>-<ms>-<8 hex digits>``, or ``<group>_<own>-<8 hex digits>``; never the same again.
 
-    0.8 leaves out the digits after a given name. klog keeps them: a consumer that has lost its session comes back at
-    once under another name, and a fence may rest on the entry's version.
+    0.8 omits the digits after a given name. klog keeps them: a consumer that has lost its session comes back at once
+    under another name, and a fence may depend on the entry's version.
     """
     name = own or f"{socket.gethostname()}-{clock.now_ms()}"
     return f"{group}_{name}-{uuid.uuid4().hex[:8]}"
@@ -99,7 +99,7 @@ def register(zookeeper: ZooKeeper, group: str, entry: ConsumerEntry) -> GroupSta
 
 
 def unregister(zookeeper: ZooKeeper, group: str, consumer_id: str) -> None:
-    """Remove the entry; nothing to do when it is gone."""
+    """Remove the entry, if it exists."""
     try:
         zookeeper.delete(paths.consumer_id(group, consumer_id))
     except NoNode:
@@ -130,9 +130,9 @@ def _held(state: GroupState) -> str:
 
 
 def live(zookeeper: ZooKeeper, groups: Sequence[str], *, of_members: bool = False) -> dict[str, list[ConsumerEntry]]:
-    """The consumers of each of these groups that have an entry, by id; two rounds for all of them.
+    """The registered consumers of each of these groups, by id; two rounds for all of them.
 
-    Includes members of the brokers' protocol only with `of_members`; their coordinator knows whether they live.
+    Includes members of the brokers' protocol only with `of_members`; their coordinator knows whether they are alive.
     """
     folders = [paths.consumer_ids(group) for group in groups]
     where = [
@@ -150,7 +150,7 @@ def live(zookeeper: ZooKeeper, groups: Sequence[str], *, of_members: bool = Fals
 
 
 def owners(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, str]]:
-    """Which thread owns which partition, for each of these groups; three rounds for all of them."""
+    """The thread that owns each partition, for each of these groups; three rounds for all of them."""
     folders = [paths.consumer_owners(group) for group in groups]
     topics = [
         (group, topic, f"{folder}/{topic}")

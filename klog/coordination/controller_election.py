@@ -15,12 +15,12 @@ from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetDat
 from klog.errors import BadVersion, NodeExists, NoNode, SessionLost
 
 ELECTION_TRIES = 20
-"""Every lost race means that another broker won one; many in a row are a bug, not bad luck."""
+"""Every lost race means that another broker has won one; many in a row are a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerTerm:
-    """One broker's time as controller. `session` holds `/controller`, whose node version is `version`."""
+    """A broker's term as controller. `session` owns `/controller`, whose node version is `version`."""
 
     broker_id: int
     epoch: int
@@ -31,12 +31,12 @@ class ControllerTerm:
 
     @property
     def fence(self) -> Check:
-        """Begins every multi of this controller: it fails once another has been elected."""
+        """Begins every multi of this controller: fails once another is elected."""
         return Check(paths.CONTROLLER_EPOCH, self.epoch_version)
 
 
 def current(zookeeper: ZooKeeper, watch: Watch | None = None) -> ControllerTerm | None:
-    """The holder of `/controller`, None if there is none; the watch fires when that changes."""
+    """The current term, or None; the watch fires when `/controller` changes."""
     if watch is not None:
         # Set the watch before the read: it fires for later changes, and the read sees earlier ones.
         zookeeper.exists(paths.CONTROLLER, watch)
@@ -73,9 +73,9 @@ def _epoch(zookeeper: ZooKeeper) -> int:
 
 
 def _read(zookeeper: ZooKeeper) -> tuple[ZNode | None, ZNode | None]:
-    """`/controller_epoch` and `/controller` as they were at one moment.
+    """`/controller_epoch` and `/controller` at one moment.
 
-    There is no read of two nodes at once. But the epoch moves with each new `/controller`, so when it reads the same
+    ZooKeeper has no atomic read of two nodes. But the epoch changes with each new `/controller`, so if it is the same
     before and after, the node in between belongs to it.
     """
     while True:

@@ -1,20 +1,20 @@
-"""A real ZooKeeper server from the jars that the pyspark wheel carries, as a process of its own.
+"""A ZooKeeper server from the jars in the pyspark wheel, as a separate process.
 
-    DIR/zoo.cfg          its configuration (`klog.coordination.server_settings`), written again at each start
+    DIR/zoo.cfg          its configuration (`klog.coordination.server_settings`), written at each start
     DIR/data/            snapshots and transaction logs
-    DIR/zookeeper.log    what the Java process prints
+    DIR/zookeeper.log    output of the Java process
     DIR/zookeeper.pid    the process to signal
-    DIR/archive          where the class archive is being written, if it is
+    DIR/archive          the class archive while it is being written
     DIR/lock             locked (flock) by the server's own open descriptor
 
-Strategy: the lock's descriptor is inherited by the Java process, so it is held exactly as long as the server lives,
+Strategy: the Java process inherits the lock's descriptor, so the lock is held exactly as long as the server lives,
 however either process ends: ZooKeeper itself does not lock its data, and two servers on one dataDir destroy it. The pid
-file only names the process to signal; when it is missing or stale the process is found by its configuration's path on
-its command line.
+file only names the process to signal; if it is missing or stale the process is found by its configuration's path on its
+command line.
 
-The class path is the smallest that serves (no log provider, no jetty), the JVM has flags for a fast start, and the
-classes it loads are kept in an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive
-is a cache: it is never waited for, and a start without one, or with a damaged one, is only slower.
+The class path is minimal (no log provider, no jetty), the JVM has flags for a fast start, and its classes are kept in
+an archive (`-XX:SharedArchiveFile`) that the first server writes as it ends. The archive is a cache: klog never waits
+for it, and a start without one, or with a damaged one, is only slower.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ JARS = (
 )
 LOGGER_JARS = ("log4j-slf4j2-impl", "log4j-api", "log4j-core")
 MARK = "-Djava.awt.headless=true"
-"""An argument that every server started by klog has."""
+"""An argument of every server that klog starts."""
 JVM_FLAGS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:-UsePerfData",
@@ -83,7 +83,7 @@ PORTS = (20_000, 32_000)
 PORT_TRIES = 50
 CLIENT_PORT = 2181
 START_TIMEOUT_S = 120.0
-"""As long as the process lives: it takes a quarter of a minute to read a million nodes."""
+"""Unless the process ends before: reading a million nodes takes a quarter of a minute."""
 LOCK_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 10.0
 REASON_TIMEOUT_S = 10.0
@@ -94,15 +94,15 @@ LOG_TAIL_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperServer:
-    """A server that was started on `directory`; each question checks again whether it lives."""
+    """A server that was started on `directory`; each method checks again whether it is alive."""
 
     directory: Path
     port: int
     identity: ProcessId
     host: str = LOOPBACK
-    """The port on which it listens for clients."""
+    """Its address for clients."""
     tls: TlsListener | None = None
-    """Where clients connect by TLS; the other port is for this machine then."""
+    """The listener of clients by TLS; the other port is then for this machine."""
 
     @property
     def address(self) -> str:
@@ -133,7 +133,8 @@ class ZooKeeperServer:
             return False
 
     def mode(self, timeout_s: float = 1.0) -> str | None:
-        """`standalone`, `leader`, `follower`; None while it answers but does not serve. OSError: it does not answer."""
+        """`standalone`, `leader`, `follower`; None if it answers but does not serve. Raises OSError if it does not
+        answer."""
         return mode_in(four_letter_word(self._reached_at, self.port, b"srvr", timeout_s))
 
     def is_answering(self) -> bool:
@@ -145,11 +146,11 @@ class ZooKeeperServer:
         return True
 
     def await_serving(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when the first request would succeed. HostError if the server ended instead; TimedOut."""
+        """Wait until requests succeed. Raises HostError if the server ends; TimedOut."""
         self._await(self.is_serving, timeout_s)
 
     def await_answering(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when it listens; for a server of an ensemble, which may wait for the others before it serves."""
+        """Wait until it listens: for a server of an ensemble, which may wait for the others before it serves."""
         self._await(self.is_answering, timeout_s)
 
     def _await(self, holds: Callable[[], bool], timeout_s: float) -> None:
@@ -168,7 +169,7 @@ class ZooKeeperServer:
             time.sleep(PROBE_PAUSE_S)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """SIGTERM, wait, SIGKILL; False when it had to be killed. Nothing to do when it is gone."""
+        """SIGTERM, wait, SIGKILL; False if it had to be killed. Does nothing if it is not running."""
         if not self.identity.is_alive():
             return True
         ended = self.identity.end(timeout_s)
@@ -196,15 +197,15 @@ def start(
 ) -> ZooKeeperServer:
     """The server on `directory`: the running one, or a new one, which may not serve yet.
 
-    An option that is None is as at the last start. Without one: any free port (also if the last one is taken), the
-    loopback, the default heap, no ensemble, no TLS. Ports in `taken` are reserved for other processes. `tls`: the PEM
-    files of the server's key and certificates, and of the authority; clients then connect by TLS at `host` and `port`,
-    and what is not encrypted has another port, on the loopback. JavaMissing, PortInUse,
-    Refused (a server with other options runs there), HostError (no jars; a server runs there that cannot be found).
+    An option that is None is as at the last start. Default: any free port (also if the last one is taken), loopback,
+    default heap, no ensemble, no TLS. Ports in `taken` are reserved for other processes. `tls`: PEM files of the
+    server's key and certificates, and of the authority; clients then connect by TLS at `host` and `port`, and plaintext
+    has another port, on loopback. Raises JavaMissing, PortInUse, Refused (a server with other options runs there),
+    HostError (no jars; a server runs there that cannot be found).
     """
     directory = directory.resolve()
     _data(directory).mkdir(parents=True, exist_ok=True)
-    _data(directory).chmod(0o700)  # the cluster's secret lies there, in files that an older klog let everybody read
+    _data(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         running = _lock_or_find(lock, directory)
@@ -249,7 +250,7 @@ def start(
             )
     finally:
         os.close(lock)
-    child.returncode = 0  # it outlives us on purpose: no ResourceWarning, and its end is watched by ProcessId
+    child.returncode = 0  # it outlives this process on purpose: no ResourceWarning; ProcessId watches its end
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
     _archive_note(directory).write_text(str(archive or ""))
@@ -264,7 +265,7 @@ def _wanted(
     ensemble: Mapping[int, Member] | None,
     tls: tuple[str, str] | None,
 ) -> ServerSettings:
-    """The settings of a start with these options, and the ports of the last one."""
+    """The settings for a start with these options, with the ports of the last start."""
     files = tls or (None if last.tls is None else (last.tls.key_store, last.tls.trust_store))
     listener = None
     if files is not None:
@@ -301,7 +302,7 @@ def _main_class(of: ServerSettings) -> str:
 
 
 def _reason(directory: Path) -> str:
-    """Why the server on the directory fails to start; "" if that cannot be found out.
+    """Why the server on the directory fails to start; "" if unknown.
 
     Its log is empty, because a logger costs a third of the start. So this starts it again with a logger, under its
     lock, and ends it if it serves this time.
@@ -352,7 +353,7 @@ def log_file(directory: Path) -> Path:
 
 
 def tail(path: Path, since: int = 0) -> str:
-    """The end of a log file, for an error message, and nothing from before byte ``since``; "" for none."""
+    """The end of a log file after byte ``since``, for an error message; "" for none."""
     try:
         with path.open("rb") as file:
             file.seek(max(since, path.stat().st_size - LOG_TAIL_BYTES))
@@ -362,7 +363,7 @@ def tail(path: Path, since: int = 0) -> str:
 
 
 def _lock_or_find(lock: int, directory: Path) -> ZooKeeperServer | None:
-    """None with the lock taken, or the server that holds it.
+    """Take the lock and return None, or return the server that holds it.
 
     A process that is starting a server holds it for a moment, and a killed server until the kernel has ended it.
     """
@@ -414,7 +415,7 @@ def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], no
 
 
 def _free_port(wanted: int | None, host: str, last: int | None, taken: Collection[int]) -> int:
-    """The port that is wanted, PortInUse where it is not free; else the last one if that is free, else any."""
+    """The wanted port, else the last one if it is free, else any. Raises PortInUse if the wanted one is not free."""
     if wanted is not None:
         if wanted in taken:
             raise PortInUse(f"ZooKeeper's port {wanted} is a broker's", hint="choose another with --zookeeper-port")
@@ -445,10 +446,11 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) -> tuple[list[str], Path | None]:
-    """JVM flags that use the class archive, or write one, and the file to which it is written.
+    """JVM flags that use the class archive, or write it, and the file to write.
 
-    The name holds what the archive depends on, and its size. The JVM checks the content of an archive and ignores one
-    that does not fit (-XX:+VerifySharedSpaces, at no measurable cost), but it maps a truncated one and crashes.
+    The name contains all that the archive depends on, and its size. The JVM checks the content of an archive and
+    ignores one that does not fit (-XX:+VerifySharedSpaces, at no measurable cost), but it maps a truncated one and
+    crashes.
     """
     if cache is None:
         return [], None
@@ -471,7 +473,7 @@ def _archive(cache: Path | None, java: Java, jars: list[Path], also: list[str]) 
 
 
 def _keep_archive(directory: Path) -> None:
-    """Give the archive its name: the server has ended by itself, so the file is whole."""
+    """Rename the archive to its final name: the server has ended by itself, so the file is complete."""
     try:
         part = Path(_archive_note(directory).read_text("utf-8"))
         if part.suffix == ".part":

@@ -19,7 +19,7 @@ DIGITS_MAX = 10
 """Of a partition's number."""
 
 _JSON = json.JSONEncoder(separators=(",", ":"))
-"""`json.dumps` would make one for each node, which takes as long as to use it."""
+"""Shared: `json.dumps` would make an encoder per node, which takes as long as using it."""
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
@@ -63,7 +63,7 @@ class JsonNode:
         return self._integers(self.fields.get(key), key)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """() when the key is missing: all lists of texts are klog's own."""
+        """() if the key is missing: all lists of texts are klog's own."""
         value = self.fields.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self._wrong(key, "a list of texts")
@@ -77,7 +77,7 @@ class JsonNode:
         return {int(name): self._integers(value[name], key) for name in sorted(value, key=int)}
 
     def entry_map(self, key: str) -> dict[int, JsonNode]:
-        """An object of number -> object; empty when the key is missing: all such are klog's own."""
+        """An object of number -> object; empty if the key is missing: all such are klog's own."""
         value = self.fields.get(key, {})
         if not isinstance(value, dict) or not all(
             _is_number(name) and isinstance(one, dict) for name, one in value.items()
@@ -126,7 +126,7 @@ def _is_number(name: str) -> bool:
 
 
 def number(path: str, data: bytes) -> int:
-    """A node that is a plain number, such as /controller_epoch."""
+    """The content of a node that is a plain number, such as /controller_epoch."""
     try:
         return int(data)
     except ValueError:
@@ -135,7 +135,7 @@ def number(path: str, data: bytes) -> int:
 
 
 def parse_uuid(path: str, text: str) -> uuid.UUID:
-    """A UUID of that node in Kafka's form."""
+    """A UUID in Kafka's form; ``path`` is for the error."""
     found = names.parse_uuid(text)
     if found is None:
         raise ZooKeeperError(f"ZooKeeper node {path} has {text!r} where a UUID of 22 characters is expected")

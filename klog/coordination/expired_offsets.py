@@ -1,11 +1,11 @@
-"""Offsets of groups that have had no members for ``offsets.retention.minutes``, and how klog removes them.
+"""Expiry of offsets of groups without members for ``offsets.retention.minutes``.
 
 An offset's retention begins at the latest of these times, all by ZooKeeper's clock:
 
     - the offset was written
-    - the group's node was written; it is when a member joins, and when the last member of the brokers' protocol leaves
+    - the group's node was written, which a join does, and the leave of the last member of the brokers' protocol
     - consumers that coordinate through ZooKeeper were last seen. They leave no time behind, so while they live klog
-      writes the folder ``/klog/commits/<g>`` now and then; its data is never read
+    writes the folder ``/klog/commits/<g>`` now and then; its data is never read
 
 Fences guard the removal (`Expired.operations`). Each node is deleted at the version that was read, so an offset that is
 committed meanwhile stays. The group's node is checked at its version, so a group that a member joins meanwhile keeps
@@ -25,9 +25,9 @@ from klog.errors import NodeExists, NoNode
 from klog.names import TopicPartition
 
 SEEN_PART = 8
-"""The presence of consumers is noted every eighth of the retention time, and counts for an eighth longer."""
+"""Consumers are noted every eighth of the retention time, and count for an eighth longer."""
 AT_ONCE = 500
-"""Partitions in one multi."""
+"""Partitions per multi."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Expired:
 
     @property
     def operations(self) -> list[Operation]:
-        """Nothing where nothing has expired. With the last of its offsets the group is free again."""
+        """Empty if nothing has expired. Removes the group's holder with its last offsets."""
         if not self.partitions:
             return []
         state = self.state
@@ -56,7 +56,7 @@ class Expired:
 
 
 def of_group(zookeeper: ZooKeeper, group: str, now_ms: int, retention_ms: int) -> Expired:
-    """What has expired of a group by ``now_ms``; at most `AT_ONCE` partitions."""
+    """The offsets of a group that have expired by ``now_ms``; at most `AT_ONCE` partitions."""
     state, part_ms = group_states.read(zookeeper, group), retention_ms // SEEN_PART
     if state.group_protocol == COORDINATOR and state.members:
         return Expired(state, next_ms=now_ms + retention_ms)
@@ -95,14 +95,14 @@ def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int
 
 
 def note_presence(zookeeper: ZooKeeper, group: str) -> None:
-    """Note that consumers of this group are alive now."""
+    """Record that consumers of this group are alive now."""
     folder = paths.commits(group)
     zookeeper.ensure_path(folder)
     zookeeper.set(folder, b"")
 
 
 def remove_empty_folders(zookeeper: ZooKeeper, group: str, topics: Iterable[str]) -> None:
-    """Of these topics, and then the group's own. A folder with a new child stays."""
+    """Remove empty folders of these topics, and then of the group. A folder with a new child stays."""
     wanted = dict.fromkeys(topics)
     folders = [f"{paths.consumer_offsets(group)}/{topic}" for topic in wanted]
     folders += [f"{paths.commits(group)}/{topic}" for topic in wanted]

@@ -19,13 +19,13 @@ SLOTS = 64
 
 
 def slot_of(group: str) -> int:
-    """The slot a group belongs to, for good."""
+    """The slot of a group; never changes."""
     return zlib.crc32(group.encode("utf-8", "surrogatepass")) % SLOTS
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHolder:
-    """`version` is the node's, -1 in a holder that is not written yet."""
+    """`version` is the node's, -1 if it is not written yet."""
 
     slot: int
     broker_id: int
@@ -35,7 +35,7 @@ class SlotHolder:
 
     @property
     def fence(self) -> Check:
-        """Begins every multi of this holder: it fails once the slot has another holder."""
+        """Begins every multi of this holder: fails once the slot has another."""
         return Check(paths.group_slot(self.slot), self.version)
 
 

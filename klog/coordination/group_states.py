@@ -69,27 +69,27 @@ class GroupState:
     version: int = -1
     modified_ms: int = 0
     node_bytes: int = field(default=0, compare=False)
-    """Of the node that it was read from."""
+    """Size of the node that it was read from."""
 
     @property
     def fence(self) -> Check:
-        """Fails a multi once the group has been written after this state."""
+        """Fails a multi once the group is written again."""
         return Check(paths.group(self.group), self.version)
 
     @property
     def operation(self) -> Create | SetData:
-        """Replaces the state at its `version` (-1: none yet) by this one."""
+        """The operation that replaces the state at its `version` (-1: creates it)."""
         path, data = paths.group(self.group), _encode(self, SYSTEM_CLOCK.now_ms())
         return Create(path, data) if self.version < 0 else SetData(path, data, self.version)
 
     @property
     def written(self) -> GroupState:
-        """This state once its `operation` has been carried out."""
+        """This state after its `operation` has succeeded."""
         return replace(self, version=self.version + 1)
 
 
 def names(zookeeper: ZooKeeper) -> list[str]:
-    """Every group that has a node here; groups with only offsets are in `committed.groups`."""
+    """Every group with a node here; groups with only offsets are in `committed.groups`."""
     try:
         return sorted(paths.group_name(node) for node in zookeeper.children(paths.GROUPS))
     except NoNode:
@@ -97,7 +97,7 @@ def names(zookeeper: ZooKeeper) -> list[str]:
 
 
 def read(zookeeper: ZooKeeper, group: str) -> GroupState:
-    """The group's state; a free one at version -1 when there is none."""
+    """The group's state; a free one at version -1 if there is none."""
     return read_many(zookeeper, [group])[group]
 
 
@@ -114,7 +114,7 @@ def read_many(zookeeper: ZooKeeper, groups: Iterable[str]) -> dict[str, GroupSta
 def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = ()) -> GroupState:
     """Replace the state at its `version`, after `also` in the same multi. Returns it with its new version.
 
-    BadVersion or NodeExists when it was changed meanwhile, NoNode when it is gone, or the error of `also`.
+    Raises BadVersion or NodeExists if it was changed meanwhile, NoNode if it is gone, or the error of `also`.
     """
     operation = state.operation
 

@@ -38,12 +38,12 @@ from klog.names import TopicPartition
 log = logging.getLogger(__name__)
 
 TOGETHER_BYTES_MAX = 128 * 1024
-"""Of several writes in one multi; a single one may be larger. ZooKeeper keeps its last 500 multis in memory, which
-cannot be configured: with a heap of 128 MB it died of 81 of 500 KB each."""
+"""Of several writes in one multi; a single one may be larger. ZooKeeper keeps its last 500 multis in memory, which is
+not configurable: with a heap of 128 MB it ran out of memory at 81 of 500 KB each."""
 OPERATIONS_MAX = 2000
-"""In one multi: a few ms of ZooKeeper's time, in which all other requests wait."""
+"""Per multi: a few ms of ZooKeeper's time, in which all other requests wait."""
 TRIES = 3
-"""Of one write: a node that another client creates or removes at the same moment costs another try."""
+"""Per write: a node that another client creates or removes at the same moment costs another try."""
 
 
 class GroupChanged(KlogError):
@@ -74,11 +74,11 @@ class GroupWrite:
     forget: Callable[[], None] = lambda: None
     """Called when cached knowledge of nodes has proved wrong."""
     commits_in: Collection[TopicPartition] = ()
-    """Where offsets will be written: looked up once for all writes of a multi."""
+    """Partitions of offsets to be written: looked up once for all writes of a multi."""
     in_doubt: Sequence[Operation] = ()
-    """The operations that were sent before, without an answer."""
+    """Operations that were sent before, without an answer."""
     done: asyncio.Future[KlogError | None] = field(default_factory=asyncio.Future)
-    """Its result is an error or None: a future with an exception would be in a cycle with the frames that raise it."""
+    """An error or None, as its result: a future with an exception would be in a cycle with the frames that raise it."""
 
 
 class GroupWriter:
@@ -91,7 +91,7 @@ class GroupWriter:
         offsets: OffsetWriter,
         admit: Callable[[str], None] = lambda group: None,
     ) -> None:
-        """``admit`` raises the error of a group that has no node yet and may not get one."""
+        """``admit`` raises if a group without a node may not get one."""
         self._zookeeper = zookeeper
         self._offsets = offsets
         self._executor = executor
@@ -111,7 +111,7 @@ class GroupWriter:
             raise error.bare()
 
     def close(self) -> None:
-        """Begin nothing more, and refuse the writes that wait."""
+        """Start no further multi, and refuse the writes that wait."""
         queue, self._queue = self._queue, []
         for write in queue:
             if not write.done.done():
@@ -159,7 +159,7 @@ class GroupWriter:
         return [outcomes[write] for write in batch]
 
     def _send(self, part: Sequence[tuple[GroupWrite, Sequence[Operation]]]) -> dict[GroupWrite, KlogError | None]:
-        """All together; after a failure in halves, so that each write fails alone."""
+        """Send all together; after a failure in halves, so that each write fails alone."""
         if len(part) == 1:
             write, operations = part[0]
             return {write: self._send_one(write, operations)}

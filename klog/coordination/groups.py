@@ -1,4 +1,4 @@
-"""Consumer groups as ZooKeeper has them: the groups, their members, and what each member reads. Live or dead.
+"""Consumer groups in ZooKeeper: groups, their members, and the partitions of each member.
 
 A group exists while it has a folder under ``/consumers`` or while members or a coordinator hold it. The persistent
 state ``/klog/groups/<g>`` lists the members of the brokers' protocol. The ephemeral entries ``/consumers/<g>/ids`` list
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper
 
 EMPTY, JOINING, STABLE = "Empty", "CompletingRebalance", "Stable"
-"""The protocol's names of states. In a joining group the members have no assignment yet."""
+"""The protocol's names of states. The members of a joining group have no assignment yet."""
 
 NAMED_MAX = 5
-"""Members, or groups, named in a sentence; more are counted."""
+"""Members, or groups, named in a sentence; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as the registry has it. ``owners``: the owner of each partition, from 0.8's nodes."""
+    """A group in the registry. ``owners``: owner of each partition, from 0.8's nodes."""
 
     state: GroupState
     members: tuple[Member, ...]
@@ -94,13 +94,13 @@ def names(zookeeper: ZooKeeper) -> list[str]:
         }
     except SessionLost:
         raise
-    except ZooKeeperError:  # one cannot be read: `read_each` says which
+    except ZooKeeperError:  # one cannot be read: `read_each` tells which
         held = set(others)
     return sorted(with_folder | held)
 
 
 def check_known(zookeeper: ZooKeeper, wanted: Sequence[str]) -> None:
-    """Raises GroupIdNotFound, which names every group that does not exist."""
+    """Raise GroupIdNotFound, with the name of every group that does not exist."""
     known = names(zookeeper)
     missing = [one for one in dict.fromkeys(wanted) if one not in known]
     if not missing:
@@ -113,7 +113,7 @@ def check_known(zookeeper: ZooKeeper, wanted: Sequence[str]) -> None:
 
 
 def read_many(zookeeper: ZooKeeper, wanted: Sequence[str]) -> dict[str, Group]:
-    """These groups, in few rounds; one that does not exist has no members and a state at version -1."""
+    """These groups, in few rounds; a missing one has no members and a state at version -1."""
     states = group_states.read_many(zookeeper, wanted)
     live = consumers.live(zookeeper, wanted)
     owners = consumers.owners(zookeeper, wanted)
@@ -143,7 +143,7 @@ def read_each(zookeeper: ZooKeeper, wanted: Sequence[str]) -> dict[str, Group | 
 
 
 def past(zookeeper: ZooKeeper, name: TopicPartition, offset: int) -> tuple[str, ...]:
-    """The groups that have committed an offset behind this one: they have read the message there."""
+    """The groups that have committed an offset beyond this one: they have read the message there."""
     found = committed.read_many(zookeeper, {group: [name] for group in names(zookeeper)})
     return tuple(group for group, some in found.items() if name in some and some[name].offset > offset)
 
@@ -168,7 +168,7 @@ def _coordinated(state: GroupState) -> tuple[Member, ...]:
 
 
 def _streaming(group: str, live: Sequence[ConsumerEntry], owners: Mapping[TopicPartition, str]) -> tuple[Member, ...]:
-    """An owner is ``<consumer id>-<thread>``."""
+    """The members of a group of stream consumers. An owner is ``<consumer id>-<thread>``."""
     read: dict[str, dict[TopicPartition, int]] = {}
     for partition, owner in sorted(owners.items()):
         consumer, _, thread = owner.rpartition("-")
@@ -186,7 +186,7 @@ def _streaming(group: str, live: Sequence[ConsumerEntry], owners: Mapping[TopicP
 
 
 def _host_in(group: str, consumer_id: str) -> str | None:
-    """0.8's ids are ``<group>_<host>-<ms>-<8 hex digits>``."""
+    """The host in an id of 0.8's form, ``<group>_<host>-<ms>-<8 hex digits>``."""
     found = re.fullmatch(re.escape(group) + r"_(.+)-\d+-[0-9a-f]{8}", consumer_id)
     return found[1] if found else None
 

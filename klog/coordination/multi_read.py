@@ -31,8 +31,8 @@ from kazoo.protocol.states import ZnodeStat
 NODES_MAX = 1000
 """Per request: its answer has a few hundred KB."""
 PATHS_CHARS_MAX = 128 * 1024
-"""Of the paths of one request: with four bytes for each character half of what a server accepts. A server ends the
-connection of a client whose request is larger."""
+"""Of all paths of a request: at four bytes per character half of what a server accepts. A server disconnects a client
+whose request is larger."""
 SINCE = (3, 6)
 DATA: int = GetData.type
 CHILDREN: int = GetChildren.type
@@ -52,13 +52,13 @@ def parts_of(paths: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 class MultiRead:
-    """A request as kazoo sends it; answered by a list of (data, stat) or of names, None for an absent node, an
-    exception where the node may not be read."""
+    """A request for kazoo; its result is a list of (data, stat) or of names, None for a missing node, an exception for
+    a node that may not be read."""
 
     type = 22
 
     def __init__(self, paths: Sequence[str], what: int) -> None:
-        """Whole paths, chroot and all; `what` is DATA or CHILDREN."""
+        """Whole paths, chroot included; `what` is DATA or CHILDREN."""
         self.paths = paths
         self.what = what
 
@@ -72,7 +72,7 @@ class MultiRead:
 
     @classmethod
     def deserialize(cls, body: bytes, offset: int) -> list[Any]:
-        """An error that is not "no such node" is kazoo's exception in its place."""
+        """An error other than "no such node" is kazoo's exception, in the node's place."""
         found: list[Any] = []
         while True:
             header, offset = MultiHeader.deserialize(body, offset)

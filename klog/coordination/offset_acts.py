@@ -1,7 +1,7 @@
-"""Acts on committed offsets: kinds ``offsets`` and ``group-delete``, and the state that they keep.
+"""Acts on committed offsets: kinds ``offsets`` and ``group-delete``, and their states.
 
-``before`` and ``after`` are objects from ``topic-partition`` to the offset, null where there is none, or to
-``{"offset":5,"leader_epoch":2,"metadata":"..."}`` where the commit has an epoch or metadata.
+``before`` and ``after`` map ``topic-partition`` to the offset, null for none, or to
+``{"offset":5,"leader_epoch":2,"metadata":"..."}`` if the commit has an epoch or metadata.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OFFSETS: Final = "offsets"
 GROUP_DELETE: Final = "group-delete"
 KINDS: Final = frozenset({OFFSETS, GROUP_DELETE})
 CARRIED: Final = '{"klog.groups":'
-"""Begins the metadata of what a mirror commits for a group: a program's progress, unless it goes back."""
+"""Prefix of the metadata of a mirror's commits for a group: a program's progress, unless it goes back."""
 
 _NUMBER = re.compile("[0-9]{1,9}")
 
@@ -29,7 +29,7 @@ State = Mapping[TopicPartition, CommittedOffset | None]
 
 
 def new_offset_act(kind: str, actor: Actor, group: str, before: State, after: State) -> Act:
-    """An act of now, of one group. ``before`` may lack partitions without a committed offset."""
+    """A new act about one group. ``before`` may lack partitions without a committed offset."""
     return acts.new_act(kind, actor, group=group, before=_encoded(before, after), after=_encoded(after, after))
 
 
@@ -43,8 +43,8 @@ def noted(
 ) -> list[Operation]:
     """The operations that write the act with the change, and make both fail once an offset has another commit.
 
-    ``accept`` gets the committed offsets as they are now, without epochs and metadata: nothing is written unless it
-    calls the change an act. It may raise. In a thread.
+    ``accept`` gets the current offsets, without epochs and metadata; nothing is written if it returns False. It may
+    raise. Blocks.
     """
     where = [paths.consumer_offset(group, *name) for name in after]
     nodes = zookeeper.get_many(where)
@@ -83,7 +83,7 @@ def decoded(act: Act, state: Any) -> dict[TopicPartition, CommittedOffset | None
 
 
 def _partition(name: str) -> TopicPartition:
-    """ValueError for a name that is not a partition's: it must not become part of a path."""
+    """Raises ValueError for a name that is not a partition's: it must not become part of a path."""
     topic, _, number = name.rpartition("-")
     if not is_topic_name(topic) or _NUMBER.fullmatch(number) is None:
         raise ValueError(f"{name!r} is not a partition")

@@ -1,4 +1,4 @@
-"""Committed offsets changed by an administrator: the changes, and the writes, fenced against members that commit.
+"""Changes of committed offsets by an administrator, fenced against members that commit.
 
 The check that the group is empty and the write are one step: each multi checks ``/klog/groups/<g>`` at the version at
 which the group had no members, and a member that joins writes that node. With `force` the multi writes the node itself,
@@ -35,10 +35,10 @@ from klog.errors import BadVersion, NodeExists, NonEmptyGroup, NoNode, Refused, 
 from klog.names import TopicPartition
 
 TRIES = 20
-"""Fenced members join again at once; when one joins between the read and the write, the read is repeated."""
+"""Fenced members join again at once; if one joins between the read and the write, the read is repeated."""
 
 ACT_BYTES_MAX = STATE_BYTES_MAX + 4096
-"""Of an act's node, with its path: what a multi keeps free for it."""
+"""Bytes that a multi reserves for an act's node, with its path."""
 
 PARTITIONS_AT_ONCE = 1500
 """Partitions tried for one multi: with names of common length somewhat more than it holds."""
@@ -49,9 +49,9 @@ Wanted = Mapping[TopicPartition, CommittedOffset | None]
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """A partition's committed offset before and after; None where there is none. ``delta`` is between the offsets.
+    """A partition's committed offset before and after; None for none. ``delta``: difference of the offsets.
 
-    ``messages`` lie between the two, negative where they will be read again; None where they cannot be counted.
+    ``messages``: number of messages between the two, negative if they will be read again; None if it cannot be counted.
     """
 
     group: str
@@ -80,7 +80,7 @@ def in_words(rows: Sequence[OffsetChange]) -> str:
 
 
 def refuse_members(group: Group, hint: str | None = None) -> None:
-    """Raises NonEmptyGroup, which names the members, if a group has live ones."""
+    """Raise NonEmptyGroup with the members' names if a group has live ones."""
     if not group.members:
         return
     count = len(group.members)
@@ -101,12 +101,12 @@ def write(
     kind: str = offset_acts.OFFSETS,
     check_before: Callable[[offset_acts.State], bool] = lambda before: True,
 ) -> list[Member]:
-    """Commit these offsets for a group without members. Returns the members that ``force`` fenced.
+    """Commit these offsets for a group without members. Returns the members fenced by ``force``.
 
-    Raises NonEmptyGroup if the group has members, unless ``force``. As many partitions as a multi holds change at once;
-    more take several multis, each fenced like the first. Each multi has an act by ``actor`` of what it changes;
-    without an actor the change is a program's progress and not an act. With an actor a
-    multi replaces exactly what its act has as before, which ``check_before`` can refuse. In a thread.
+    Raises NonEmptyGroup if the group has members, unless ``force``. A multi changes as many partitions as it holds;
+    more take several multis, each fenced like the first. Each multi has an act by ``actor`` of its changes; without an
+    actor the change is a program's progress, not an act. With an actor a multi replaces exactly the state in its act's
+    ``before``, which ``check_before`` can refuse. Blocks.
     """
     writer, todo, failures = OffsetWriter(zookeeper), dict(wanted), 0
     fenced: dict[str, Member] = {}
@@ -152,7 +152,7 @@ def _so_far(wanted: Wanted, todo: Wanted) -> str:
 
 
 def _head(group: Group) -> Operation:
-    """The first operation of every multi: a check if the group is empty, else the group's node without its members."""
+    """The first operation of every multi: a check if the group is empty, else a write of its node without members."""
     state = group.state
     if group.members:
         free = replace(state, members=(), leader="", is_assigned=False, generation=state.generation + 1)
@@ -163,7 +163,7 @@ def _head(group: Group) -> Operation:
 def _some(
     zookeeper: ZooKeeper, writer: OffsetWriter, group: str, todo: Wanted, head: Operation, kept_bytes: int
 ) -> tuple[list[TopicPartition], list[Operation]]:
-    """The first partitions, as many as one multi holds beside ``kept_bytes``, and the operations that change them."""
+    """The first partitions that fit into one multi beside ``kept_bytes``, and the operations that change them."""
     some = list(todo)[:PARTITIONS_AT_ONCE]
     puts = {name: committed for name in some if (committed := todo[name]) is not None}
     made = writer.operations(group, puts)
@@ -197,7 +197,7 @@ def _some(
 
 
 def _has_landed(zookeeper: ZooKeeper, operations: Sequence[Operation]) -> bool:
-    """Whether every node holds what we wrote (rule Z2); another writer of the same data does no harm."""
+    """Whether every node has our data (rule Z2); another writer of the same data does no harm."""
     nodes = zookeeper.get_many([one.path for one in operations])
     return all(
         node is None if isinstance(one, Delete) else node is not None and node.data == one.data
@@ -227,7 +227,7 @@ def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
 def delete(zookeeper: ZooKeeper, group: str, actor: Actor | None = None) -> None:
     """Remove the offsets, owners and fences of a group without members. Raises NonEmptyGroup if it has members.
 
-    The offsets go with an act by ``actor``, as in `write`.
+    The offsets are removed with an act by ``actor``, as in `write`.
 
     The group's own node stays, without a holder: a coordinator that remembers it would take a new node at an old
     version for the one it knows (rule Z1). No list shows a group that has only this node.

@@ -1,11 +1,11 @@
-"""The right to read a partition for a group of stream consumers: an owner, and a claim beside it (paper, section 3.2).
+"""Ownership of a partition in a group of stream consumers: an owner, and a claim beside it (paper, section 3.2).
 
-    /consumers/<g>/owners/<t>/<p>     (e) <consumer id>-<number of its thread>, as 0.8 has it
+    /consumers/<g>/owners/<t>/<p>     (e) <consumer id>-<number of its thread>, as in 0.8
     /klog/claims/<g>/<t>/<p>          {"version":1,"owner":"<thread>","session":"0x..","timestamp":"ms"}
 
 The owner node ends with its session. The claim stays; the multi that creates an owner raises the claim's version (rule
-Z1). Every write of an owner about the partition, of its offset or of its own end, is a multi that checks this version.
-So a consumer that was paused for longer than its session no longer has the claim, and cannot move an offset back. The
+Z1). Every write of an owner for the partition, a commit or a release, is a multi that checks this version. So a
+consumer that was paused for longer than its session no longer has the claim, and cannot move an offset back. The
 topic's fence is checked too, since the deletion of a topic removes its claims.
 """
 
@@ -31,12 +31,12 @@ from klog.errors import BadVersion, NodeExists, NoNode, OwnershipConflict
 from klog.names import TopicPartition
 
 WRITE_TRIES = 3
-"""When nodes come or go between a read and the write, the read is repeated."""
+"""If nodes come or go between a read and the write, the read is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipFence:
-    """One partition that a thread owns. `fences` fail once another thread has claimed it, or its topic is deleted."""
+    """A partition owned by a thread. `fences` fail once another thread has claimed it, or its topic is deleted."""
 
     partition: TopicPartition
     owner: str
@@ -57,8 +57,8 @@ def claim(
 ) -> dict[TopicPartition, OwnershipFence]:
     """Claim these partitions, each for its thread: all of them or none.
 
-    OwnershipConflict, naming partition and owner, if another thread owns one or claims one at the same moment. NoNode
-    when the consumer's own entry is gone. ``fences``: those of each topic (`Topic.fence`).
+    Raises OwnershipConflict, with partition and owner, if another thread owns one or claims one at the same moment;
+    NoNode if the consumer's own entry is gone. ``fences``: those of each topic (`Topic.fence`).
     """
     if not wanted:
         return {}
@@ -85,7 +85,7 @@ def claim(
     landed: list[Operation] = []
     for batch in _batches(zookeeper, groups, room_for=[Check(own, 0)]):
         try:
-            # The entry's name is never used twice, so the version that it was made with is a fence.
+            # The entry's name is never used twice, so the version at which it was created is a fence.
             zookeeper.commit([Check(own, 0), *batch], lambda batch=batch: _landed(zookeeper, batch))  # type: ignore[misc]
         except (BadVersion, NodeExists, NoNode) as error:
             made = {one.path for one in landed if isinstance(one, Create)}
@@ -107,9 +107,10 @@ def commit(
     claims: Mapping[TopicPartition, OwnershipFence],
     offsets: Mapping[TopicPartition, int],
 ) -> set[TopicPartition]:
-    """Write these offsets; the partitions whose claim is another's by now, where nothing was written.
+    """Commit these offsets. Returns the partitions that another thread has claimed meanwhile, of which nothing was
+    written.
 
-    SessionLost when it may or may not have been written: commits may be repeated.
+    Raises SessionLost if the outcome is unknown: commits may be repeated.
     """
     return _write(zookeeper, group, writer, claims, offsets, release=False)
 
@@ -121,9 +122,9 @@ def release(
     claims: Mapping[TopicPartition, OwnershipFence],
     offsets: Mapping[TopicPartition, int],
 ) -> set[TopicPartition]:
-    """Own these partitions no more, and in the same step write the offsets that are given for some of them.
+    """Release these partitions, and commit the given offsets of some of them in the same step.
 
-    The partitions whose claim was another's already: nothing of them was written.
+    Returns the partitions that another thread has claimed meanwhile, of which nothing was written.
     """
     return _write(zookeeper, group, writer, claims, offsets, release=True)
 
@@ -131,7 +132,7 @@ def release(
 def standing(
     zookeeper: ZooKeeper, group: str, claims: Mapping[TopicPartition, OwnershipFence]
 ) -> dict[TopicPartition, OwnershipFence]:
-    """Those of these claims whose owner is in the registry, under this session."""
+    """The claims whose owner node still exists, under this session."""
     nodes = zookeeper.get_many([paths.consumer_owner(group, *one) for one in claims])
     return {
         one: claim
@@ -149,7 +150,7 @@ def _write(
     *,
     release: bool,
 ) -> set[TopicPartition]:
-    """All in as few multis as hold them; where one fails, each of its partitions by itself, to see which are lost."""
+    """Write all in as few multis as possible; if one fails, write its partitions one by one, to see which are lost."""
     lost: set[TopicPartition] = set()
     waiting = [list(claims)] if claims else []
     tries = dict.fromkeys(claims, 0)
@@ -189,9 +190,9 @@ def _write(
 def _versions(
     zookeeper: ZooKeeper, group: str, consumer_id: str, wanted: Collection[TopicPartition]
 ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-    """Of the claims, which are made where there are none, and the partitions that this very consumer owns already.
+    """Versions of the claims, which are created if missing, and the partitions that this consumer owns already.
 
-    Those were claimed by a write whose answer was lost. OwnershipConflict where one has another owner.
+    Those were claimed by a write whose answer was lost. Raises OwnershipConflict if one has another owner.
     """
     names = list(wanted)
     beside = [paths.ownership_fence(group, *one) for one in names]
@@ -220,7 +221,7 @@ def _versions(
 
 
 def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
-    """Make the nodes of partitions that were never claimed; others may be making the same."""
+    """Create the nodes of partitions that were never claimed; other consumers may do the same."""
     first = entries.encode({"version": 1})
     for batch in _batches(zookeeper, [[Create(path, first)] for path in missing]):
         try:
@@ -232,7 +233,7 @@ def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
                 except NodeExists:
                     pass
         except NoNode:
-            pass  # its topic goes; a reader of the version finds none
+            pass  # its topic is being deleted; a reader of the version finds none
 
 
 def _ensure(zookeeper: ZooKeeper, folder: str) -> None:
@@ -241,8 +242,7 @@ def _ensure(zookeeper: ZooKeeper, folder: str) -> None:
 
 
 def _landed(zookeeper: ZooKeeper, batch: Iterable[Operation]) -> bool:
-    """Whether the claims hold what we wrote, one version on (rule Z2): no other consumer writes our thread's name
-    there."""
+    """Whether the claims have our data at the next version (rule Z2): no other consumer writes our thread's name."""
     written = [one for one in batch if isinstance(one, SetData)]
     nodes = zookeeper.get_many([one.path for one in written])
     return all(
@@ -252,18 +252,18 @@ def _landed(zookeeper: ZooKeeper, batch: Iterable[Operation]) -> bool:
 
 
 def _gone(zookeeper: ZooKeeper, group: str, some: Sequence[TopicPartition]) -> Callable[[], bool]:
-    """After a lost answer (rule Z2): owners that are gone while our claims are there were removed by ourselves."""
+    """After a lost answer (rule Z2): owners that are gone while our claims remain were removed by us."""
     where = [paths.consumer_owner(group, *one) for one in some]
     return lambda: all(node is None for node in zookeeper.get_many(where))
 
 
 def _never() -> bool:
-    """A commit that is sent again writes the same: where it fails, the claim is another's."""
+    """For a commit, which can be sent again: if that fails, the claim is another's."""
     return False
 
 
 def _pairs(operations: Sequence[Operation]) -> list[Sequence[Operation]]:
-    """Two writes a partition, as `OffsetWriter.operations` makes them."""
+    """Two writes per partition, as `OffsetWriter.operations` makes them."""
     return [operations[at : at + 2] for at in range(0, len(operations), 2)]
 
 
@@ -277,5 +277,5 @@ def _batches(
 
 
 def start_of(zookeeper: ZooKeeper, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Each partition's committed offset, where reading continues. Read after the claim: then no other can commit."""
+    """The committed offset of each partition, to read from. Read after the claim: then no other can commit."""
     return {one: found.offset for one, found in committed.read(zookeeper, group, partitions).items()}

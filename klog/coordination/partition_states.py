@@ -37,12 +37,12 @@ from klog.names import TopicPartition
 NO_LEADER = -1
 NEVER_UNCLEAN = -1
 UNKNOWN_INCARNATION = -1
-"""Of members of an ISR that was written without incarnations: none of them counts as uninterrupted."""
+"""Of members of an ISR written without incarnations: none of them counts as uninterrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """`version` is the node's, -1 in a state that is not written yet. `incarnations` are those of `isr`, or ()."""
+    """`version` is the node's, -1 if it is not written yet. `incarnations` are those of `isr`, or ()."""
 
     leader: int
     leader_epoch: int
@@ -59,7 +59,7 @@ class PartitionState:
 
 
 def read(zookeeper: ZooKeeper, partition: TopicPartition) -> PartitionState | None:
-    """None when the partition never had a leader."""
+    """The state; None if the partition never had a leader."""
     return read_many(zookeeper, [partition])[partition]
 
 
@@ -68,9 +68,9 @@ def read_many(
     partitions: Iterable[TopicPartition],
     damage: dict[TopicPartition, str] | None = None,
 ) -> dict[TopicPartition, PartitionState | None]:
-    """All of them in one round: requests are pipelined. ZooKeeperError for a node whose data is not a state.
+    """All states in one round: requests are pipelined. Raises ZooKeeperError for invalid data.
 
-    With `damage`, such a partition is left out, and its error is noted there.
+    With `damage`, such a partition is missing, and its error is noted there.
     """
     wanted = list(partitions)
     where = [paths.partition_state(partition.topic, partition.partition) for partition in wanted]
@@ -91,8 +91,8 @@ def create_many(
 ) -> dict[TopicPartition, PartitionState]:
     """Create the first states of partitions, with the folders above them. Returns the states at version 0.
 
-    NodeExists when a partition already has a state; BadVersion when the fence fails. Sent in batches of at most 512 KB
-    (rule Z3), each atomic; after a failure the caller reads which states exist.
+    Raises NodeExists if a partition already has a state; BadVersion if the fence fails. Sent in batches of at most 512
+    KB (rule Z3), each atomic; after a failure the caller reads which states exist.
     """
     missing = _missing_folders(zookeeper, states)
     groups: list[list[Operation]] = []
@@ -114,8 +114,8 @@ def write_many(
 ) -> dict[TopicPartition, PartitionState]:
     """Replace states at their `version`. Returns the states with their new versions.
 
-    BadVersion when another writer changed one meanwhile or the fence fails: nothing of that batch of at most 512 KB is
-    written.
+    Raises BadVersion if another writer changed one meanwhile or the fence fails: nothing of that batch of at most 512
+    KB is written.
     """
     groups: list[list[Operation]] = [
         [SetData(paths.partition_state(partition.topic, partition.partition), _encode(state), state.version)]

@@ -73,26 +73,26 @@ PERSISTENT = (
     SUBJECTS,
     ACTS,
 )
-"""The folders every cluster has from its first broker's start on."""
+"""Folders that every cluster has since its first broker's start."""
 
 
 def broker(broker_id: int) -> str:
-    """(e) One live broker."""
+    """(e) A live broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def registration(broker_id: int) -> str:
-    """The persistent node beside a broker's ephemeral one; its version is what fences a take-over (rule Z1)."""
+    """The persistent node beside a broker's ephemeral one; its version fences a take-over (rule Z1)."""
     return f"{REGISTRATIONS}/{broker_id}"
 
 
 def handover(broker_id: int) -> str:
-    """(e) What a leader asks to have led by others."""
+    """(e) Partitions that a leader asks to hand over."""
     return f"{HANDOVERS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """Which brokers hold which partition."""
+    """A topic's assignment."""
     return f"{TOPICS}/{name}"
 
 
@@ -112,12 +112,12 @@ def partition_state(name: str, partition_id: int) -> str:
 
 
 def topic_config(name: str) -> str:
-    """The settings a topic overrides."""
+    """A topic's overridden settings."""
     return f"{TOPIC_CONFIGS}/{name}"
 
 
 def user_config(name: str) -> str:
-    """A user's credentials and quotas, under the name as Kafka encodes it; `DEFAULT` has quotas alone."""
+    """A user's credentials and quotas, under the name as Kafka encodes it; `DEFAULT` has quotas only."""
     return f"{USER_CONFIGS}/{node_of(name)}"
 
 
@@ -142,7 +142,7 @@ def topic_epoch(name: str) -> str:
 
 
 def topic_id(name: str) -> str:
-    """The topic's UUID once more: 0.8's tools drop it from the topic's own node when they write that."""
+    """The topic's UUID again: 0.8's tools drop it when they write the topic's own node."""
     return f"{TOPIC_IDS}/{name}"
 
 
@@ -152,7 +152,7 @@ def delete_topic(name: str) -> str:
 
 
 def act(act_id: str) -> str:
-    """Who changed what; never changed."""
+    """An act: author and change; never changed."""
     return f"{ACTS}/{act_id}"
 
 
@@ -160,10 +160,10 @@ def act(act_id: str) -> str:
 
 
 def group_node(group: str) -> str:
-    """A group's name as one node's name: a group id may hold what ZooKeeper's paths may not.
+    """A group's name as a node's name: a group id may contain characters that ZooKeeper's paths may not.
 
-    Percent-encoded are ``/``, ``%``, what cannot be printed, what Java writes as two characters, and names that are
-    dots alone. All that 0.8 allowed stays as it is.
+    Percent-encoded are ``/``, ``%``, characters that cannot be printed or that Java writes as two, and names of dots
+    only. All that 0.8 allowed is unchanged.
     """
     if group in (".", ".."):
         return group.replace(".", "%2E")
@@ -174,7 +174,7 @@ def group_node(group: str) -> str:
 
 
 def group_name(node: str) -> str:
-    """The group whose node it is."""
+    """The inverse of `group_node`."""
     return unquote(node)
 
 
@@ -184,7 +184,7 @@ def consumer_ids(group: str) -> str:
 
 
 def consumer_id(group: str, consumer: str) -> str:
-    """(e) One live consumer of a group, and what it subscribes to."""
+    """(e) A live consumer of a group, and its subscription."""
     return f"{consumer_ids(group)}/{group_node(consumer)}"
 
 
@@ -194,7 +194,7 @@ def consumer_owners(group: str) -> str:
 
 
 def consumer_owner(group: str, topic: str, partition_id: int) -> str:
-    """(e) Which thread of which consumer reads a partition."""
+    """(e) The consumer thread that owns a partition."""
     return f"{consumer_owners(group)}/{topic}/{partition_id}"
 
 
@@ -209,37 +209,37 @@ def consumer_offset(group: str, topic: str, partition_id: int) -> str:
 
 
 def group(name: str) -> str:
-    """Who holds a group, its generation, members and assignment (rule G2)."""
+    """A group's holder, generation, members and assignment (rule G2)."""
     return f"{GROUPS}/{group_node(name)}"
 
 
 def group_slot(slot: int) -> str:
-    """Which broker coordinates the groups of a slot (rule G1)."""
+    """The coordinator of a slot's groups (rule G1)."""
     return f"{GROUP_SLOTS}/{slot}"
 
 
 def commit_note(group: str, topic: str, partition_id: int) -> str:
-    """What a commit has besides its number."""
+    """A commit's metadata, beside its number."""
     return f"{COMMITS}/{group_node(group)}/{topic}/{partition_id}"
 
 
 def commits(group: str) -> str:
-    """Parent of what a group's commits have besides their numbers; written, without data, while its consumers live."""
+    """Parent of a group's commit notes; written, without data, while its consumers live."""
     return f"{COMMITS}/{group_node(group)}"
 
 
 def ownership_fence(group: str, topic: str, partition_id: int) -> str:
-    """The persistent node beside an owner; its version goes up with every claim (rule Z1)."""
+    """The persistent node beside an owner; every claim raises its version (rule Z1)."""
     return f"{CLAIMS}/{group_node(group)}/{topic}/{partition_id}"
 
 
 def schema(schema_id: int) -> str:
-    """A schema under its id; made once, never changed and never taken away."""
+    """A schema by its id; never changed or removed."""
     return f"{SCHEMA_IDS}/{schema_id}"
 
 
 def schema_text(digest: str) -> str:
-    """The id under which a text is registered: what makes equal texts have one id."""
+    """The id of a text, so that equal texts have one id."""
     return f"{SCHEMA_TEXTS}/{digest}"
 
 
@@ -249,7 +249,7 @@ def subject(name: str) -> str:
 
 
 def subject_name(node: str) -> str:
-    """The subject whose node it is."""
+    """The subject of a node's name."""
     return group_name(node)
 
 

@@ -28,9 +28,9 @@ POLL_PAUSE_S = 0.02
 
 
 def python_command(module: str, *words: object) -> tuple[list[str], dict[str, str]]:
-    """The words and the environment that run ``python -m MODULE WORDS`` from this very installation, in a process.
+    """The words and the environment that run ``python -m MODULE WORDS`` from this installation.
 
-    klog need not be installed: what runs here is what runs there. -P keeps the folder we are in out of it.
+    klog need not be installed. -P keeps the current folder out of the module search path.
     """
     path = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
     return [sys.executable, "-P", "-m", module, *map(str, words)], {**os.environ, "PYTHONPATH": path}
@@ -45,7 +45,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """None when there is no such process, or only what is left of it (a zombie)."""
+        """None if there is no such process, or only a zombie."""
         started = _started(pid)
         return None if started is None else cls(pid, started)
 
@@ -53,7 +53,7 @@ class ProcessId:
         return _started(self.pid) == self.started
 
     def send(self, number: signal.Signals) -> bool:
-        """False when the process is gone."""
+        """False if the process is gone."""
         handle = self._open()
         if handle is None:
             return False
@@ -98,7 +98,7 @@ class ProcessId:
         return False
 
     def _open(self) -> int | None:
-        """A pidfd of exactly this process; -1 where the kernel has none; None when the process is gone."""
+        """A pidfd of exactly this process; -1 if the kernel has none; None if the process is gone."""
         try:
             handle = os.pidfd_open(self.pid)
         except (AttributeError, NotImplementedError):
@@ -130,8 +130,8 @@ def _started(pid: int) -> str | None:
 
 
 def _threads(pid: int) -> int:
-    """The number of threads. A process shows as a zombie once its first thread has ended, but holds its files and locks
-    until the last one ends; a thread in an fsync may take seconds."""
+    """The number of threads. A process is a zombie once its first thread has ended, but holds its files and locks until
+    the last one ends; a thread in an fsync may take seconds."""
     try:
         return sum(1 for _ in _PROC.joinpath(str(pid), "task").iterdir())
     except OSError:
@@ -156,14 +156,14 @@ def _boot_id() -> str:
 
 
 def record(pid_file: Path, identity: ProcessId) -> None:
-    """Write a note of a process for `recorded`."""
+    """Write a note of a process, for `recorded`."""
     pid_file.write_text(json.dumps({"pid": identity.pid, "started": identity.started}), encoding="ascii")
 
 
 def recorded(pid_file: Path, *arguments: str) -> ProcessId | None:
-    """The live process that a note names, or, if the note is missing, stale or cut off, one with these arguments.
+    """The live process of a note, or, if the note is missing, stale or cut off, one with these arguments.
 
-    There is no search if the note's folder does not exist: no process was ever started there.
+    Does not search if the note's folder does not exist: no process was ever started there.
     """
     try:
         fields = json.loads(pid_file.read_text("ascii"))

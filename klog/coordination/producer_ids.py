@@ -40,7 +40,7 @@ def claim_block(zookeeper: ZooKeeper, broker_id: int) -> range:
 
 
 def skip_below(zookeeper: ZooKeeper, below: int) -> None:
-    """Never give out an id below this one; for rebuilt registries."""
+    """Never allocate an id below this one; for rebuilt registries."""
     path = paths.PRODUCER_IDS
     node = zookeeper.find(path)
     if node is not None and entries.JsonNode(path, node.data).integer("block_end") + 1 >= below:

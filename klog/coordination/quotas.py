@@ -1,4 +1,4 @@
-"""Quotas, where Kafka and its tools have them (KIP-13, KIP-55, KIP-612): below ``/config``.
+"""Quotas in ZooKeeper, as Kafka and its tools store them (KIP-13, KIP-55, KIP-612): below ``/config``.
 
     /config/clients/app                    {"version":1,"config":{"producer_byte_rate":"1048576"}}
     /config/users/alice                    the same; the user's credentials are there too
@@ -7,9 +7,8 @@
     /config/ips/10.0.0.7                   {"version":1,"config":{"connection_creation_rate":"20"}}
 
 Names are percent-encoded; ``<default>`` is the default user, client id or address. A change also writes a notice
-(`config_notices`), so that brokers read what has changed and nothing else, and an act, in the same transaction.
-A value that cannot be read is `Damage`: it limits no client, and it stays until it is set or removed. Other keys of
-``config`` stay, too.
+(`config_notices`), so that brokers read only what has changed, and an act, in the same transaction. An unreadable value
+is `Damage`: it limits no client, and stays until it is set or removed. Other keys of ``config`` stay, too.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from klog.security.quotas import DEFAULT, Entity, QuotaKey, Values, name_of, par
 log = logging.getLogger(__name__)
 
 QUOTA_ACT: Final = "quotas"
-"""The kind of acts on quotas. The subject is the entity's path; the states are what it has:
+"""The kind of acts on quotas. The subject is the entity's path; the states are its quotas:
 ``{"producer_byte_rate":"1024"}``."""
 RACE_TRIES: Final = 50
 
 Damage = dict[str, str]
-"""Path of a node -> what of it cannot be read."""
+"""Path of a node -> what cannot be read."""
 
 
 @dataclass(slots=True)
 class QuotasRead:
-    """Quotas as they were read, of entities without any too; and what could not be read."""
+    """Quotas that were read, of entities without any too; and damage."""
 
     quotas: dict[Entity, Values] = field(default_factory=dict)
     damage: Damage = field(default_factory=dict)
@@ -61,7 +60,7 @@ def path_of(entity: Entity) -> str:
 
 
 def read_all(zookeeper: ZooKeeper) -> QuotasRead:
-    """All quotas there are. SessionLost."""
+    """All quotas. Raises SessionLost."""
     users, clients, ips = zookeeper.children_many([paths.USER_CONFIGS, paths.CLIENT_CONFIGS, paths.IP_CONFIGS])
     below = zookeeper.children_many([f"{paths.USER_CONFIGS}/{node}/clients" for node in users])
     entities = [Entity(client=name_of(node)) for node in clients] + [Entity(ip=name_of(node)) for node in ips]
@@ -72,7 +71,7 @@ def read_all(zookeeper: ZooKeeper) -> QuotasRead:
 
 
 def read(zookeeper: ZooKeeper, entities: Iterable[Entity]) -> QuotasRead:
-    """The quotas of these entities; of one without a node, none."""
+    """The quotas of these entities; none for one without a node."""
     found = QuotasRead()
     entities = list(entities)
     for entity, node in zip(entities, zookeeper.get_many([path_of(one) for one in entities]), strict=True):
@@ -105,12 +104,12 @@ def _decoded(entity: Entity, node: ZNode | None, damage: Damage) -> Values:
 
 
 def state_of(values: Values) -> dict[str, str]:
-    """As an act keeps it, and the node."""
+    """Quotas as in the node, and in an act's state."""
     return {str(key): text_of(key, values[key]) for key in QuotaKey if key in values}
 
 
 def read_act_state(state: object) -> Values:
-    """What an act keeps; ZooKeeperError where it cannot be read."""
+    """Parse an act's state. Raises ZooKeeperError."""
     if not isinstance(state, dict):
         raise ZooKeeperError("the act keeps no quotas")
     try:
@@ -125,10 +124,10 @@ def read_act_state(state: object) -> Values:
 def change(
     zookeeper: ZooKeeper, entity: Entity, changes: Mapping[QuotaKey, float | None], actor: Actor
 ) -> tuple[Values, Values]:
-    """Set quotas of an entity, or remove those that are None; what there was, and what there is.
+    """Set quotas of an entity, or remove those that are None; returns the quotas before and after.
 
-    No write where that changes nothing. ZooKeeperError where the node cannot be read: it may have a user's
-    credentials. SessionLost.
+    Writes nothing if they are equal. Raises ZooKeeperError if the node cannot be read, since it may have a user's
+    credentials; SessionLost.
     """
     path = path_of(entity)
     for _ in range(RACE_TRIES):
@@ -180,11 +179,11 @@ def _forget_notices(zookeeper: ZooKeeper) -> None:
 
 
 def noticed(found: config_notices.Notices) -> set[Entity]:
-    """The entities with quotas that notices name."""
+    """The entities with quotas in notices."""
     return {entity for path in found.entities if (entity := Entity.of_path(path)) is not None}
 
 
 def subject_of(path: str) -> str:
-    """An act's entity, in words; the path itself where it cannot be read."""
+    """An act's entity in words; the path itself if it cannot be read."""
     entity = Entity.of_path(path)
     return path if entity is None else str(entity)

@@ -25,9 +25,9 @@ RACE_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The content of one of the nodes. `wanted` is partition -> target, () in the queue of elections.
+    """The content of one of the nodes. `wanted`: partition -> target, () in the queue of elections.
 
-    `nonsense` has an error for each entry that could not be read; the next write drops such entries.
+    `nonsense`: an error for each unreadable entry; the next write drops these entries.
     """
 
     wanted: dict[TopicPartition, tuple[int, ...]]
@@ -36,7 +36,7 @@ class Queue:
 
 
 def reassignments(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
-    """None when there is no request; the watch fires when one is made or changed."""
+    """None without a request; the watch fires when one is made or changed."""
     return _read(zookeeper, paths.REASSIGN_PARTITIONS, watch)
 
 
@@ -46,9 +46,9 @@ def elections(zookeeper: ZooKeeper, watch: Watch | None = None) -> Queue | None:
 
 
 def finish_reassignments(zookeeper: ZooKeeper, done: Iterable[TopicPartition], fence: Sequence[Check]) -> None:
-    """Take partitions out of the queue, and remove the queue with its last one. Partitions that are not in it are fine.
+    """Remove partitions from the queue, and the queue with its last one. Missing partitions are ignored.
 
-    BadVersion when the fence fails.
+    Raises BadVersion if the fence fails.
     """
     gone = set(done)
     for _ in range(RACE_TRIES):
@@ -62,7 +62,7 @@ def finish_reassignments(zookeeper: ZooKeeper, done: Iterable[TopicPartition], f
 
 
 def finish_elections(zookeeper: ZooKeeper, done: Queue, fence: Sequence[Check]) -> None:
-    """Remove the queue of elections if it is still the one read as `done`. BadVersion when the fence fails."""
+    """Remove the queue of elections if it is still the one in `done`. Raises BadVersion if the fence fails."""
     for _ in range(RACE_TRIES):
         queue = elections(zookeeper)
         if queue is None or queue.wanted != done.wanted:
@@ -79,7 +79,7 @@ def _change(
     left: dict[TopicPartition, tuple[int, ...]],
     fence: Sequence[Check],
 ) -> bool:
-    """Write what is left, at the queue's version. False: it was changed, or the answer was lost; read it again.
+    """Write the rest, at the queue's version. False: it was changed, or the answer was lost; read it again.
 
     Sent only once: a delete repeated after a lost answer could remove the next request, which has the same version.
     """

@@ -1,8 +1,8 @@
-"""What the registries in ZooKeeper say of the cluster, kept beside the logs: ``registry-checkpoint`` in each log dir.
+"""A copy of the cluster's registries beside the logs: ``registry-checkpoint`` in each log dir.
 
-ZooKeeper has the truth; this is a copy, some seconds old at most. Only `klog zookeeper rebuild` reads it, after
-ZooKeeper's data were lost. Without it a disk shows which partitions it has and of which topic, but not which
-other brokers have them, nor the topic's settings.
+ZooKeeper has the truth; the copy is some seconds old at most. Only `klog zookeeper rebuild` reads it, after ZooKeeper's
+data were lost. Without it a disk tells its partitions and their topics, but not which other brokers have them, nor the
+topic's settings.
 
 Format: one JSON object::
 
@@ -29,7 +29,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class PartitionCopy:
-    """A partition's assignment, the preferred leader first, and its state. ``leader`` is -1 if it had no leader."""
+    """A partition's assignment, the preferred leader first, and its state. ``leader``: -1 for none."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -47,14 +47,14 @@ class TopicCopy:
 
 @dataclass(frozen=True, slots=True)
 class RegistryCopy:
-    """As one broker knew it at ``written_ms``."""
+    """The registries as one broker knew them at ``written_ms``."""
 
     cluster_id: str
     broker_id: int
     written_ms: int
     controller_epoch: int
     producer_ids_below: int
-    """Every producer id that this broker may have given out is below."""
+    """A bound above every producer id that this broker may have given out."""
     topics: Mapping[str, TopicCopy] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -89,7 +89,7 @@ class RegistryCopy:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> RegistryCopy:
-        """Raises CorruptLog, naming ``path``, if the data are not such a copy."""
+        """Raises CorruptLog with ``path`` if the data are not such a copy."""
         try:
             fields = json.loads(data)
             if fields["version"] != VERSION:

@@ -1,4 +1,4 @@
-"""Write topics and partition states back into rebuilt registries (`klog zookeeper rebuild`).
+"""Restores topics and partition states in rebuilt registries (`klog zookeeper rebuild`).
 
 There is no other writer yet: a broker enters a cluster only if its id is in ZooKeeper, and the id is written last. So
 anything found there is from an interrupted rebuild, or belongs to another cluster.
@@ -20,7 +20,7 @@ from klog.names import TopicPartition
 def restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str]) -> None:
     """Create a topic under its old id, with its settings. The same topic may already exist.
 
-    Refused if another topic of that name exists.
+    Raises Refused if another topic of that name exists.
     """
     written = [
         Create(paths.topic_config(known.name), entries.encode({"version": 1, "config": dict(settings)})),
@@ -45,7 +45,7 @@ def restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str
 def restore_states(zookeeper: ZooKeeper, states: Mapping[TopicPartition, PartitionState]) -> None:
     """Create states of partitions, at version 0. The same states may already exist.
 
-    Refused if a partition has another state.
+    Raises Refused if a partition has another state.
     """
     there = partition_states.read_many(zookeeper, states)
     for name, found in there.items():

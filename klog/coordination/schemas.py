@@ -33,18 +33,18 @@ SUBJECT_BYTES_MAX = MULTI_BYTES_MAX // 4
 """The limit of a subject's entry: some four thousand versions."""
 SUBJECT_CHARS_MAX = 255
 SCHEMA_ID_MAX = 2**31 - 1
-"""The framing of messages has four bytes for an id, which other decoders read as a signed number."""
+"""The framing of messages has four bytes for an id, which other decoders read as signed."""
 RACE_TRIES = 100
 
 REGISTER_ACT, DELETE_ACT, LEVEL_ACT = "schema-register", "schema-delete", "schema-level"
-"""Kinds of acts; the states are objects from versions to their schemas, and `LEVEL` to the subject's own level."""
+"""Kinds of acts; the states map versions to their schemas, and `LEVEL` to the subject's own level."""
 LEVEL = "compatibility"
 CACHE_CHARS_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The schema of an id, for ever. ``kind`` is the schema type of the Schema Registry API."""
+    """The schema of an id; never changes. ``kind``: the schema type of the Schema Registry API."""
 
     schema_id: int
     kind: str
@@ -77,7 +77,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``level`` is that of the subjects without one of their own."""
+    """``level``: that of subjects without one."""
 
     last_id: int = 0
     level: str = DEFAULT_LEVEL
@@ -117,7 +117,7 @@ class SchemaRegistry:
     # --- Reads ----------------------------------------------------------------------------------------------------
 
     def schemas(self, ids: Iterable[int]) -> dict[int, Schema]:
-        """The schemas of these ids, without those that do not exist."""
+        """The schemas of these ids; missing ones are skipped."""
         wanted = list(dict.fromkeys(one for one in ids if 0 < one <= SCHEMA_ID_MAX))
         found = self.known(wanted)
         missing = [one for one in wanted if one not in found]
@@ -130,7 +130,7 @@ class SchemaRegistry:
         return found
 
     def known(self, ids: Iterable[int]) -> dict[int, Schema]:
-        """The schemas of these ids that were read before; never waits."""
+        """The schemas of these ids that were read before; never blocks."""
         with self._cache_lock:
             return {one: self._cache[one] for one in ids if one in self._cache}
 
@@ -144,7 +144,7 @@ class SchemaRegistry:
         return schema
 
     def id_of(self, kind: str, text: str) -> int | None:
-        """The id of a text that is registered under any subject."""
+        """The id of a text registered under any subject, or None."""
         path = paths.schema_text(_digest(kind, text))
         node = self._zookeeper.find(path)
         return None if node is None else entries.number(path, node.data)
@@ -153,13 +153,13 @@ class SchemaRegistry:
         return _settings(self._zookeeper.find(paths.SCHEMAS))
 
     def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
-        """All that have a version, deleted or not, or a level, by name; or those of these that there are."""
+        """All subjects that have a version, deleted or not, or a level, by name; or the existing ones of these."""
         if names is None:
             try:
                 names = [paths.subject_name(one) for one in self._zookeeper.children(paths.SUBJECTS)]
             except NoNode:
                 return []
-        else:  # ZooKeeper ends the connection of a client that asks for a path of a megabyte
+        else:  # ZooKeeper disconnects a client that asks for a path of a megabyte
             names = [name for name in names if len(name) <= SUBJECT_CHARS_MAX]
         nodes = self._zookeeper.get_many([paths.subject(name) for name in names])
         found = [_subject(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
@@ -170,8 +170,8 @@ class SchemaRegistry:
     def register(self, name: str, kind: str, text: str, admit: Admit, actor: Actor | None = None) -> Version:
         """The live version of the subject with this text: an existing one, or a new one that ``admit`` allows.
 
-        A new one is an act by ``actor``, where there is one, as every change of the registry is.
-        InvalidSchema for a text that is too large, InvalidSubject for a bad name, or for a subject that is full.
+        A new one is an act by ``actor``, if there is one, like every change of the registry. Raises InvalidSchema for a
+        text that is too large, InvalidSubject for a bad name, or for a subject that is full.
         """
         check_subject_name(name)
         path = paths.subject(name)
@@ -204,7 +204,7 @@ class SchemaRegistry:
         raise _too_many_races(name)
 
     def change(self, name: str, decide: Decide, actor: Actor | None = None) -> Subject:
-        """Write the subject as ``decide`` returns it; no write if that changes nothing."""
+        """Write the subject as ``decide`` returns it; writes nothing if that changes nothing."""
         check_subject_name(name)
         path = paths.subject(name)
         for _ in range(RACE_TRIES):
@@ -226,7 +226,7 @@ class SchemaRegistry:
     def set_level(
         self, level: str, actor: Actor | None = None, check: Callable[[str], object] = lambda level: None
     ) -> str:
-        """Set the level of all subjects without their own. Returns the level before, which ``check`` may refuse."""
+        """Set the default level of subjects. Returns the level before, which ``check`` may refuse."""
         for _ in range(RACE_TRIES):
             root = self._zookeeper.find(paths.SCHEMAS)
             if root is None:
@@ -272,7 +272,7 @@ class SchemaRegistry:
 
 
 def _acts(actor: Actor | None, before: Subject, after: Subject) -> list[Create]:
-    """The operations that write the acts of a change. The subject "" is the registry, whose level others follow."""
+    """The operations that write the acts of a change. The subject "" is the registry, for its default level."""
     if actor is None:
         return []
     found = []
@@ -296,7 +296,7 @@ def _digest(kind: str, text: str) -> str:
 
 
 def check_subject_name(name: str) -> None:
-    """InvalidSubject for one that is empty or too long."""
+    """Raise InvalidSubject for one that is empty or too long."""
     if not name or len(name) > SUBJECT_CHARS_MAX:
         raise InvalidSubject(f"a subject's name has 1 to {SUBJECT_CHARS_MAX} characters; {name[:80]!r} has {len(name)}")
 

@@ -1,8 +1,9 @@
-"""Users' SCRAM credentials, where and as Kafka keeps them, so that its own tools manage them.
+"""Users' SCRAM credentials, where Kafka stores them, so that its own tools manage them.
 
-``/config/users/<name>``, the name in percent-encoding, is ``{"version":1,"config":{"SCRAM-SHA-256":
-"salt=..,stored_key=..,server_key=..,iterations=.."}}``. Other keys of ``config``, as quotas, stay, and so does a node
-that has quotas of the user's client ids below it (`klog.coordination.quotas`).
+``/config/users/<name>``, the name percent-encoded, is
+``{"version":1,"config":{"SCRAM-SHA-256":"salt=..,stored_key=..,server_key=..,iterations=.."}}``. Other keys of
+``config``, such as quotas, stay, and so does a node with quotas of the user's client ids below it
+(`klog.coordination.quotas`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from klog.security.scram import ScramCredential, ScramMechanism
 RACE_TRIES = 10
 
 USER_ACT: Final = "user"
-"""The kind of act; its states have how often each credential was stretched."""
+"""The kind of act; its states have each credential's number of iterations."""
 
 Credentials = dict[ScramMechanism, ScramCredential]
 
@@ -38,7 +39,7 @@ def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
 
 
 def read(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Credentials:
-    """A user's; {} without any. ZooKeeperError, which shows nothing of them, for what does not parse."""
+    """A user's credentials; {} for none. Raises ZooKeeperError, which does not show them, if they do not parse."""
     path = paths.user_config(name)
     try:
         node = zookeeper.get(path, watch)
@@ -59,9 +60,9 @@ def read(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Credent
 def write(
     zookeeper: ZooKeeper, name: str, changes: Mapping[ScramMechanism, ScramCredential | None], actor: Actor
 ) -> bool:
-    """Set credentials, or take those away that are None: an act, which does not keep them.
+    """Set credentials, or remove those that are None: an act, which does not keep them.
 
-    False where one to be taken away does not exist.
+    Returns False if one to be removed does not exist.
     """
     path = paths.user_config(name)
     for _ in range(RACE_TRIES):
@@ -89,7 +90,7 @@ def write(
 
 
 def _shown(settings: Mapping[str, object]) -> dict[str, str]:
-    """What an act may keep of a user's credentials: which there are, and how often each was stretched."""
+    """The part that an act may keep: which credentials there are, and their iterations."""
     found = {}
     for mechanism in ScramMechanism:
         text = settings.get(mechanism.label)
@@ -100,5 +101,5 @@ def _shown(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def is_possible(name: str) -> bool:
-    """Whether ZooKeeper can have a node of that name."""
+    """Whether a node can have that name."""
     return quote(name, safe="") not in ("", ".", "..")

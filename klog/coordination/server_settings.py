@@ -1,4 +1,4 @@
-"""The settings of an embedded ZooKeeper server: its ``zoo.cfg``, which also keeps how it was started last.
+"""The settings of an embedded ZooKeeper server: its ``zoo.cfg``, which also keeps those of the last start.
 
 A server that is started again without options gets the same port, heap, address and ensemble as before. A member of an
 ensemble must not start alone on the ensemble's data because an option was left out.
@@ -52,7 +52,7 @@ ssl.trustStore.location={trust_store}
 ssl.trustStore.type=PEM
 ssl.clientAuth=none
 """
-# Java's own class of connections has no TLS. Clients show who they are by scheme digest, not by a certificate.
+# Java's default class for connections has no TLS. Clients authenticate by scheme digest, not by a certificate.
 _TLS_AMONG_SERVERS = """\
 sslQuorum=true
 ssl.quorum.keyStore.location={key_store}
@@ -82,7 +82,7 @@ syncLimit={sync}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One server of an ensemble: where the others reach it."""
+    """A server of an ensemble, by its address for the others."""
 
     host: str
     peer_port: int
@@ -95,7 +95,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class TlsListener:
-    """Where clients connect by TLS, with PEM files of this server's key and certificates, and of the authority's."""
+    """Clients' address by TLS, with PEM files of this server's key and certificates, and of the authority."""
 
     port: int
     host: str
@@ -105,7 +105,7 @@ class TlsListener:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """`heap_bytes` None: the default. `server_id` is this one's in `ensemble` (id -> member); None: it is alone.
+    """`heap_bytes` None: the default. `server_id`: this one's in `ensemble` (id -> member); None: standalone.
 
     With `tls` clients connect there, and `port` is for this machine's own processes.
     """
@@ -119,7 +119,7 @@ class ServerSettings:
 
     @property
     def reached_at(self) -> str:
-        """The host at which this machine's own processes find it."""
+        """The host for this machine's own processes."""
         return LOOPBACK if self.host in EVERYWHERE else self.host
 
     def write(self, directory: Path, data: Path) -> None:
@@ -179,14 +179,14 @@ def settings_of(directory: Path, data: Path) -> ServerSettings | None:
 
 
 def parse_ensemble(text: str) -> dict[int, Member]:
-    """``1=a:2888:3888,2=b:2888:3888,3=c:2888:3888``; UsageError if invalid."""
+    """``1=a:2888:3888,2=b:2888:3888,3=c:2888:3888``. Raises UsageError."""
     found: dict[int, Member] = {}
     for part in text.split(","):
         number, _, member = part.strip().partition("=")
         if not number.isdecimal() or not 0 < int(number) <= SERVER_ID_MAX or int(number) in found:
             raise _no_ensemble(text, f"{part!r} does not begin with a unique id, 1 to {SERVER_ID_MAX}")
         found[int(number)] = parse_member(member)
-    # A server whose port is taken answers, but the ensemble has no leader as long as it is elected, and says nothing.
+    # A server whose port is taken answers, but the ensemble has no leader once it is elected, and logs nothing.
     listeners = [(one.host, port) for one in found.values() for port in (one.peer_port, one.election_port)]
     for (host, port), times in Counter(listeners).items():
         if times > 1:
@@ -199,7 +199,7 @@ def parse_ensemble(text: str) -> dict[int, Member]:
 
 
 def parse_member(text: str) -> Member:
-    """``host:2888:3888``; UsageError if invalid."""
+    """``host:2888:3888``. Raises UsageError."""
     host, peer, election = [*text.rsplit(":", 2), "", ""][:3]
     host = host.strip("[]")
     if not host or any(not port.isdecimal() or not 0 < int(port) < 65536 for port in (peer, election)):
@@ -231,9 +231,8 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 
 def jvm_heap_flags(heap_bytes: int) -> list[str]:
     """Flags for the heap and its collector: G1 from a gigabyte on, which pauses the server for tenths of a second where
-    the serial collector takes seconds. Without a collector if the environment chooses one for all JVMs: Java does not
-    start with two.
-    """
+    the serial collector takes seconds. No collector if the environment chooses one for all JVMs: Java does not start
+    with two."""
     if any(_COLLECTOR.search(os.environ.get(name, "")) for name in _JAVA_OPTIONS):
         return [f"-Xmx{heap_bytes // MIB}m"]
     collector = "-XX:+UseG1GC" if heap_bytes >= HEAP_SMALL_BYTES else "-XX:+UseSerialGC"
@@ -248,5 +247,5 @@ def _property(text: str) -> str:
 
 
 def _text(value: str) -> str:
-    """What `_property` has written."""
+    """The inverse of `_property`."""
     return value.encode("ascii").decode("unicode_escape").encode("utf-16", "surrogatepass").decode("utf-16")

@@ -1,4 +1,4 @@
-"""How much a ZooKeeper server keeps, and in what heap; as its administrative words ``mntr`` and ``envi`` tell it."""
+"""The size of a ZooKeeper server's data, and its heap; from its words ``mntr`` and ``envi``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 RECENT_BYTES: Final = 64 << 20
-"""Of its heap ZooKeeper keeps its last 500 transactions, of 128 KiB each (`group_writer.TOGETHER_BYTES_MAX`)."""
+"""In its heap ZooKeeper keeps its last 500 transactions, of 128 KiB each (`group_writer.TOGETHER_BYTES_MAX`)."""
 FULL_SHARE: Final = 0.5
-"""Of the heap: from here on brokers refuse what clients can make ZooKeeper keep without bound
+"""Part of the heap beyond which brokers refuse data that clients could grow without bound
 (`klog.server.zookeeper_admission`). The rest is for requests under way, and for the collector."""
 
 
 class ServerSize(NamedTuple):
-    """None: it does not say (``4lw.commands.whitelist``)."""
+    """None: unknown (``4lw.commands.whitelist``)."""
 
     nodes: int | None = None
     data_bytes: int | None = None
-    """With the paths."""
+    """Paths included."""
     heap_bytes: int | None = None
 
     def share(self, more_bytes: int = 0) -> float | None:
-        """Of the heap without its recent transactions, taken by what it keeps and so many bytes more."""
+        """The part of the heap, without its recent transactions, taken by its data and ``more_bytes``."""
         if self.nodes is None or self.data_bytes is None or not self.heap_bytes:
             return None
         room_bytes = max(self.heap_bytes - RECENT_BYTES, self.heap_bytes // 4)
@@ -36,7 +36,7 @@ class ServerSize(NamedTuple):
 
 
 def server_size(host: str, port: int, timeout_s: float, context: ssl.SSLContext | None = None) -> ServerSize:
-    """Ask a server; with ``context`` over TLS. OSError where it cannot be asked."""
+    """Ask a server; with ``context`` over TLS. Raises OSError."""
     kept = four_letter_word(host, port, b"mntr", timeout_s, context)
     runs_in = four_letter_word(host, port, b"envi", timeout_s, context)
     heap_mb = _number(r"^os\.memory\.max=(\d{1,15})MB$", runs_in)

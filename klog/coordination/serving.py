@@ -1,4 +1,4 @@
-"""Whether a ZooKeeper serves, asked before and without a session, by its administrative word ``srvr``."""
+"""Checks whether a ZooKeeper serves, without a session, by its word ``srvr``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROBE_PAUSE_S: Final = 0.02
 def await_serving(
     address: ConnectString, context: ssl.SSLContext | None, clock: Clock, deadline_s: float, *, patient: bool
 ) -> tuple[str, str]:
-    """What was wrong last, "" once a server serves; and its answer. Not ``patient``: every server is asked once."""
+    """The last error, "" once a server serves; and its answer. Not ``patient``: every server is asked once."""
     last = "it was not asked"
     while True:
         for host, port in address.servers:
@@ -31,7 +31,7 @@ def await_serving(
             except OSError as error:
                 last = f"{host_port(host, port)}: {_reason(error)}"
                 continue
-            # A server where the word is not allowed, or that closes without a word, may serve all the same.
+            # A server that does not allow the word, or closes without an answer, may serve all the same.
             if mode_in(answer) or "whitelist" in answer:
                 return "", answer
             last = f"{host_port(host, port)}: {answer.strip()[:120] or 'closed the connection'}"
@@ -41,7 +41,7 @@ def await_serving(
 
 
 def lost_data(address: ConnectString, context: ssl.SSLContext | None, seen: int) -> tuple[str, int, int] | None:
-    """Host and port of a server that leads and knows less than a client has ``seen``, and the last that it knows."""
+    """Host, port and last zxid of a leading server that knows less than a client has ``seen``; None without one."""
     for host, port in address.servers:
         try:
             answer = four_letter_word(host, port, b"srvr", PROBE_TIMEOUT_S, context)

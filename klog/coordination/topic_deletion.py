@@ -1,6 +1,6 @@
-"""How a topic leaves the registry: the mark ``/admin/delete_topics/<t>``, and what is removed once no broker serves it.
+"""Deletes topics from the registry: the mark ``/admin/delete_topics/<t>``, and the removal once no broker serves them.
 
-A deletion that waits has another mark, in the topic's node (`klog.coordination.topics.Deletion`).
+A delayed deletion has another mark, in the topic's node (`klog.coordination.topics.Deletion`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from klog.coordination.zookeeper import (
 from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
 
 BEGUN = b'{"version":1,"begun":true}'
-"""What klog writes into the mark of a deletion, which 0.8's tools leave empty."""
+"""klog's data of a begun deletion's mark, which 0.8's tools leave empty."""
 
 
 def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation] = ()) -> None:
-    """From here on the topic is being deleted; UnknownTopicOrPartition when there is none. May be repeated."""
+    """Mark the topic for deletion; may be repeated. Raises UnknownTopicOrPartition."""
     path = paths.delete_topic(name)
     for _ in range(RACE_TRIES):
         if zookeeper.exists(paths.topic(name)) is None:
@@ -52,16 +52,16 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation
 
 
 def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Note in the mark that the deletion has begun. Any later controller continues it, whatever the settings say then.
+    """Note in the mark that the deletion has begun. Any later controller continues it, whatever the settings then.
 
-    BadVersion when the fence fails, NoNode where the mark is gone.
+    Raises BadVersion if the fence fails, NoNode if the mark is gone.
     """
     zookeeper.get(paths.delete_topic(name))
     mark_for_deletion(zookeeper, name, fence)
 
 
 def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
-    """Take a mark away whose deletion is not to be. BadVersion when the fence fails."""
+    """Remove the mark of a deletion that is not to be. Raises BadVersion if the fence fails."""
     path = paths.delete_topic(name)
     try:
         zookeeper.commit([*fence, Delete(path)], lambda: zookeeper.exists(path) is None)
@@ -70,7 +70,7 @@ def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
 
 
 def deletions_begun(zookeeper: ZooKeeper, listed: Sequence[str]) -> set[str]:
-    """Those of these topics whose deletion a controller has begun."""
+    """The topics among these whose deletion a controller has begun."""
     nodes = zookeeper.get_many([paths.delete_topic(name) for name in listed])
     return {name for name, node in zip(listed, nodes, strict=True) if node is not None and node.data == BEGUN}
 

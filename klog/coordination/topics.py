@@ -1,18 +1,18 @@
-"""The topic registry: topics with their assignment and UUID, and their settings (`topic_deletion`: how they go).
+"""The topic registry: topics with assignment, UUID and settings (deletion: `topic_deletion`).
 
 ``/brokers/topics/<t>`` is 0.8's ``{"version":1,"partitions":{"0":[1,2]}}`` with ``"topic_id"`` behind it (rule L10, a
-UUID in Kafka's form); a topic that a ZooKeeper-era tool made has none until `give_id`. While partitions are reassigned,
-``partitions`` has their new and old replicas together, the target first. Kafka 2.4's ``"adding_replicas":{"0":[3]}``
-and ``"removing_replicas":{"0":[1]}`` list the replicas to add and to remove. klog's own
+UUID in Kafka's form); a topic created by a ZooKeeper-era tool has none until `give_id`. While partitions are
+reassigned, ``partitions`` has their new and old replicas together, the target first. Kafka 2.4's
+``"adding_replicas":{"0":[3]}`` and ``"removing_replicas":{"0":[1]}`` list the replicas to add and to remove. klog's own
 ``"reassigned":{"0":{"origin":[1,2],"throttle":N}}`` has the replicas that a cancel restores, and the copy's limit in
 bytes per second.
 
-``"deleted_for_ms":N,"deleted_by":"mifz3k2a9x4q","is_name_kept":true`` is the mark of a deletion that waits so long from
-the node's last write on. The topic keeps everything, and its partitions have no leader. One write marks a topic, and
-one takes the mark away. When the time is over, or a client purges the topic, it is deleted (`topic_deletion`).
+``"deleted_for_ms":N,"deleted_by":"mifz3k2a9x4q","is_name_kept":true`` marks a delayed deletion, due so long after the
+node's last write. The topic keeps everything, and its partitions have no leader. One write sets the mark, and one
+removes it. When the time is over, or a client purges the topic, it is deleted (`topic_deletion`).
 
-``/config/topics/<t>`` is ``{"version":1,"config":{}}``. Each change of it leaves ``/config/changes/config_change_N``
-with the topic's name.
+``/config/topics/<t>`` is ``{"version":1,"config":{}}``. Each change writes ``/config/changes/config_change_N`` with the
+topic's name.
 
 ``/klog/topic_epochs/<t>`` is a plain number that outlives the topic: the first leader epoch that no topic of this name
 has used. Deletion raises it above all epochs of the topic before it removes the topic's node, so a client that
@@ -70,8 +70,8 @@ NAME_KEPT = "is_name_kept"
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The mark of a deletion that waits. ``act``: the deletion's. ``is_name_kept``: creating a topic of the name is
-    refused; else it purges this one. ``since_ms`` is by ZooKeeper's clock."""
+    """The mark of a delayed deletion. ``act``: the deletion's. ``is_name_kept``: creating a topic of the name is
+    refused; else it purges this one. ``since_ms``: by ZooKeeper's clock."""
 
     retention_ms: int
     act: str
@@ -85,7 +85,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`version` is that of the topic's node, `fence_version` that of its epoch node (-1: it does not exist)."""
+    """`version`: of the topic's node; `fence_version`: of its epoch node (-1: it does not exist)."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -93,13 +93,13 @@ class Topic:
     version: int
     fence_version: int
     adding: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of partitions that are reassigned: the replicas that are still copying the log."""
+    """Replicas of reassigned partitions that are still copying the log."""
     removing: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of partitions that are reassigned: the replicas to remove when the others are in sync."""
+    """Replicas of reassigned partitions to remove when the others are in sync."""
     origins: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of partitions that are reassigned: the replicas before; unknown if another tool began the reassignment."""
+    """Replicas of reassigned partitions before; missing if another tool began the reassignment."""
     throttles: dict[int, int] = field(default_factory=dict)
-    """Of partitions that are reassigned with a throttle: bytes per second that a broker may copy for them."""
+    """Bytes per second that a broker may copy for a reassigned partition; missing without a limit."""
     deletion: Deletion | None = None
     created_zxid: int = field(default=-1, compare=False)
     """The czxid of the topic's node: a later topic of the same name has another. -1: not known."""
@@ -116,7 +116,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Settings that a topic overrides, by name; `version` -1 where nothing was ever set."""
+    """A topic's overridden settings by name; `version` -1 if nothing was ever set."""
 
     settings: dict[str, str]
     version: int = -1
@@ -126,7 +126,7 @@ class TopicConfig:
 
 
 def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
-    """Sorted; the watch fires when a topic comes or goes."""
+    """All topics, sorted; the watch fires when one comes or goes."""
     try:
         return zookeeper.children(paths.TOPICS, watch)
     except NoNode:
@@ -134,7 +134,7 @@ def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
 
 
 def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic | None:
-    """The watch fires when the topic's partitions change, or it goes."""
+    """The topic, or None; the watch fires when its partitions change, or it is removed."""
     # Read the fence first: a version that is too old fails the fenced write, one that is too new would fence nothing.
     fence = zookeeper.exists(paths.topic_epoch(name))
     node = zookeeper.find(paths.topic(name), watch)
@@ -142,16 +142,16 @@ def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic |
 
 
 Damage = dict[str, str]
-"""Path -> the error in the node's data. A caller that passes one gets the errors in it instead of an exception."""
+"""Path -> the error in the node's data. Functions that get one add errors to it instead of raising them."""
 
 
 def read_all(zookeeper: ZooKeeper, damage: Damage | None = None) -> list[Topic]:
-    """Every topic, by name; ZooKeeperError for an invalid node, unless there is `damage` to note it in."""
+    """Every topic, by name. Raises ZooKeeperError for an invalid node, unless there is `damage`."""
     return read_many(zookeeper, names(zookeeper), damage)
 
 
 def read_many(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> list[Topic]:
-    """As `read_all`, for these names; topics that do not exist are left out."""
+    """As `read_all`, for these names; missing topics are skipped."""
     found = zookeeper.get_many([*map(paths.topic_epoch, listed), *map(paths.topic, listed)])
     fences, nodes = found[: len(listed)], found[len(listed) :]
     decoded = []
@@ -178,9 +178,10 @@ def first_leader_epochs(zookeeper: ZooKeeper, listed: Sequence[str]) -> dict[str
 
 
 def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None = None) -> dict[str, TopicConfig]:
-    """The settings that each topic overrides; none for a topic without a node. ZooKeeperError for an invalid node.
+    """The overridden settings of each topic; none for a topic without a node. Raises ZooKeeperError for an invalid
+    node.
 
-    With `damage`, invalid settings are noted there and left out, and retention with them (`usable_settings`).
+    With `damage`, invalid settings are noted there and skipped, and retention with them (`usable_settings`).
     """
     where = [paths.topic_config(name) for name in listed]
     found = {}
@@ -204,7 +205,7 @@ def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None =
 
 
 def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
-    """Topics with a requested deletion that is not done."""
+    """Topics whose deletion has been requested and is not done."""
     try:
         return zookeeper.children(paths.DELETE_TOPICS, watch)
     except NoNode:
@@ -212,7 +213,7 @@ def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]
 
 
 def deleted(zookeeper: ZooKeeper, damage: Damage | None = None) -> dict[str, tuple[Topic, Deletion]]:
-    """The topics whose deletion waits, with its mark, the oldest first; errors in nodes as for `read_all`."""
+    """Topics with a delayed deletion, and its mark, the oldest first; errors in nodes as for `read_all`."""
     marked = {one.name: (one, one.deletion) for one in read_all(zookeeper, damage) if one.deletion is not None}
     for name in being_deleted(zookeeper) if marked else ():
         marked.pop(name, None)
@@ -220,7 +221,7 @@ def deleted(zookeeper: ZooKeeper, damage: Damage | None = None) -> dict[str, tup
 
 
 def find_deleted(zookeeper: ZooKeeper, name: str) -> tuple[Topic, Deletion] | None:
-    """One of `deleted`; None where the deletion of no such topic waits."""
+    """One of `deleted`, or None."""
     topic = find(zookeeper, name)
     if topic is None or topic.deletion is None or zookeeper.exists(paths.delete_topic(name)) is not None:
         return None
@@ -230,10 +231,11 @@ def find_deleted(zookeeper: ZooKeeper, name: str) -> tuple[Topic, Deletion] | No
 def still_held(
     zookeeper: ZooKeeper, broker_id: int, replicas: Mapping[TopicPartition, uuid.UUID]
 ) -> set[TopicPartition]:
-    """The replicas of a broker, of partition -> its topic's id, that the registry still assigns to it (rule R10).
+    """The replicas of a broker, out of partition -> topic id, that the registry still assigns to it (rule R10).
 
-    Those are the ones whose topic is registered under that id, is not marked for deletion, and names the broker for the
-    partition. Before it reports one, this syncs the ZooKeeper server, which may lag behind, and reads again.
+    Those are the ones whose topic is registered under that id, is not marked for deletion, and has the broker in the
+    partition's assignment. Before it reports one, this syncs the ZooKeeper server, which may lag behind, and reads
+    again.
     """
     held = _still_held(zookeeper, broker_id, replicas)
     if held:
@@ -264,7 +266,7 @@ def _still_held(
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Notices of changed settings. `last` is the highest number that was read, `is_all` whether there were no more."""
+    """Notices of changed settings. `last`: the highest number read; `is_all`: whether there were no more."""
 
     topics: list[str]
     last: int
@@ -275,7 +277,7 @@ class Notices:
 def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
     """The topics whose settings changed by notices with numbers above `after`, some at a time.
 
-    The watch fires at the next notice, also at one about something else.
+    The watch fires at the next notice, of any entity.
     """
     found = config_notices.read(zookeeper, after, watch)
     changed = [name for kind, _, name in (one.partition("/") for one in found.entities) if kind == "topics"]
@@ -295,7 +297,7 @@ def create(
 ) -> Topic:
     """Create a topic under a new UUID; its partitions have no state yet.
 
-    TopicAlreadyExists, also while an earlier topic of the name is being deleted; BadVersion when the fence fails.
+    Raises TopicAlreadyExists, also while an earlier topic of the name is being deleted; BadVersion if the fence fails.
     """
     partitions = {number: tuple(ids) for number, ids in sorted(assignment.items())}
     config, epoch = paths.topic_config(name), paths.topic_epoch(name)
@@ -330,7 +332,7 @@ def create(
 
 
 def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence: Sequence[Operation]) -> Topic:
-    """Add partitions to the topic. BadVersion when it was changed since it was read, or the fence fails."""
+    """Add partitions to the topic. Raises BadVersion if it was changed since it was read, or the fence fails."""
     if not added or sorted(added) != list(range(len(topic.partitions), len(topic.partitions) + len(added))):
         raise InvalidPartitions(
             f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}; {sorted(added)} do not follow them"
@@ -340,9 +342,9 @@ def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence:
 
 
 def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
-    """A UUID, and a fence, for a topic that has none, as a ZooKeeper-era tool makes them.
+    """Give a UUID and a fence to a topic created by a ZooKeeper-era tool.
 
-    One that has had leaders had a UUID, which a tool has dropped: it gets that again.
+    One that has had leaders had a UUID, which a tool has dropped: it gets the same again.
     """
     if topic.fence_version < 0:
         try:
@@ -360,7 +362,7 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
 
 
 def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[Check]) -> None:
-    """Note the UUIDs beside the topics, where they are not noted yet. BadVersion when the fence fails."""
+    """Write the UUIDs beside the topics, if missing. Raises BadVersion if the fence fails."""
     nodes = zookeeper.get_many([paths.topic_id(topic.name) for topic in listed])
     missing = [
         [_remember(topic, node is not None)]
@@ -386,17 +388,17 @@ def _holds(zookeeper: ZooKeeper, written: Create | SetData) -> bool:
 
 
 def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
-    """Write the topic as it is given: replicas, and which are being added and removed, of any of its partitions.
+    """Write the topic as given: replicas, and which are being added and removed, of any of its partitions.
 
-    BadVersion when it was changed since it was read, or the fence fails.
+    Raises BadVersion if it was changed since it was read, or the fence fails.
     """
     return _replace(zookeeper, topic, fence)
 
 
 def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Operation] = ()) -> TopicConfig:
-    """Replace what a topic overrides, at `config.version` (-1: it must have nothing), and leave a notice of it.
+    """Replace a topic's overridden settings, at `config.version` (-1: it must have none), and write a notice.
 
-    BadVersion or NodeExists when it was changed since it was read, or the topic is not the one that was read.
+    Raises BadVersion or NodeExists if they were changed since they were read, or the topic was replaced.
     """
     path = paths.topic_config(topic.name)
     data = entries.encode({"version": 1, "config": config.settings})
@@ -429,7 +431,7 @@ def _is(zookeeper: ZooKeeper, topic: Topic) -> bool:
 
 
 def require(zookeeper: ZooKeeper, check: Check) -> None:
-    """BadVersion unless the check holds now."""
+    """Raise BadVersion unless the check holds now."""
     stat = zookeeper.exists(check.path)
     if stat is None or stat.version != check.version:
         raise BadVersion(f"{check.path} is at version {stat.version if stat else None}, expected {check.version}")
@@ -463,7 +465,7 @@ def encode(topic: Topic) -> bytes:
 
 
 def decode(name: str, node: ZNode, fence_version: int) -> Topic:
-    """A topic's node. ZooKeeperError for one that holds no topic."""
+    """Parse a topic's node. Raises ZooKeeperError."""
     path = paths.topic(name)
     if not is_topic_name(name):
         raise ZooKeeperError(f"ZooKeeper node {path!r} is under a name that no topic can have")
@@ -490,7 +492,7 @@ def decode(name: str, node: ZNode, fence_version: int) -> Topic:
 
 
 def _assignment(path: str, entry: entries.JsonNode) -> dict[int, tuple[int, ...]]:
-    """Partition -> brokers, one or several each; they need not be alive."""
+    """Partition -> brokers, at least one each, dead or alive."""
     partitions = entry.integer_lists("partitions")
     if not partitions or max(partitions) > NUMBER_MAX:
         raise ZooKeeperError(f"ZooKeeper node {path} has partitions {_shown(partitions)}, expected some, from 0 on")

@@ -1,12 +1,12 @@
-"""Who may do what to each of klog's nodes in a ZooKeeper that is closed.
+"""The ACLs of klog's nodes in a secured ZooKeeper.
 
-Kafka's rules (`ZkData.defaultAcls`), but for groups: the cluster's owner, which its brokers come as, may do everything;
-everybody may read, and no other client may write. What brokers and users prove themselves by is for the owner alone. In
-place of Kafka's ``/consumers``, which is open to everybody, the nodes of groups have a second identity, the streams':
-the paper's consumers write them, and may write nothing else.
+Kafka's rules (`ZkData.defaultAcls`), except for groups: the cluster's owner, as which its brokers authenticate, may do
+everything; everybody may read, and no other client may write. Secrets and credentials are for the owner alone. Kafka's
+``/consumers`` is open to everybody; here the nodes of groups have a second identity, the streams': the paper's
+consumers write them, and nothing else.
 
-ZooKeeper asks for the right to create or delete a node at its *parent*, so a node without children is not safe under a
-parent that is open: the root of the chroot belongs to it.
+ZooKeeper checks the right to create or delete a node at its *parent*, so a node without children is not safe under an
+open parent: the root of the chroot is included.
 
 An identity is a user with a password, in ZooKeeper's scheme ``digest``: ``NAME:`` and the base64 of the SHA-1 of
 ``NAME:PASSWORD``. The digest is in every node's ACL, which the server shows only to those who may change it.
@@ -33,24 +33,24 @@ ALL: Final = 31
 _LETTERS: Final = ((CREATE, "c"), (DELETE, "d"), (READ, "r"), (WRITE, "w"), (ADMIN, "a"))
 
 NAME_CHARS_MAX: Final = 16
-"""Of an identity's name: what a node's ACL takes in a request is bounded by it (`znodes.size_bytes`)."""
+"""Of an identity's name; it limits the size of an ACL in a request (`znodes.size_bytes`)."""
 _IDENTITY: Final = re.compile(r"[A-Za-z0-9._-]{1,16}:[A-Za-z0-9+/]{27}=")
 
 SENSITIVE: Final = (paths.SECRET, paths.USER_CONFIGS)
-"""Where the cluster's secret and the users' credentials are."""
+"""Nodes of the cluster's secret and the users' credentials."""
 OF_STREAMS: Final = (paths.CONSUMERS, paths.GROUPS, paths.CLAIMS, paths.COMMITS)
-"""What the paper's consumers write."""
+"""Nodes that the paper's consumers write."""
 
 
 class Acl(NamedTuple):
-    """One entry of a node's list."""
+    """An entry of an ACL."""
 
     permissions: int
     scheme: str
     identity: str
 
     def __str__(self) -> str:
-        """As zkCli has it: ``digest:klog:...:cdrwa``."""
+        """As zkCli prints it: ``digest:klog:...:cdrwa``."""
         return f"{self.scheme}:{self.identity}:{letters(self.permissions)}"
 
 
@@ -65,13 +65,13 @@ def letters(permissions: int) -> str:
 
 
 def identity_of(name: str, password: str) -> str:
-    """The identity in scheme ``digest`` of a user."""
+    """A user's identity in scheme ``digest``."""
     digest = hashlib.sha1(f"{name}:{password}".encode(), usedforsecurity=False).digest()
     return f"{name}:{base64.b64encode(digest).decode()}"
 
 
 def check_identity(text: str, where: str) -> str:
-    """The identity as it is given in settings; UsageError."""
+    """Return the identity in a setting. Raises UsageError."""
     if not _IDENTITY.fullmatch(text):
         raise UsageError(
             f"{where}: {text!r} is not an identity of ZooKeeper's scheme digest",
@@ -88,14 +88,14 @@ def is_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The owner of the cluster's nodes, and that of the paper's consumers for theirs; None: they are not let in."""
+    """The owner of the cluster's nodes, and that of the paper's consumers; None: these have no access."""
 
     owner: str
     streams: str | None = None
 
 
 def acls_of(path: str, identities: Identities) -> Sequence[Acl]:
-    """What a node's list is to be, by its path in the chroot."""
+    """A node's ACL, by its path in the chroot."""
     owner = Acl(ALL, "digest", identities.owner)
     if _below(path, SENSITIVE):
         return (owner,)

@@ -34,7 +34,7 @@ class ZNode(NamedTuple):
 
 
 class WatchEvent(NamedTuple):
-    """`kind`: CREATED, DELETED, CHANGED, CHILD, or NONE when the connection was lost and the watch is gone with it."""
+    """`kind`: CREATED, DELETED, CHANGED, CHILD, or NONE when the connection, and the watch with it, was lost."""
 
     kind: str
     path: str
@@ -73,8 +73,8 @@ Operation = Create | SetData | Delete | Check
 def size_bytes(operation: Operation, chroot: str = "") -> int:
     """An estimate of an operation's bytes in a request: path, data, and 64 for head, lengths and flags.
 
-    A node that is created has 32 more. Its ACL, two identities of scheme digest and the world's, takes up to 126 more
-    than that of an open one: the limit has room for them.
+    A created node has 32 more. Its ACL, two identities of scheme digest and the world's, takes up to 126 more than that
+    of an open one: the limit has room for them.
     """
     data = operation.data if isinstance(operation, Create | SetData) else b""
     return (96 if isinstance(operation, Create) else 64) + len(chroot) + len(operation.path.encode()) + len(data)

@@ -80,14 +80,14 @@ LOOKED_AT_MAX = 100
 NAMED_MAX = 3
 _kazoo_log = logging.getLogger("klog.zookeeper.kazoo")
 _kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR or _log.isEnabledFor(logging.DEBUG))
-"""kazoo warns at every attempt to connect, twice a second while ZooKeeper is away; `on_state` has said it once."""
+"""kazoo warns at every attempt to connect, twice a second without ZooKeeper; `on_state` has reported it once."""
 
 RECONNECT_DELAY_MAX_S = 0.5
-"""kazoo's back-off grows to a minute by default: a broker would then miss a ZooKeeper that is long back."""
+"""kazoo's back-off grows to a minute by default: a broker would be late to notice that ZooKeeper is back."""
 LOST_EVERY_S = 1.0
-"""How often an absent ZooKeeper is asked whether it has lost its data."""
+"""Interval of checks whether an absent ZooKeeper has lost its data."""
 AWAY_WAIT_S = 0.2
-"""It is also the pause between the attempts of a caller that tries again and again."""
+"""Also the pause between a caller's repeated attempts."""
 
 
 Watch = Callable[[WatchEvent], None]
@@ -97,11 +97,11 @@ Trace = Callable[[str, str, float], None]
 
 
 class _Away(SessionLost):
-    """Nothing was sent: there has been no connection for as long as it was right to wait for one."""
+    """Nothing was sent: there was no connection in time."""
 
 
 class ZooKeeper:
-    """One session. Thread-safe; never called from an event loop's thread, as every call may wait."""
+    """One session. Thread-safe; never called from an event loop's thread, as every call may block."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ZooKeeper:
     ) -> None:
         self.address = ConnectString.parse(connect_string)
         self.access = access_of(connect_string)
-        """Who the session is, and whether what it creates is closed (`klog.coordination.znode_acls`)."""
+        """The session's credentials, and the ACLs of what it creates (`klog.coordination.znode_acls`)."""
         self.session_timeout_ms = session_timeout_ms
         self.operation_timeout_s = operation_timeout_s if operation_timeout_s else session_timeout_ms / 1000
         self._on_state = on_state
@@ -125,7 +125,7 @@ class ZooKeeper:
         self._state: SessionState | None = None
         self._connected = threading.Event()
         self._away_from_s: float | None = None
-        """Since when a session that was connected is not."""
+        """Since when the session has been disconnected."""
         self._stopping = False
         self._starting = threading.Lock()
         self._multi_read = False
@@ -145,13 +145,13 @@ class ZooKeeper:
     # --- The session --------------------------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = 6.0, *, create_chroot: bool = False, patient: bool = True) -> None:
-        """Connect. CannotConnect when no server serves within `timeout_s`; NoNode when the chroot is missing.
+        """Connect. Raises CannotConnect if no server serves within `timeout_s`; NoNode if the chroot is missing.
 
-        Without `patient`, for a command that a person waits for, a server that refuses is not asked again: where all
-        do, that is the answer. A broker is patient: its ZooKeeper may be booting beside it.
+        Not `patient`, for a command that a user waits for: a server that refuses is not asked again, and if all do, the
+        call fails. A broker is patient: its ZooKeeper may be booting beside it.
 
-        Waits for a server that says it serves before the session is begun: kazoo's handshake with a server that
-        listens already but does not serve yet hangs for a whole session time-out.
+        Waits for a server that reports to serve before the session begins: kazoo's handshake with a server that listens
+        but does not serve yet hangs for a whole session time-out.
         """
         deadline = self.clock.monotonic_s() + timeout_s
         context = self.access.context
@@ -221,7 +221,7 @@ class ZooKeeper:
         return f"there is a cluster at {named}"
 
     def check_cluster(self) -> None:
-        """NoNode where there is no cluster: no broker, klog's or 0.8's, has ever registered."""
+        """Raise NoNode without a cluster: no broker, klog's or 0.8's, has ever registered."""
         if self.exists(BROKER_IDS) is None:
             raise NoNode(f"ZooKeeper at {self.address} has no cluster: no {BROKER_IDS}", hint=self._clusters_here())
 
@@ -279,11 +279,11 @@ class ZooKeeper:
             self._on_state(now)
 
     def _look_for_lost_data(self) -> None:
-        """While there is no connection: whether ZooKeeper has lost what we have seen of it.
+        """While disconnected: check whether ZooKeeper has lost changes that this session has seen.
 
-        A server refuses sessions that have seen changes which it does not know, since it may lag behind. Where the
-        one that leads knows less than we do its data are lost or set back, no server will ever take us, and kazoo would
-        ask for good. So we forget what we have seen, are let in, and learn that our session is over.
+        A server refuses sessions that have seen changes which it does not know, since it may lag behind. If the leader
+        knows less than we do, its data are lost or set back, no server will ever accept us, and kazoo would retry for
+        ever. So this resets what we have seen: we are accepted, and learn that our session has expired.
         """
         away_from_s = self._away_from_s
         while not self._connected.wait(LOST_EVERY_S) and not self._stopping and self._away_from_s == away_from_s:
@@ -297,7 +297,7 @@ class ZooKeeper:
     # --- Reads --------------------------------------------------------------------------------------------------------
 
     def get(self, path: str, watch: Watch | None = None) -> ZNode:
-        """NoNode when absent. A watch fires once, for a change of the data or the node's end."""
+        """Raises NoNode. A watch fires once, for a change of the data or the node's end."""
         data, stat = self._read("get", path, lambda: self._client.get_async(path, watch=_kazoo_watch(watch)))
         return ZNode(data or b"", _stat(stat))
 
@@ -315,7 +315,7 @@ class ZooKeeper:
         return None if stat is None else _stat(stat)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Sorted names; NoNode when the parent is absent. A watch fires once, for a child created or removed."""
+        """Sorted names. Raises NoNode. A watch fires once, for a child created or removed."""
         names: list[str] = self._read(
             "children", path, lambda: self._client.get_children_async(path, watch=_kazoo_watch(watch))
         )
@@ -347,7 +347,7 @@ class ZooKeeper:
         return found
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """As `children` of each, in one round; an empty list for an absent node."""
+        """As `children` of each, in one round; an empty list for a missing node."""
         if self._multi_read:
             found = self._read_at_once("children", paths, CHILDREN)
         else:
@@ -370,7 +370,7 @@ class ZooKeeper:
         send: Callable[[str], Any],
         absent: tuple[type[Exception], ...] = (kazoo_errors.NoNodeError,),
     ) -> list[Any]:
-        """One answer per path, None for NoNode; the whole round again after a lost connection."""
+        """One answer per path, None for NoNode; repeats the whole round after a lost connection."""
         deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
             self._await_connected(deadline, operation)
@@ -391,7 +391,7 @@ class ZooKeeper:
             return answers
 
     def sync(self, path: str) -> None:
-        """Bring the server up to date: later reads see every write that was done before, by any client."""
+        """Bring the server up to date: later reads see every write done before, by any client."""
         self._read("sync", path, lambda: self._client.sync_async(path))
 
     # --- Writes: sent once --------------------------------------------------------------------------------------------
@@ -419,11 +419,11 @@ class ZooKeeper:
         self._write("delete", path, lambda: self._client.delete_async(path, version))
 
     def ensure_path(self, path: str) -> None:
-        """Create a persistent node and those above it, where absent; repeated until the limit, which does no harm."""
+        """Create a persistent node and those above it, if missing; repeated until the limit, which does no harm."""
         self.ensure_paths((path,))
 
     def ensure_paths(self, paths: Sequence[str]) -> None:
-        """As `ensure_path` of each, in two rounds for all of them: read which are absent, then create those."""
+        """As `ensure_path` of each, in two rounds: read which are missing, then create those."""
         folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
         there = self.get_many(list(folders))
         missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
@@ -442,12 +442,11 @@ class ZooKeeper:
         self._client.create_async(path, b"", self._acl(path)).rawlink(made)
         return result
 
-    # --- Who may do what ----------------------------------------------------------------------------------------------
+    # --- ACLs ---------------------------------------------------------------------------------------------------------
 
     def acls_many(self, paths: Sequence[str], *, readable: bool = False) -> list[Sequence[Acl] | None]:
-        """The list of each node in one round; None for an absent node. A list that the session may not read is
-        NotAllowedByZooKeeper, or None where ``readable`` ones are enough; digests in one that it may not change are x.
-        """
+        """The ACL of each node in one round; None for a missing node. An ACL that the session may not read raises
+        NotAllowedByZooKeeper, or is None with ``readable``; digests in one that it may not change are x."""
         absent = (kazoo_errors.NoNodeError, *((kazoo_errors.NoAuthError,) if readable else ()))
         found = self._read_many("acl", paths, self._client.get_acls_async, absent)
         return [
@@ -455,21 +454,21 @@ class ZooKeeper:
         ]
 
     def set_acls_many(self, wanted: Sequence[tuple[str, Sequence[Acl]]]) -> None:
-        """Set the list of each node in one round, repeated until the limit, which does no harm. Absent nodes are
-        left out."""
+        """Set the ACL of each node in one round, repeated until the limit, which does no harm. Missing nodes are
+        skipped."""
         by_path = {path: [_kazoo_acl(one) for one in acls] for path, acls in wanted}
         self._read_many("set_acl", list(by_path), lambda path: self._client.set_acls_async(path, by_path[path]))
 
     def _acl(self, path: str) -> list[ACL] | None:
-        """Of a node that this session makes; None: open."""
+        """The ACL of a node that this session creates; None: open."""
         identities = self.access.identities if self.access.sets_acls else None
         return None if identities is None else [_kazoo_acl(one) for one in acls_of(path, identities)]
 
     def multi(self, operations: Sequence[Operation]) -> list[str | Stat | None]:
         """All or nothing. One result per operation: the path created, the Stat written, or None.
 
-        Raises the first failing operation's error, naming its path; SessionLost: all or nothing may have happened.
-        ZooKeeperError when larger than MULTI_BYTES_MAX (rule Z3): see `batches`.
+        Raises the first failing operation's error, with its path; SessionLost: all or nothing may have happened;
+        ZooKeeperError above MULTI_BYTES_MAX (rule Z3): see `batches`.
         """
         size = sum(size_bytes(operation, self.address.chroot) for operation in operations)
         if size > MULTI_BYTES_MAX:
@@ -564,7 +563,7 @@ class ZooKeeper:
             return self._result(send(), deadline)
 
     def _await_connected(self, deadline: float, what: str) -> None:
-        """Wait for a connection: kazoo would queue a request without one, and send it whenever a connection is back."""
+        """Wait for a connection: without one, kazoo would queue a request and send it whenever it reconnects."""
         away_from_s = self._away_from_s
         if away_from_s is not None:
             patience_to_s = max(away_from_s + self.operation_timeout_s, self.clock.monotonic_s() + AWAY_WAIT_S)

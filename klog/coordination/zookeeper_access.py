@@ -1,4 +1,4 @@
-"""The servers of a ZooKeeper as a client is given them: their addresses, and how to come in."""
+"""The servers of a ZooKeeper, with a client's credentials and TLS."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAccess:
-    """How a session is opened, and what it makes of the nodes that it creates. Shows no secret in its repr."""
+    """How a session authenticates, and the ACLs of the nodes that it creates. Its repr hides secrets."""
 
     username: str | None = None
-    """None: the session does not say who it is."""
+    """None: no authentication."""
     password: str = field(default="", repr=False)
     sets_acls: bool = False
-    """Whether nodes that it creates are closed (``zookeeper.set.acl``)."""
+    """Whether it sets ACLs on nodes that it creates (``zookeeper.set.acl``)."""
     owner: str | None = None
-    """The identity of who owns the nodes; None: this session's own."""
+    """The identity of the nodes' owner; None: this session's own."""
     streams: str | None = None
-    """The identity of the paper's consumers; None: they are not let in."""
+    """The identity of the paper's consumers; None: they have no access."""
     context: ssl.SSLContext | None = field(default=None, repr=False)
-    """TLS; None: plain text."""
+    """TLS; None: plaintext."""
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the session says who it is."""
+        """Whether the session authenticates."""
         return self.username is not None
 
     @property
     def own(self) -> str | None:
-        """The identity that the session proves."""
+        """The session's own identity."""
         return None if self.username is None else identity_of(self.username, self.password)
 
     @property
     def identities(self) -> Identities | None:
-        """Whose the cluster's nodes are; None where nothing says so.
+        """The owners of the cluster's nodes; None if nothing tells.
 
-        A session that is not the owner's is that of the streams, unless something else is given.
+        A session that is not the owner's is that of the streams, unless another is given.
         """
         own = self.own
         owner = self.owner or own
@@ -54,10 +54,10 @@ OPEN_ACCESS: Final = ZooKeeperAccess()
 
 
 class ZooKeeperServers(str):
-    """``host:port,.../chroot`` with the `ZooKeeperAccess` that it wants. Shown, it is the addresses alone.
+    """``host:port,.../chroot`` with its `ZooKeeperAccess`. Shown, it is the addresses only.
 
-    It is a text since most callers pass on, show or compare the addresses, as `klog.client.servers.Servers` for
-    brokers. To connect, `ZooKeeper` asks `access_of`; a plain text is of an open ZooKeeper.
+    It is a str since most callers pass on, show or compare the addresses, as `klog.client.servers.Servers` for brokers.
+    To connect, `ZooKeeper` calls `access_of`; a plain str is an open ZooKeeper.
     """
 
     __slots__ = ("access",)
@@ -70,5 +70,5 @@ class ZooKeeperServers(str):
 
 
 def access_of(servers: str) -> ZooKeeperAccess:
-    """How to come in."""
+    """The access of these servers."""
     return servers.access if isinstance(servers, ZooKeeperServers) else OPEN_ACCESS

@@ -12,13 +12,13 @@ from klog.errors import BadVersion, NodeExists, NoNode, SessionLost, ZooKeeperEr
 from klog.security.errors import NotAllowedByZooKeeper
 
 SHOWN_CHARS_MAX: Final = 300
-"""Of the paths of one request, in an error."""
+"""Of a request's paths, in an error."""
 
 
 def translated(
     error: Exception, operation: str, path: str, address: str = "", access: ZooKeeperAccess | None = None
 ) -> ZooKeeperError:
-    """The error of a request about a path; ``address`` and ``access`` are of the session that sent it."""
+    """The error of a request about a path; ``address`` and ``access``: of the session that sent it."""
     shown = path if len(path) <= SHOWN_CHARS_MAX else path[:SHOWN_CHARS_MAX] + "..."
     at = f"ZooKeeper{' at ' + address if address else ''}: {operation} {shown}"
     match error:

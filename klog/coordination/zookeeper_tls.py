@@ -1,5 +1,5 @@
-"""kazoo's connections over TLS, by a context that is made elsewhere: kazoo makes one from files at each attempt, and
-checks no host unless told to."""
+"""kazoo's connections over TLS, by a given context: kazoo makes one from files at each attempt, and by default checks
+no host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
     ) -> ssl.SSLSocket:
-        """A connection, its handshake done within ``timeout`` s."""
+        """Connect, with the handshake, within ``timeout`` s."""
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -30,7 +30,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has 
             raise
 
     def select(self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None) -> Any:
-        """What can be read or written. One record of TLS may have several answers: what is decrypted counts, too."""
+        """select, but decrypted bytes count as readable: one TLS record may have several answers."""
         decrypted = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.fileno() >= 0 and one.pending()]
         readable, writable, wrong = super().select(rlist, wlist, xlist, 0 if decrypted else timeout)
         return [*decrypted, *(one for one in readable if one not in decrypted)], writable, wrong
