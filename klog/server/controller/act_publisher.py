@@ -1,11 +1,11 @@
 """Publishes acts: each act under ``/klog/acts``, by whatever program, becomes an event of the kind ``act``.
 
 Acts are written by the controller, by coordinators of groups and by commands that write to ZooKeeper themselves. The
-controller watches the node and tells its events in the order in which ZooKeeper got the acts. When they are in
-``klog.events``, the node gets the last one's transaction (`acts.published`). So a controller that dies leaves to the
-next one what may not have been sent: an act is there at least once, and its id tells it from others.
+controller watches the node and publishes events in ZooKeeper's order of the acts. When they are in ``klog.events``, the
+node gets the last one's transaction (`acts.published`). So after a controller's death the next one publishes what may
+be missing: each act at least once, told apart by its id.
 
-It also forgets old acts (`acts.forget_oldest`).
+It also removes old acts (`acts.forget_oldest`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 AGAIN_S: Final = 0.5
 GATHER_S: Final = 0.2
-"""Acts that are written within this time are read together: all names are listed each time."""
+"""Acts written within this time are read together: each read lists all names."""
 
 
 class _Found(NamedTuple):
     names: frozenset[str]
-    """All acts that are there."""
+    """All existing acts."""
     fresh: list[tuple[int, Act]]
-    """Those that were not there before, by their transactions."""
+    """New acts, with their transactions."""
 
 
 class ActPublisher:
@@ -49,7 +49,7 @@ class ActPublisher:
         """Acts may have been written."""
         self._told_zxid = 0
         self._told = asyncio.Event()
-        """Events have been told since the last one was marked."""
+        """Events have been published since the last mark."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -99,11 +99,11 @@ class ActPublisher:
             await asyncio.sleep(GATHER_S)
 
     async def _run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """In a thread, which elections do not need: there may be thousands of acts to read."""
+        """In a thread of its own purpose: thousands of acts must not delay elections."""
         return await self._runtime.executors.run(Purpose.OTHER, function, *arguments, **named)
 
     def _read(self, known: frozenset[str] | None, published: int) -> _Found:
-        """In a thread. At the beginning of a term nothing is read if all acts there are were published."""
+        """In a thread. Reads nothing at the beginning of a term if all acts were published."""
         zookeeper = self._runtime.zookeeper
         names = acts.list_ids(zookeeper, self._watch)
         if known is None and acts.last_change(zookeeper) <= published:

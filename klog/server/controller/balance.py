@@ -70,7 +70,7 @@ class Balance:
         return found
 
     async def prefer(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, str | None]:
-        """Elect preferred leaders where they are in sync. Partition -> why not; None where they lead."""
+        """Elect preferred leaders that are in sync. Partition -> why not; None where they lead."""
         outcome: dict[TopicPartition, str | None] = {}
 
         def decide(name: TopicPartition) -> Decision | None:

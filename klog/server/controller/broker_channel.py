@@ -1,16 +1,16 @@
-"""The controller's channel to one broker: sends it what has changed, in order, and watches whether it answers.
+"""The controller's channel to one broker: sends changes in order, and watches whether the broker answers.
 
-Pending changes are kept as names, not as requests. A request is made when it is sent, from what is known then, so a
+Pending changes are kept as names, not as requests. A request is made when it is sent, from the current state, so a
 thousand changes are few requests, and the last state of each partition wins. Metadata are the same for every broker
 (`MetadataUpdates`); a channel knows how far its broker has been sent them. Each round sends UpdateMetadata, then
 LeaderAndIsr, then StopReplica. After a lost connection the broker is sent everything again.
 
-The connection is the quick sign of life. When it ends, the broker is connected to again. A refusal at the address where
-the broker listens means that it is dead, and is reported once. The channel keeps trying for as long as the broker is
-registered, and reports when that incarnation answers again (rule R6).
+The connection is the quick sign of life. When it ends, the channel connects again. A refusal at the address where the
+broker listens means that it is dead, and is reported once. The channel keeps trying while the broker is registered, and
+reports when that incarnation answers again (rule R6).
 
-While nothing is pending, the broker is asked who it is every `ASK_EVERY_S`. Nothing depends on the answer but its time:
-when a session ends, the controller says since when its broker has been silent.
+While nothing is pending, the channel asks the broker every `ASK_EVERY_S` who it is. Only the time of the answer
+matters: when a session ends, the controller reports since when its broker has been silent.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 PROBE_EVERY_S = 0.2
 AGAIN_S = 0.1
-"""Before a request is repeated to a broker that does not know its own registration yet."""
+"""Pause before repeating a request to a broker that does not know its own registration yet."""
 ASK_EVERY_S = 2.0
 SHORT_S = 1.0
-"""After a connection that lasted longer, the next one is made at once."""
+"""After a connection that lasted longer, the channel reconnects at once."""
 
 
 class Listener(Protocol):
-    """What a channel reports to. Event loop."""
+    """Receives a channel's reports. Event loop."""
 
     def refused(self, registration: Registration) -> None:
         """Connections are refused where this broker listened."""
@@ -59,29 +59,29 @@ class Listener(Protocol):
         """The connection has ended."""
 
     def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these replicas on its disks (`ReplicaFacts`)."""
+        """The broker has these logs on its disks (`ReplicaFacts`)."""
 
     def registry_doubted(self) -> None:
-        """The broker answers as another incarnation than the one that is known."""
+        """The broker answers as another incarnation than the known one."""
 
     def deposed(self) -> None:
         """A broker knows a later controller."""
 
     def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas cannot do what LeaderAndIsr asked."""
+        """These replicas could not carry out LeaderAndIsr."""
 
     def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
         """These replicas follow a leader."""
 
     def replicas_begun(self, names: set[TopicPartition]) -> None:
-        """The leaders of these new partitions have an empty log, and have cleared the mark of the state (rule R1)."""
+        """The leaders of these new partitions have created their logs and cleared the states' mark (rule R1)."""
 
     def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped, and their logs are deleted."""
+        """These replicas are stopped, and their logs deleted."""
 
 
 class Stop(NamedTuple):
-    """Of one replica; ``delete``: its log too."""
+    """Stop one replica; ``delete``: and delete its log."""
 
     topic_id: UUID | None
     leader_epoch: int
@@ -90,7 +90,7 @@ class Stop(NamedTuple):
 
 @dataclass(slots=True)
 class _Pending:
-    """What the broker must be sent."""
+    """Changes to send."""
 
     everything: bool = False
     states: set[TopicPartition] = field(default_factory=set)
@@ -101,7 +101,7 @@ class _Pending:
 
 
 class BrokerChannel:
-    """To one incarnation of one broker. Event loop only."""
+    """The channel to one incarnation of one broker. Event loop only."""
 
     def __init__(
         self,
@@ -128,28 +128,28 @@ class BrokerChannel:
         self._pending = _Pending()
         self._updates = updates
         self._told = 0
-        """The number of the last change of the metadata that the broker has been sent; 0: nothing yet."""
+        """The number of the last metadata change sent; 0: none."""
         self._joined = updates.number
-        """That of the last change before the broker was connected to: later ones are sent before everything."""
+        """The number of the last change before the connection: later ones are sent before everything."""
         self._ended: asyncio.Future[None] = runtime.loop.create_future()
         self._wakeup = asyncio.Event()
         self._acknowledged = asyncio.Event()
         self._acknowledged.set()
         self._is_refused = False
         self._has_described = self.broker_id in context.facts
-        """Its replicas are known already: those of the controller's own broker, from the beginning of the term."""
+        """Its replicas are known: those of the controller's own broker, from the beginning of the term."""
         self._last_failure = ""
         self._task: asyncio.Task[None] | None = None
 
     # --- what to send -------------------------------------------------------------------------------------------------
 
     def send_all(self) -> None:
-        """Everything that the broker has to know."""
+        """Send the broker its whole state."""
         self._pending.everything = True
         self.wake_up()
 
     def send_states(self, names: Iterable[TopicPartition]) -> None:
-        """The states of the broker's replicas of these partitions."""
+        """Send the states of the broker's replicas of these partitions."""
         self._pending.states.update(names)
         self.wake_up()
 
@@ -165,21 +165,21 @@ class BrokerChannel:
         self._wakeup.set()
 
     def expect(self) -> None:
-        """The same, but it need not be sent at once: `wake_up` follows."""
+        """As `wake_up`, but not to be sent at once: `wake_up` follows."""
         self._acknowledged.clear()
 
     @property
     def is_urgent(self) -> bool:
-        """Replicas are to lead, to follow or to stop."""
+        """Whether replicas are to lead, follow or stop."""
         return bool(self._pending.states or self._pending.stops)
 
     @property
     def is_behind(self) -> bool:
-        """There is something that the broker has not been sent."""
+        """Whether anything is pending."""
         return bool(self._pending) or self._told < self._updates.number
 
     async def acknowledged(self) -> None:
-        """Return when the broker has answered everything that was pending."""
+        """Wait until the broker has answered everything that was pending."""
         await self._acknowledged.wait()
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -224,13 +224,13 @@ class BrokerChannel:
             await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
 
     def _log_failure(self, what: str) -> None:
-        """Once, not ten times a second for as long as it lasts."""
+        """Log once, not ten times a second."""
         if what != self._last_failure:
             self._last_failure = what
             log.info("broker %d: %s", self.broker_id, what)
 
     async def _connect(self) -> Channel | _OwnBroker:
-        """To this very incarnation; CannotConnect, a refusal where its own address refuses."""
+        """Connect to this incarnation. Raises CannotConnect, a refusal only where its own address refuses."""
         if self.broker_id == self._runtime.broker_id:
             return _OwnBroker(self._peers)
         channel = await self._peers.reach(self.registration.broker, timeout_s=self._timeout_s)
@@ -285,7 +285,7 @@ class BrokerChannel:
             self._acknowledged.clear()
 
     async def _ask(self, connection: Channel | _OwnBroker) -> None:
-        """A question without an answer has no consequence."""
+        """Ask the broker who it is; a missing answer has no consequence."""
         try:
             await connection.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=self._timeout_s)
         except KlogError:
@@ -310,8 +310,8 @@ class BrokerChannel:
                 self._updates.give_back(turn)
 
     async def _turn(self, connection: Channel | _OwnBroker) -> asyncio.Future[None]:
-        """Wait until everything can be sent. What is urgent is sent meanwhile: after a controller's death a partition
-        gets its leader before a thousand brokers have all metadata."""
+        """Wait until everything can be sent; sends what is urgent meanwhile. After a controller's death partitions get
+        leaders before a thousand brokers have all metadata."""
         turn = self._updates.turn()
         try:
             while not turn.done():
@@ -338,7 +338,8 @@ class BrokerChannel:
         return turn
 
     def _keep(self, pending: _Pending) -> None:
-        """It may not have been sent. Everything is sent again; a broker that is connected again is described too."""
+        """Keep it: it may not have been sent. Everything is sent again; a reconnected broker is described again,
+        too."""
         self._pending.everything = True
         self._pending.stops = {**pending.stops, **self._pending.stops}
 
@@ -371,7 +372,7 @@ class BrokerChannel:
             self._listener.replicas_deleted(self.broker_id, deleted)
 
     def _is_back(self, name: TopicPartition, stop: Stop) -> bool:
-        """The replica had to go, and the broker has been assigned it again since, or its topic has been restored."""
+        """Whether the broker was assigned a stopped replica again, or its topic was restored."""
         context = self._context
         if not context.knows(name) or self.broker_id not in context.replicas(name):
             return False
@@ -389,7 +390,7 @@ class BrokerChannel:
 
 
 def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
-    """The replicas that a LeaderAndIsr request gives a leader other than the broker itself."""
+    """The replicas that a LeaderAndIsr request lets follow a leader other than the broker itself."""
     return {
         TopicPartition(topic.name, one.partition_index)
         for topic in lead.topics
@@ -399,7 +400,7 @@ def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
 
 
 def _new(lead: Any, broker_id: int) -> set[TopicPartition]:
-    """The new partitions that a LeaderAndIsr request has the broker lead."""
+    """The new partitions that a LeaderAndIsr request lets the broker lead."""
     return {
         TopicPartition(topic.name, one.partition_index)
         for topic in lead.topics

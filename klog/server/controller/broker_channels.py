@@ -15,7 +15,7 @@ from klog.server.controller.peers import Peers
 from klog.server.runtime import Runtime
 
 ACKNOWLEDGED_WITHIN_S = 1.0
-"""How long an act waits for brokers to acknowledge it; one that does not answer in time learns of it later."""
+"""How long a client's request waits for brokers to acknowledge; slower ones learn of the change later."""
 
 
 WOKEN_AT_ONCE = 50
@@ -31,10 +31,10 @@ class BrokerChannels:
         self._listener = listener
         self._channels: dict[int, BrokerChannel] = {}
         self._updates: MetadataUpdates | None = None
-        """Of the term; None before its first channel."""
+        """For the term; None before its first channel."""
 
     def open(self, context: Context, epoch: int, registration: Registration) -> None:
-        """Connect to this incarnation of a broker, in place of an earlier one, and send it everything."""
+        """Connect to this incarnation of a broker, instead of an earlier one, and send it everything."""
         broker_id = registration.broker.broker_id
         self.close(broker_id)
         if self._updates is None:
@@ -51,7 +51,7 @@ class BrokerChannels:
             channel.close()
 
     def answered_ms(self, broker_id: int) -> int | None:
-        """When the broker last answered over its channel; None where it has not, or has none."""
+        """When the broker last answered over its channel; None if it has not, or has none."""
         channel = self._channels.get(broker_id)
         return None if channel is None else channel.answered_ms
 
@@ -65,20 +65,20 @@ class BrokerChannels:
     def send_metadata(
         self, names: Iterable[TopicPartition] = (), topics_whole: Iterable[str] = (), gone: Mapping[str, Any] = {}
     ) -> None:
-        """To all brokers: the live brokers, and the metadata of these partitions, whole topics, deleted topics."""
+        """Send all brokers the live brokers, and the metadata of these partitions, whole topics, deleted topics."""
         if self._updates is not None:
             self._updates.changed(names, topics_whole, gone)
             self._wake_up()
 
     def send_slots(self) -> None:
-        """To all brokers: who coordinates which groups."""
+        """Send all brokers the coordinators of groups."""
         if self._updates is not None:
             self._updates.slots_changed()
             self._wake_up()
 
     def _wake_up(self) -> None:
-        """All channels. Those of brokers that lead or follow again go first, and the others some at a time: a thousand
-        requests in a row would hold up the answers of the first."""
+        """Wake all channels: those of brokers that lead or follow again first, the others some at a time. A thousand
+        requests in a row would delay the answers of the first."""
         later = []
         for channel in self._channels.values():
             channel.expect()
@@ -95,17 +95,17 @@ class BrokerChannels:
             self._runtime.loop.call_soon(self._wake_some, channels[WOKEN_AT_ONCE:])
 
     def send_states(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """To one broker: the states of its replicas of these partitions."""
+        """Send one broker the states of its replicas of these partitions."""
         if broker_id in self._channels:
             self._channels[broker_id].send_states(names)
 
     def send_stop(self, broker_id: int, stops: Mapping[TopicPartition, Stop]) -> None:
-        """To one broker: stop these replicas. The act that wants it goes on when a broker without a channel is back."""
+        """Have one broker stop these replicas. Without a channel the operation continues when the broker is back."""
         if broker_id in self._channels:
             self._channels[broker_id].send_stop(stops)
 
     async def acknowledged(self, broker_ids: Iterable[int], within_s: float | None = ACKNOWLEDGED_WITHIN_S) -> bool:
-        """Wait until these brokers have answered everything that was sent; False when the time was too short."""
+        """Wait until these brokers have answered all that was sent; False after ``within_s``."""
         waiting = [
             asyncio.ensure_future(self._channels[one].acknowledged()) for one in broker_ids if one in self._channels
         ]

@@ -1,11 +1,11 @@
-"""What the controller knows of its cluster, and what follows from it. No I/O; event loop only.
+"""The controller's knowledge of its cluster, and decisions from it. No I/O; event loop only.
 
 It comes from ZooKeeper and from the brokers' answers. Every decision of `klog.replication.leader_election` is called
-here, so that one place says which brokers count as alive.
+here, so that one place defines which brokers count as alive.
 
-A registered broker is *refused* when its connection was lost and connections are refused where it listened: it counts
-as dead. When it answers after all, that was wrong, and from then on only the end of its session makes that incarnation
-dead (rule R6).
+A registered broker is *refused* when its connection was lost and its address refuses connections: it counts as dead. If
+it answers after all, that was wrong, and from then on only the end of its session makes that incarnation dead (rule
+R6).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Context:
-    """``now_s`` is a clock that no change of the time of day affects."""
+    """``now_s``: a monotonic clock."""
 
     config: BrokerConfig
     now_s: Callable[[], float]
     registered: dict[int, Registration] = field(default_factory=dict)
     ever_registered: set[int] = field(default_factory=set)
-    """Those that are away too. Any other broker id has never had a log of this cluster."""
+    """Brokers that were ever registered. Any other broker id has never had a log of this cluster."""
     refused: dict[int, int] = field(default_factory=dict)
     """Broker id -> the incarnation that counts as dead, though its session lives."""
     trusted: set[int] = field(default_factory=set)
     """Incarnations that were refused once, and answered later."""
     heard: dict[int, int] = field(default_factory=dict)
-    """Broker id -> the incarnation that has answered over a connection that is still open: it lives now. A registration
-    alone does not prove that, as it outlives its broker."""
+    """Broker id -> the incarnation that has answered over a connection that is still open, and so is alive. A
+    registration alone proves nothing, as it outlives its broker."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Broker id -> the incarnation that is shutting down."""
     left: set[int] = field(default_factory=set)
@@ -57,25 +57,25 @@ class Context:
     first_epochs: dict[str, int] = field(default_factory=dict)
     states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     reread: set[str] = field(default_factory=set)
-    """Topics with states that are new since the last look of `MetadataUpdates`, which empties it."""
+    """Topics with new states since the last look of `MetadataUpdates`, which empties it."""
     deleting: set[str] = field(default_factory=set)
     """Topics marked for deletion: they have no leaders."""
     deleted: dict[str, Topic] = field(default_factory=dict)
-    """Topics whose deletion waits: they are not among ``topics``."""
+    """Topics with a delayed deletion: not among ``topics``."""
     facts: dict[int, dict[TopicPartition, ReplicaFacts]] = field(default_factory=dict)
-    """Broker id -> the replicas on its disks; without a key until the broker has answered."""
+    """Broker id -> the replicas on its disks; no key until the broker has answered."""
     lost: dict[int, set[TopicPartition]] = field(default_factory=dict)
-    """Broker id -> its replicas that cannot be served: their disk is lost, or their log."""
+    """Broker id -> its replicas that cannot serve: their disk is offline, or their log lost."""
     leaderless: dict[TopicPartition, str] = field(default_factory=dict)
     """Why a partition has no leader, by the last decision."""
     waits: dict[TopicPartition, float] = field(default_factory=dict)
-    """Since when the controller waits for members of an in-sync set that crashed as a whole."""
+    """Since when the controller waits for members of an ISR that crashed as a whole."""
     wait_again: Callable[[TopicPartition, float], None] | None = None
-    """Called with a partition that must be decided again after so many seconds."""
+    """Called with a partition to decide again, and the seconds until then."""
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
     """The coordinator of each slot; without slots that never had one."""
 
-    # --- which brokers live ---
+    # --- live brokers ---
 
     @property
     def live(self) -> dict[int, Registration]:
@@ -86,7 +86,8 @@ class Context:
         return found is not None and self.refused.get(broker_id) != found.incarnation
 
     def is_registered(self, registration: Registration) -> bool:
-        """Whether that incarnation is. Two reads of it may differ in the version of its fence, which is read first."""
+        """Whether that incarnation is registered. Two reads may differ in the version of its fence, which is read
+        first."""
         return self._now(registration.broker.broker_id) == registration.incarnation
 
     def incarnation(self, broker_id: int) -> int:
@@ -100,7 +101,7 @@ class Context:
 
     @property
     def staying(self) -> dict[int, int]:
-        """Broker id -> incarnation of the live brokers that do not shut down."""
+        """Live broker id -> incarnation; without brokers that shut down."""
         return {
             one: found.incarnation for one, found in self.live.items() if self.leaving.get(one) != found.incarnation
         }
@@ -119,14 +120,14 @@ class Context:
         return topic is not None and name.partition in topic.partitions
 
     def hosted(self, broker_id: int) -> set[TopicPartition]:
-        """The partitions that a broker has a replica of."""
+        """The partitions of which a broker has a replica."""
         return self.topics.hosted(broker_id)
 
     def log_config(self, topic: str) -> LogConfig:
         return LogConfig.of(self.config.of_topic(topic), self.overrides.get(topic, {}))
 
     def take_states(self, found: Mapping[TopicPartition, PartitionState | None]) -> None:
-        """Know these states, which were read or written; states older than the known ones are skipped."""
+        """Store states that were read or written; older ones than the known are ignored."""
         for name, state in found.items():
             known = self.states.get(name)
             if state is None or (known is not None and known.version > state.version):
@@ -137,7 +138,7 @@ class Context:
             self.reread.add(name.topic)
 
     def hide_topic(self, topic: str) -> None:
-        """It is unknown, until it is restored or purged."""
+        """Hide a topic until it is restored or purged."""
         self.topics.pop(topic, None)
         for known in (self.overrides, self.first_epochs):
             known.pop(topic, None)
@@ -146,7 +147,7 @@ class Context:
                 del partitions[name]
 
     def forget_topic(self, topic: str) -> None:
-        """It is deleted; a topic of the same name may be created."""
+        """Remove a deleted topic; another of the same name may be created."""
         self.hide_topic(topic)
         self.deleting.discard(topic)
         for replicas in self.lost.values():
@@ -203,7 +204,7 @@ class Context:
         return None if found is None else found.incarnation
 
     def decide(self, name: TopicPartition) -> Decision | None:
-        """What the partition's state must become, by what is known now; None where it is right."""
+        """The state that the partition must get; None if it is right."""
         state = self.states.get(name)
         if state is not None and not self.leaving and self._is_served(name, state):
             self.leaderless.pop(name, None)
@@ -231,11 +232,10 @@ class Context:
         return found
 
     def _is_served(self, name: TopicPartition, state: PartitionState) -> bool:
-        """Whether the leader and the whole in-sync set have run since the state was written, and nothing is known
-        against their disks: `leader_election.reconcile` leaves such a partition as it is.
+        """Whether the leader and the whole ISR have run since the state was written, with no disk known to be offline:
+        `leader_election.reconcile` leaves such a partition unchanged.
 
-        Nearly all are like that when a broker answers, and again when what was decided is written; to find it out this
-        way takes a fifth of the time.
+        Nearly all are like that when a broker answers, and again after a write; this check takes a fifth of the time.
         """
         if state.leader not in state.isr:
             return False

@@ -1,16 +1,16 @@
-"""The controller: one term after another, and what it does when brokers come, go, fail or shut down.
+"""The controller: its terms, and its reactions when brokers come, go, fail or shut down.
 
-An event of a broker changes what is known (`Context`) and marks the partitions that it may concern *dirty*. Reconciling
-asks the pure functions of `klog.replication.leader_election` what each dirty partition must become, writes it, and
-sends it to the brokers concerned. What fails is tried again, by this controller or, from ZooKeeper, by the next.
+An event of a broker changes what is known (`Context`) and marks affected partitions *dirty*. Reconciling asks the pure
+functions of `klog.replication.leader_election` for the state of each dirty partition, writes it, and sends it to the
+brokers concerned. What fails is retried, by this controller or, from ZooKeeper, by the next.
 
-Acts that clients ask for (topics, shutdown, elections) take the same lock as reconciling: one at a time.
+Requests of clients (topics, shutdown, elections) take the same lock as reconciling: one at a time.
 
     controller_election   which broker is the controller
     controller_state      the term, its fence, the lock, what is dirty
-    context               what is known of the cluster, and what follows from it
-    partition_writer      leaders and in-sync sets are written and sent
-    broker_channels       what is sent to each broker
+    context               knowledge of the cluster, and decisions from it
+    partition_writer      writes and sends leaders and in-sync sets
+    broker_channels       requests to each broker
     topic_manager, requested_elections, reassigner, balance, group_slots, leadership_transfer, registry_watch,
     act_publisher, deleted_topics: one task each
 """
@@ -54,7 +54,7 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before failed work is tried again: ZooKeeper is away."""
+"""Pause before failed work is retried: ZooKeeper is away."""
 
 
 class Controller:
@@ -83,8 +83,8 @@ class Controller:
         self.deleted_topics = DeletedTopics(runtime, state, channels, partitions, self.topics)
         self._reconciling: asyncio.Task[None] | None = None
         self._has_lost_broker = False
-        """A broker refuses connections, and the others have yet to be sent that: after the elections, which it causes.
-        A thousand brokers that are sent it before would hold them up."""
+        """A broker refuses connections, which the others are told after the elections that it causes: a thousand
+        requests before them would delay them."""
 
     # --- the term ---------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Controller:
         return self._state.require()
 
     async def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """Take over: read what is written, reconcile it, and send it to all brokers."""
+        """Take over: read ZooKeeper, reconcile, and send the state to all brokers."""
         state, broker_id = self._state, self._runtime.broker_id
         async with state.lock:
             self._end()
@@ -146,7 +146,7 @@ class Controller:
         await self.topics.resume_deletions()
 
     def _read(self, term: ControllerTerm, context: Context) -> list[Registration]:
-        """In a thread: everything from ZooKeeper."""
+        """In a thread: read everything from ZooKeeper."""
         fence = (term.fence,)
         damage: topics.Damage = {}
         context.left = brokers.left_in_order(self._zookeeper)
@@ -285,16 +285,16 @@ class Controller:
         self._channels.send_metadata()
 
     def _report_arrived(self, context: Context) -> None:
-        """Tell of brokers that registered while there was no controller: this one does not know them by the last one's
+        """Report brokers that registered without a controller: this one does not know them from the last one's
         updates."""
         for broker_id, one in sorted(context.registered.items()):
             if broker_id not in self._image.brokers:
                 self._runtime.tell("broker-up", id=broker_id, host=one.broker.host, port=one.broker.port)
 
     def _report_lost(self, context: Context) -> None:
-        """Tell of brokers that this one knew from the last controller, and whose registrations have ended before this
-        term. Often it is that controller: one that hangs is replaced only when its session ends. Of those that were
-        lost earlier, the last controller has told; the time is what this broker knows by its updates."""
+        """Report brokers that were known from the last controller, and whose registrations ended before this term.
+        Often it is that controller: one that hangs is replaced only when its session ends. Earlier losses were reported
+        by the last controller; the time is that of this broker's updates."""
         for broker_id, left_ms in self._former_brokers.left_ms.items():
             if broker_id not in context.registered:
                 context.how_lost[broker_id] = f"was lost at {_clock_time(left_ms)}, by the last controller's metadata"
@@ -307,7 +307,7 @@ class Controller:
             self._runtime.tell("broker-down", id=broker_id, host=host, port=port, reason=f"it {how}")
 
     def _how_lost(self, broker_id: int, was: Registration) -> str:
-        """How a broker was lost, for the reasons of what follows."""
+        """How a broker was lost, for reasons in logs and events."""
         context = self.context
         if context.leaving.get(broker_id) == was.incarnation:
             how = f"shut down at {_clock_time()}"
@@ -319,7 +319,7 @@ class Controller:
         return how
 
     def _silence(self, broker_id: int) -> str:
-        """How long the controller has not heard of a broker; empty where it has not heard of this incarnation."""
+        """How long a broker has been silent; empty if this incarnation was never heard."""
         answered_ms = self._channels.answered_ms(broker_id)
         if answered_ms is None:
             return ""
@@ -367,7 +367,7 @@ class Controller:
             del self.context.heard[registration.broker.broker_id]
 
     def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
-        """The broker has these replicas on its disks."""
+        """The broker has these logs on its disks."""
         context, broker_id = self.context, registration.broker.broker_id
         if not context.is_registered(registration):
             return
@@ -378,14 +378,14 @@ class Controller:
         self._state.mark_dirty(context.hosted(broker_id))
 
     def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas cannot do what LeaderAndIsr asked: they count as lost."""
+        """These replicas could not carry out LeaderAndIsr: they count as lost."""
         failed = set(names)
         log.error("broker %d cannot serve %s", broker_id, ", ".join(map(str, sorted(failed)[:10])))
         self.context.lost.setdefault(broker_id, set()).update(failed)
         self._state.mark_dirty(failed)
 
     def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
-        """A lost replica that follows now is no longer lost: its log is there, or there again."""
+        """These lost replicas follow again, so their logs are there: they are no longer lost."""
         there = self.context.lost.get(broker_id, set()) & names
         if there:
             self.context.lost[broker_id] -= there
@@ -395,8 +395,8 @@ class Controller:
     def replicas_begun(self, names: set[TopicPartition]) -> None:
         """Leaders have cleared the marks of these new partitions (rule R1): read the states.
 
-        Else the next change names an old version: when a leader dies, a thousand elections would be refused together,
-        read and decided again.
+        Else the next change names an old version: after a leader's death a thousand elections would be refused
+        together, read and decided again.
         """
         self._runtime.spawn(self._read_states(names))
 
@@ -412,7 +412,7 @@ class Controller:
             context.take_states({name: state for name, state in found.items() if context.knows(name)})
 
     def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
-        """These replicas are stopped, and their logs are deleted."""
+        """These replicas are stopped, and their logs deleted."""
         self.topics.replicas_deleted(broker_id, names)
 
     # --- what brokers report ----------------------------------------------------------------------------------------
@@ -434,7 +434,7 @@ class Controller:
             self._state.mark_dirty(there)
 
     def replicas_lost(self, broker_id: int, incarnation: int, names: Iterable[TopicPartition]) -> None:
-        """A disk of a broker is lost (rule L5): its replicas count as dead."""
+        """A disk of a broker is offline (rule L5): its replicas count as dead."""
         self._state.check_incarnation(broker_id, incarnation)
         gone = set(names)
         log.error("broker %d has lost the disk of %s", broker_id, counted(len(gone), "replica"))
@@ -443,13 +443,13 @@ class Controller:
         self._state.mark_dirty(gone)
 
     async def give_up_leadership(self, broker_id: int, incarnation: int, names: Iterable[TopicPartition]) -> None:
-        """A leader cannot flush in time (rule R4): another in-sync replica leads, if there is one."""
+        """A leader cannot flush in time (rule R4): elect another in-sync replica, if there is one."""
         await self.elections.replace_leader(broker_id, incarnation, names, "cannot flush in time")
 
     async def leave(self, broker_id: int, incarnation: int) -> int:
-        """Controlled shutdown: move leaders and group slots from this broker, as far as others can take them.
+        """Controlled shutdown: move leaders and group slots away from this broker, as far as others can take them.
 
-        Returns how many partitions it still leads.
+        Returns the number of partitions that it still leads.
         """
         state = self._state
         async with state.lock:
@@ -467,6 +467,6 @@ class Controller:
 
 
 def _clock_time(at_ms: int | None = None) -> str:
-    """Now unless given. Events have the date."""
+    """Wall-clock time, default now. Events have the date."""
     at = datetime.now(UTC) if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
     return f"{at:%H:%M:%S}"

@@ -26,19 +26,19 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
 STAND_BACK_S = 3.0
-"""How long a controller that has resigned is not a candidate: the others know of it in milliseconds."""
+"""How long a controller that has resigned is no candidate; the others notice within milliseconds."""
 ASK_WITHIN_S = 30.0
 
 
 class Candidate(Protocol):
-    """What becomes the controller when this broker is elected."""
+    """The part that becomes controller when this broker is elected."""
 
     @property
     def active(self) -> bool:
         """Whether it is the controller now."""
 
     async def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """This broker is elected. Raises KlogError where the term cannot begin."""
+        """This broker is elected. Raises KlogError if the term cannot begin."""
 
     def end(self) -> None:
         """Another broker is elected, or this one no longer takes part."""
@@ -58,14 +58,14 @@ class ControllerElection:
         self._attending: asyncio.Task[None] | None = None
         self._channel: Channel | None = None
         self._reachable = asyncio.Event()
-        """There is a connection to the controller, or this broker is it."""
+        """Set while there is a connection to the controller, or this broker is it."""
         self._deposed: set[int] = set()
         self._stands_from_s = 0.0
         self._closed = False
 
     @property
     def holder(self) -> int:
-        """The controller's broker id; -1 while it is unknown."""
+        """The controller's broker id; -1 while unknown."""
         return -1 if self._term is None else self._term.broker_id
 
     async def enter(self) -> None:
@@ -73,12 +73,12 @@ class ControllerElection:
         await self._look(None)
 
     def look_again(self) -> None:
-        """Something may have changed: look in ZooKeeper until that succeeds."""
+        """Something may have changed: read ZooKeeper until that succeeds."""
         if not self._closed:
             self._runtime.spawn(self._look_until_known())
 
     def begin_again(self) -> None:
-        """This broker is the controller, and what is written is unknown: its term begins again."""
+        """As the controller, after a write of unknown outcome: begin the term again."""
         if self._term is not None:
             self._term = None
             self.look_again()
@@ -90,7 +90,7 @@ class ControllerElection:
         self._candidate.end()
 
     async def resign(self) -> None:
-        """Leave the controller's place to another broker. BadVersion or NoNode where another has it already."""
+        """Resign. Raises BadVersion or NoNode if another broker is the controller already."""
         term = self._term
         if term is not None and self._candidate.active:
             self._stands_from_s = self._runtime.loop.time() + STAND_BACK_S
@@ -115,7 +115,7 @@ class ControllerElection:
                 return
 
     async def _look(self, instead_of: ControllerTerm | None) -> None:
-        """Elect where none holds the place, or ``instead_of`` a dead one, and follow the outcome."""
+        """Elect if there is no controller, or the one of ``instead_of`` is dead; then follow the outcome."""
         async with self._looking:
             if self._closed:
                 return
@@ -138,7 +138,7 @@ class ControllerElection:
                 self._attending = self._runtime.spawn(self._attend(term))
 
     def _elect(self, instead_of: ControllerTerm | None) -> ControllerTerm:
-        """In a thread. The controller's term; the watch reports any change after that."""
+        """In a thread. Returns the controller's term; the watch reports any later change."""
         while True:
             if self._runtime.loop.time() < self._stands_from_s and registry.current(self._zookeeper) is None:
                 raise NotController("this broker has just resigned")
@@ -180,7 +180,7 @@ class ControllerElection:
             await asyncio.sleep(AGAIN_S)
 
     async def _converse(self, found: brokers.Registration) -> None:
-        """Connect, and wait for the end. CannotConnect, a refusal where the controller's own address refuses."""
+        """Connect, and wait for the end. Raises CannotConnect, a refusal only where its own address refuses."""
         channel = await self._peers.reach(found.broker, timeout_s=ASK_WITHIN_S)
         self._channel = channel
         self._reachable.set()
@@ -200,7 +200,7 @@ class ControllerElection:
         await self._peers.probe(found.broker, identity, timeout_s=ASK_WITHIN_S)
 
     async def _succeed(self, term: ControllerTerm, incarnation: int) -> None:
-        """Take the place of that incarnation. After a failure the next refusal tries again."""
+        """Become controller instead of that incarnation. After a failure the next refusal tries again."""
         try:
             await self._look(term)
         except KlogError as error:
@@ -209,9 +209,9 @@ class ControllerElection:
             self.look_again()
 
     async def ask(self, entity: Any, *, within_s: float = ASK_WITHIN_S, client_id: str | None = None) -> Any:
-        """The controller's answer. NotController on the controller itself, or without a connection in time.
+        """The controller's answer. Raises NotController on the controller itself, or without a connection in time.
 
-        ``client_id``: this broker's own unless given.
+        ``client_id``: default is this broker's.
         """
         if self._candidate.active:
             raise NotController("this broker is the controller itself")

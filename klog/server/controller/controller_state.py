@@ -1,4 +1,4 @@
-"""What all parts of the controller share: the term and its fence, the lock, the context, and what must be looked at.
+"""State shared by the controller's parts: the term and its fence, the lock, the context, and dirty partitions.
 
 Every multi of the controller begins with a check of ``/controller_epoch`` (rule Z1), so a deposed controller that does
 not know it yet cannot change anything.
@@ -27,14 +27,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EARLY_TIMER_S = 0.01
-"""Added to waits that a decision depends on: a timer may fire before the wait is over by the clock."""
+"""Added to waits before a decision: a timer may fire slightly early by the clock."""
 
 
 class ControllerState:
-    """Event loop only, but for `fence`, `require` and `check_term`.
+    """Event loop only, except `fence`, `require` and `check_term`.
 
-    ``lock``: held by each act of the controller, so that one runs at a time.
-    ``on_deposed``: called when a write has found another controller.
+    ``lock``: held by each operation of the controller, one at a time. ``on_deposed``: called when a write has found
+    another controller.
     """
 
     def __init__(self, runtime: Runtime, on_deposed: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class ControllerState:
         return self.term is not None and self._runtime.identity.fenced is None
 
     def require(self) -> ControllerTerm:
-        """NotController unless this broker is the controller."""
+        """Raise NotController unless this broker is the controller."""
         if self.term is None or not self.active:
             raise NotController(f"broker {self._runtime.broker_id} is not the controller")
         return self.term
@@ -70,7 +70,7 @@ class ControllerState:
         return (self.term.fence,)
 
     def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
-        """The term begins; ``election`` is where it was won."""
+        """The term begins; ``election``: where it was won."""
         self.term = term
         self._election = election
 
@@ -80,7 +80,7 @@ class ControllerState:
         self._dirty.clear()
 
     def check_term(self) -> None:
-        """In a thread: NotController once another controller has been elected."""
+        """In a thread: raise NotController once another controller is elected."""
         term = self.require()
         now = registry.current(self._runtime.zookeeper)
         if now is None or now.epoch_version != term.epoch_version or now.session != term.session:
@@ -93,7 +93,7 @@ class ControllerState:
             self._election.look_again()
 
     async def resign(self) -> None:
-        """Leave the controller's place to another broker. BadVersion or NoNode where another has it already."""
+        """Resign. Raises BadVersion or NoNode if another broker is the controller already."""
         if self._election is not None:
             await self._election.resign()
 
@@ -107,8 +107,8 @@ class ControllerState:
         """Write in a thread. Raises what ``function`` does.
 
         After SessionLost the outcome is unknown (rule Z2): ZooKeeper was away for longer than a request waits. The
-        client gets the error, but the write may have been done. So the controller begins its term again and reads what
-        is written, as the next controller would.
+        client gets the error, but the write may have succeeded. So the controller begins its term again and reads
+        ZooKeeper, as the next controller would.
         """
         try:
             return await self.run(function, *arguments, **named)
@@ -118,19 +118,19 @@ class ControllerState:
                 self._election.begin_again()
             raise
 
-    # --- what must be looked at ---------------------------------------------------------------------------------------
+    # --- dirty partitions ---------------------------------------------------------------------------------------------
 
     def mark_dirty(self, names: Iterable[TopicPartition]) -> None:
-        """Something has changed that may concern these partitions: reconcile them."""
+        """These partitions may be affected by a change: reconcile them."""
         self._dirty.update(names)
         self.has_work.set()
 
     def mark_dirty_later(self, name: TopicPartition, after_s: float) -> None:
-        """The same, when this time has passed."""
+        """`mark_dirty` after this time."""
         self._runtime.loop.call_later(after_s + EARLY_TIMER_S, self.mark_dirty, [name])
 
     def take_dirty(self) -> set[TopicPartition]:
-        """The partitions that are dirty; none is afterwards."""
+        """Return the dirty partitions, and clear them."""
         names, self._dirty = self._dirty, set()
         return names
 
@@ -140,7 +140,7 @@ class ControllerState:
         self.has_work.set()
 
     def check_incarnation(self, broker_id: int, incarnation: int) -> None:
-        """StaleBrokerEpoch unless this incarnation of the broker is registered."""
+        """Raise StaleBrokerEpoch unless this incarnation of the broker is registered."""
         found = self.context.registered.get(broker_id)
         if found is None or found.incarnation != incarnation:
             self.doubt_registry()

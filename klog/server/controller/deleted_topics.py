@@ -1,8 +1,8 @@
-"""Topics whose deletion waits (`klog.coordination.topics.Deletion`): restored, or purged when their time is over.
+"""Topics with a delayed deletion (`klog.coordination.topics.Deletion`): restores them, or purges them when due.
 
-A deleted topic keeps its node, its states, its logs and the offsets of groups, each where it is. To the rest of the
-controller it is unknown (`Context.deleted`), so its partitions have no leader, and no client sees it. Restoring it is
-one write, after which its leaders are elected as those of any topic whose brokers may have come and gone.
+A deleted topic keeps its node, its states, its logs and the offsets of groups in place. It is hidden from the rest of
+the controller (`Context.deleted`), so its partitions have no leader, and no client sees it. Restoring it is one write;
+then its leaders are elected like those of any topic whose brokers may have come and gone.
 
 Times are ZooKeeper's. While its clock is in doubt (rule L7), nothing is purged.
 """
@@ -83,7 +83,7 @@ class DeletedTopics:
                 log.warning("deleted topics are not purged yet: %s", error.message)
 
     async def _due(self) -> list[UUID]:
-        """The topics whose time is over."""
+        """The topics to purge now."""
         if not self._state.context.deleted:
             return []
         now_ms = (await self._state.run(self._zookeeper.set, paths.TOPIC_EPOCHS, b"")).modified_ms
@@ -105,7 +105,7 @@ class DeletedTopics:
         raise UnknownTopicId(f"no deleted topic has the id {topic_id}: it is restored, or purged")
 
     async def restore(self, topic_id: UUID, *, actor: Actor) -> None:
-        """Take the mark away; returns when the partitions have leaders, as far as they can. Raises UnknownTopicId."""
+        """Remove the mark; returns when the partitions have leaders, as far as possible. Raises UnknownTopicId."""
         state = self._state
         async with state.lock:
             marked = self._found(topic_id)
@@ -133,17 +133,17 @@ class DeletedTopics:
             self._runtime.tell("topic-restored", topic=name, partitions=len(topic.partitions))
             self._channels.send_metadata(topics_whole=[name])
             try:
-                # Before any replica follows: what one says while the ISR counts its earlier incarnation is forgotten.
+                # Before any replica follows: reports are lost while the ISR counts a replica's earlier incarnation.
                 await self._partitions.reconcile(topic.topic_partitions)
             except KlogError as error:
                 log.warning("topic %s is restored, and not all leaders are elected yet: %s", name, error.message)
             for broker_id, hosted in hosts(topic).items():
                 self._channels.send_states(broker_id, hosted)
-            state.mark_dirty(topic.topic_partitions)  # what has failed, and reassignments
+            state.mark_dirty(topic.topic_partitions)  # retries what has failed, and reassignments
         await self._led(topic)
 
     async def _led(self, topic: Topic) -> None:
-        """Wait for a moment for leaders, and until the brokers know them."""
+        """Wait briefly for leaders, and until the brokers know them."""
         context = self._state.context
         deadline = self._runtime.loop.time() + LED_WITHIN_S
         while self._runtime.loop.time() < deadline and self._state.active:
@@ -154,7 +154,7 @@ class DeletedTopics:
         await self._channels.acknowledged(context.live)
 
     async def purge(self, topic_id: UUID, *, actor: Actor | None = None) -> Callable[[], Awaitable[bool]]:
-        """Delete it for good, as a client asks, or because its time is over; as `TopicManager.purge`.
+        """Delete it for good, on request or because it is due; as `TopicManager.purge`.
 
         Raises UnknownTopicId.
         """

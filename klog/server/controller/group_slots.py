@@ -1,16 +1,16 @@
-"""Which broker coordinates which groups: the controller gives out 64 slots (rule G1, `coordination.group_slots`).
+"""Assigns coordinators to groups: the controller assigns 64 slots to brokers (rule G1, `coordination.group_slots`).
 
-The pure function `decide` says which slots change hands. `GroupSlots` writes all of them in one multi behind the
+The pure function `decide` chooses the slots that change hands. `GroupSlots` writes all of them in one multi behind the
 controller's fence and sends them to every broker. It runs in every reconciliation, before the partitions: it is one
-small write, and a group without a coordinator cannot move on.
+small write, and a group without a coordinator cannot progress.
 
 Rules
-    * A slot stays with its holder for as long as that incarnation lives. A broker is dead when it is not registered
-      or refuses connections. A broker that shuts down gives its slots away while it still serves.
+    * A slot stays with its holder while that incarnation is alive. A broker is dead when it is not registered or
+      refuses connections. A broker that shuts down gives its slots away while it still serves.
     * Only a broker that answers the controller gets a slot: a registration outlives its broker, and a slot given to a
       dead broker would have to move again.
-    * All brokers hold the same number of slots, give or take one, with the fewest possible moves. A broker that
-      starts gets its share, so a cluster that is restarted one broker at a time ends up balanced.
+    * All brokers hold the same number of slots, within one, with the fewest possible moves. A broker that starts gets
+      its share, so a rolling restart ends up balanced.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ milliseconds; a broker that does neither is paused or cut off."""
 
 
 def decide(holders: Mapping[int, SlotHolder], staying: Mapping[int, int], takers: Collection[int]) -> dict[int, int]:
-    """Slot -> its new holder, of slots that change hands or whose holder has a new incarnation.
+    """Slot -> new holder, for slots that change hands or whose holder has a new incarnation.
 
-    ``staying``: broker id -> incarnation of the brokers that may keep their slots. ``takers``: those of them that may
-    get more. {} without takers: each holder keeps its slots.
+    ``staying``: broker id -> incarnation of brokers that may keep their slots. ``takers``: those of them that may get
+    more. {} without takers: each holder keeps its slots.
     """
     if not takers:
         return {}
@@ -80,7 +80,7 @@ class GroupSlots:
         self._waiting: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """A term begins: for a short while no slot moves until all brokers have answered or refused."""
+        """A term begins: until all brokers have answered or refused, or a short time is over, no slot moves."""
         self._waiting = self._runtime.loop.call_later(VERDICTS_WITHIN_S, self._end_wait)
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ class GroupSlots:
         self._state.mark_dirty(())
 
     async def reconcile(self) -> None:
-        """Give out the slots without a live holder, and balance; under the controller's lock. Raises KlogError."""
+        """Assign slots without a live holder, and balance; under the controller's lock. Raises KlogError."""
         context = self._state.context
         staying = context.staying
         takers = {one for one, incarnation in staying.items() if context.heard.get(one) == incarnation}

@@ -25,9 +25,9 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before a failed read is tried again: ZooKeeper is away."""
+"""Pause before a failed read is repeated: ZooKeeper is away."""
 ANSWER_SHARE = 8
-"""A broker that has not answered within this part of the lag time is unreachable."""
+"""The part of the lag time without an answer after which a broker counts as unreachable."""
 
 
 class LeadershipTransfer:

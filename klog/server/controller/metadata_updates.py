@@ -1,15 +1,15 @@
-"""UpdateMetadata for all brokers of a term: what has changed is kept once, and encoded once for all that need the same.
+"""UpdateMetadata for all brokers of a term: changes are kept once, and encoded once for all brokers that need the same.
 
 Strategy
-    Every change has a number. A channel remembers up to which number its broker has been sent everything; the next
-    request has what has changed since, as it is known when it is made. Channels that are as far as one another share
-    the encoded bytes: with 1,000 brokers, a thousand requests cost one encoding.
+    Every change has a number. A channel remembers the number up to which its broker has been sent everything; the next
+    request has the changes since, in their current state. Channels at the same number share the encoded bytes: with
+    1,000 brokers, a thousand requests cost one encoding.
 
-    A broker that has just connected gets everything. Each topic's bytes are kept until something of the topic changes,
-    so the next broker costs only what has changed in between.
+    A broker that has just connected gets everything. Each topic's bytes are cached until the topic changes, so the next
+    broker costs only the changes in between.
 
-The request begins with the controller, its epoch and the incarnation of its receiver, 16 bytes, and only the last of
-these differs from broker to broker. Event loop only.
+The request begins with the controller, its epoch and the receiver's incarnation, 16 bytes, of which only the last
+differs per broker. Event loop only.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _FLAG_BYTES = 1
 _NONE_LEFT = b"\x01\x01\x00"
 """No topics, no slots, no tags: the end of a request that has only brokers."""
 UNDER_WAY_MAX = 32
-"""Requests with everything, so that what brokers are sent with them does not come all at once either."""
+"""Full requests under way, so that brokers' reactions to them do not come all at once either."""
 UNDER_WAY_BYTES_MAX = 256 << 20
-"""Of requests with everything; one of them is always under way, whatever its size."""
+"""Bytes of full requests under way; one is always allowed, whatever its size."""
 ENCODED_AT_ONCE = 2000
-"""Partitions that are encoded without a look at the event loop: some 25 ms."""
+"""Partitions encoded without yielding to the event loop: some 25 ms."""
 GONE_MAX = 10_000
 """Deleted topics that are remembered; a broker that has missed more is sent everything."""
 
 
 @dataclass(slots=True)
 class _Changes:
-    """Of one topic: the numbers of the last changes."""
+    """The numbers of a topic's last changes."""
 
     last: int = 0
     whole: int = 0
@@ -52,7 +52,7 @@ class _Changes:
 
 
 class MetadataUpdates:
-    """See the module. ``number`` is that of the last change."""
+    """See the module. ``number``: that of the last change."""
 
     def __init__(self, context: Context, controller_id: int, epoch: int) -> None:
         self.number = 1
@@ -60,18 +60,18 @@ class MetadataUpdates:
         self._controller_id = controller_id
         self._epoch = epoch
         self._changed: dict[str, _Changes] = {}
-        """The topic that has changed last is the last one."""
+        """In the order of their last changes."""
         self._gone: dict[str, tuple[int, UUID | None]] = {}
         self._forgotten = 0
         """The number of the last deletion that is no longer remembered."""
         self._slots = 0
         self._since: dict[int, bytes] = {}
-        """By the number before: the request with what has changed since."""
+        """The number before -> the request with the changes since."""
         self._everything: bytes | None = None
         self._topics: dict[str, bytes] = {}
-        """Encoded whole, of topics that have not changed since."""
+        """Encoded topics that have not changed since."""
         self._size_bytes = 0
-        """Of the last request with everything."""
+        """Size of the last full request."""
         self._under_way = 0
         self._asked: deque[asyncio.Future[None]] = deque()
         self._encoding = asyncio.Lock()
@@ -86,7 +86,7 @@ class MetadataUpdates:
         topics_whole: Iterable[str] = (),
         gone: Mapping[str, UUID | None] = {},
     ) -> None:
-        """The live brokers may have changed, and these partitions, whole topics, deleted topics have."""
+        """Note that the live brokers may have changed, and these partitions, whole topics, deleted topics have."""
         number = self._next()
         for name in names:
             self._of(name.topic).partitions[name.partition] = number
@@ -100,7 +100,7 @@ class MetadataUpdates:
                 self._forgotten = self._gone.pop(next(iter(self._gone)))[0]
 
     def slots_changed(self) -> None:
-        """Who coordinates which groups has."""
+        """Note that the coordinators of groups have changed."""
         self._slots = self._next()
 
     def _next(self) -> int:
@@ -119,12 +119,12 @@ class MetadataUpdates:
             self._topics.pop(topic, None)
         return changes
 
-    # --- everything -------------------------------------------------------------------------------------------------
+    # --- full requests ----------------------------------------------------------------------------------------------
 
     def turn(self) -> asyncio.Future[None]:
-        """Done when there is room for one more request with everything; `give_back` follows in every case.
+        """Done when one more full request may be sent; `give_back` must follow.
 
-        A connection copies what it cannot send at once, so a thousand of these requests would take as many times their
+        A connection copies what it cannot send at once, so a thousand full requests would take a thousand times their
         size.
         """
         asked = asyncio.get_running_loop().create_future()
@@ -133,7 +133,7 @@ class MetadataUpdates:
         return asked
 
     def give_back(self, turn: asyncio.Future[None]) -> None:
-        """The request is answered, or is not made."""
+        """The request is answered, or will not be made."""
         if turn.done():
             self._under_way -= 1
             self._pass_on()
@@ -152,12 +152,12 @@ class MetadataUpdates:
         return not self._under_way or (self._under_way + 1) * self._size_bytes <= UNDER_WAY_BYTES_MAX
 
     async def encode(self) -> None:
-        """Make a request with everything cheap: encode the topics that are not, some at a time."""
+        """Prepare a full request: encode the topics that are not cached, some at a time."""
         async with self._encoding:
             await self._encode_topics()
 
     async def _encode_topics(self) -> None:
-        """Those that have no bytes, some at a time."""
+        """Encode topics that are not cached, some at a time."""
         self._forget_stale()
         partitions = 0
         for topic in list(self._context.topics):
@@ -176,7 +176,7 @@ class MetadataUpdates:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, told: int, incarnation: int) -> EncodedRequest:
-        """To the broker that has been sent everything up to that number; 0: nothing yet. Brings it to ``number``."""
+        """For a broker that has been sent everything up to number ``told`` (0: nothing); brings it to ``number``."""
         if told < self._forgotten:
             told = 0
         if told:
@@ -230,7 +230,7 @@ class MetadataUpdates:
         return codec.encode_part(entity)[_HEAD.size :]
 
     def _forget_stale(self) -> None:
-        """The bytes of topics with states that are new, or replicas that are lost, or back, with a broker or a disk."""
+        """Drop the bytes of topics with new states, or with replicas lost or back, with a broker or a disk."""
         context = self._context
         live = {one: found.incarnation for one, found in context.live.items()}
         lost = {one: set(names) for one, names in context.lost.items() if names}

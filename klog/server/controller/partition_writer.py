@@ -1,4 +1,4 @@
-"""Writes the states of partitions that the controller decides, and sends them to the brokers concerned."""
+"""Writes the states that the controller decides, and sends them to the brokers concerned."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 TRIES = 10
 TOGETHER = 1000
-"""Partitions that are decided, written and sent before the next are looked at: the first of ten thousand need not wait
-for the last, and the loop is held for some 50 ms."""
+"""Partitions per round of decide, write and send: the first of ten thousand need not wait for the last. It takes the
+event loop some 50 ms."""
 
 Decide = Callable[[TopicPartition], Decision | None]
-"""The state that a partition must get; None when it is right."""
+"""The state that a partition must get; None if it is right."""
 
 
 class PartitionWriter:
@@ -41,7 +41,7 @@ class PartitionWriter:
         self._channels = channels
 
     async def reconcile(self, names: Iterable[TopicPartition]) -> None:
-        """Give these partitions the leaders and in-sync sets that follow from what is known. Raises KlogError.
+        """Decide, write and send the leaders and in-sync sets of these partitions. Raises KlogError.
 
         Those whose leader is dead come first: until then they serve no client.
         """
@@ -57,9 +57,9 @@ class PartitionWriter:
         return state is not None and self._state.context.is_live(state.leader)
 
     async def change(self, names: Iterable[TopicPartition], decide: Decide) -> dict[TopicPartition, Decision]:
-        """Write what ``decide`` says of each partition until it says nothing more, and send it.
+        """Write what ``decide`` returns for each partition until it returns None for all, and send it.
 
-        Where a leader has changed the state meanwhile, it is read and decided again.
+        A state that its leader has changed meanwhile is read and decided again.
         """
         done: dict[TopicPartition, Decision] = {}
         context = self._state.context

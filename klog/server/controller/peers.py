@@ -1,4 +1,4 @@
-"""How the controller's parts reach brokers: others over the network, and their own broker directly."""
+"""Connections of the controller's parts: to other brokers by network, to their own directly."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from klog.server.runtime import Identity
 
 
 class Reach(Protocol):
-    """Connects to a broker, each side proving that it belongs to the cluster.
+    """Connects to a broker; each side proves that it belongs to the cluster.
 
-    CannotConnect, which is a refusal only where the broker's own address refuses; ClusterAuthorizationFailed.
+    Raises CannotConnect, a refusal only where the broker's own address refuses; ClusterAuthorizationFailed.
     """
 
     def __call__(self, there: Broker, /, *, timeout_s: float) -> Awaitable[Channel]: ...
 
 
 class Answers(Protocol):
-    """Whether a process answers at that address; None where that is unknown (`peer_probe.answers`)."""
+    """Whether a process answers at that address; None if unknown (`peer_probe.answers`)."""
 
     def __call__(
         self, host: str, port: int, security: ClientSecurity, /, *, name: str | None
@@ -32,14 +32,14 @@ class Answers(Protocol):
 
 
 class Probe(Protocol):
-    """Return when a process answers where the broker listens (`peer_probe.probe`). CannotConnect."""
+    """Return when a process answers where the broker listens (`peer_probe.probe`). Raises CannotConnect."""
 
     def __call__(self, there: Broker, identity: Identity, /, *, timeout_s: float) -> Awaitable[None]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """``answer_locally``: this broker's answer to a request of its own."""
+    """``answer_locally``: this broker's answer to its own request."""
 
     reach: Reach
     probes: BrokerProbes

@@ -1,11 +1,11 @@
 """Carries out reassignments: begins them, by Kafka's requests or 0.8's queue, and takes each step when it is due.
 
 `klog.replication.reassignment_steps` decides the steps; this module writes and sends them. `advance` is called with all
-partitions that were reconciled, so each report of an in-sync set, each broker that comes or goes and each new
-controller leads to the next step of the partitions that it concerns.
+reconciled partitions, so each report of an in-sync set, each broker that comes or goes and each new controller leads to
+the next step of the partitions concerned.
 
 A broker that was dead when its replica was removed still has the log. When it is back, `find_stray_logs` finds the log.
-It is deleted if it is of this very topic, the partition has a live leader, and the broker has no replica of it.
+It is deleted if it belongs to this very topic, the partition has a live leader, and the broker has no replica of it.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before a failed read or write is tried again: ZooKeeper is away."""
+"""Pause before a failed read or write is repeated: ZooKeeper is away."""
 WRITE_TRIES = 10
 
 QUEUE = Actor("reassign_partitions", "zookeeper")
 ELECTION_QUEUE = Actor("preferred_replica_election", "zookeeper")
-"""The actors for 0.8's queues: ZooKeeper does not know which program wrote them."""
+"""The actors of 0.8's queues: ZooKeeper does not tell which program wrote them."""
 
 Target = Sequence[int] | None
-"""Broker ids, the preferred leader first; None cancels: back to the replicas before."""
+"""Broker ids, the preferred leader first; None cancels."""
 
 
 class Underway(NamedTuple):
-    """One partition that is being reassigned. `reason`: why it is stalled, "" while it is copied."""
+    """A partition under reassignment. `reason`: why it is stalled, "" while it is copied."""
 
     name: TopicPartition
     entry: ReplicaAssignment
@@ -86,9 +86,9 @@ class Reassigner:
         self._task: asyncio.Task[None] | None = None
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
-        """Why each stalled partition is stalled, as it was last logged."""
+        """The reason of each stalled partition, as last logged."""
         self._stray: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Brokers with a log of a partition that they no longer have a replica of."""
+        """Partition -> brokers with a log of it and no replica."""
 
     def start(self) -> None:
         """The term has begun: watch the queues."""
@@ -110,7 +110,7 @@ class Reassigner:
     ) -> dict[TopicPartition, KlogError | None]:
         """Begin, replace and cancel reassignments; partition -> error.
 
-        `throttle`: bytes per second that each broker may copy for these, 0 without. Raises NotController.
+        `throttle`: bytes per second that each broker may copy for these, 0: no limit. Raises NotController.
         """
         state = self._state
         async with state.lock:
@@ -164,7 +164,7 @@ class Reassigner:
         return reassignment_steps.begin(entry, target, throttle)
 
     def _begun(self, name: TopicPartition, before: ReplicaAssignment, entry: ReplicaAssignment) -> None:
-        """It is written: send it to the brokers concerned."""
+        """After the write: send it to the brokers concerned."""
         if entry.target == before.target and entry.in_progress:
             log.info("%s: its reassignment has a throttle of %d bytes per second", name, entry.throttle)
         else:
@@ -185,7 +185,7 @@ class Reassigner:
     # --- in progress ------------------------------------------------------------------------------------------------
 
     def underway(self) -> list[Underway]:
-        """Every partition that is being reassigned, in order."""
+        """Every partition under reassignment, in order."""
         context = self._state.context
         found = []
         for name in self.all_in_progress():
@@ -224,9 +224,9 @@ class Reassigner:
         return reassignment_steps.entry_of(self._state.context.topics[name.topic], name.partition)
 
     async def advance(self, names: Iterable[TopicPartition]) -> None:
-        """Take the steps that are due for those of these partitions that are being reassigned; under the lock.
+        """Take the steps that are due for these partitions, under the lock.
 
-        Raises KlogError where ZooKeeper does; the next reconciliation calls it again.
+        Raises KlogError from ZooKeeper; the next reconciliation calls it again.
         """
         names = list(names)
         self._delete_stray_logs(names)
@@ -244,7 +244,7 @@ class Reassigner:
         return reassignment_steps.next_step(self._entry(name), context.states.get(name), context.election_input(name))
 
     def _log_stalled(self, steps: Mapping[TopicPartition, reassignment_steps.Step | None]) -> None:
-        """Once for each reason."""
+        """Log each reason once."""
         for name, step in steps.items():
             reason = step.reason if isinstance(step, Stalled) else ""
             if self._stalled.get(name, "") == reason:
@@ -276,8 +276,8 @@ class Reassigner:
             planned[name] = step.decision
             return step.decision
 
-        # From here on brokers are sent only the replicas that stay: a leader that gets the new epoch with those that
-        # go would add them to its in-sync set again.
+        # From here on brokers are sent only the replicas that stay: a leader that gets the new epoch with the removed
+        # ones would add them to its ISR again.
         self._assume({name: step.entry for name, step in removals.items()})
         done: dict[TopicPartition, ReplicaAssignment] = {}
         try:
@@ -297,7 +297,8 @@ class Reassigner:
     async def _write_all(
         self, entries: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """Returns those that are written. A topic that cannot be written now is tried again, and holds up no other."""
+        """Write topic by topic; returns what was written. A topic that cannot be written is retried, and delays no
+        other."""
         by_topic: dict[str, dict[int, ReplicaAssignment]] = defaultdict(dict)
         for name, entry in entries.items():
             by_topic[name.topic][name.partition] = entry
@@ -333,7 +334,7 @@ class Reassigner:
         )
 
     def _assume(self, entries: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """Change what is known without writing it."""
+        """Change the known assignment without writing it."""
         known = self._state.context.topics
         for name, entry in entries.items():
             if name.topic in known:
@@ -366,7 +367,7 @@ class Reassigner:
     # --- logs that removed replicas have left behind ----------------------------------------------------------------
 
     def find_stray_logs(self, broker_id: int) -> None:
-        """A broker has described its disks: delete logs of partitions that it has no replica of."""
+        """A broker has described its disks: delete logs of partitions of which it has no replica."""
         context = self._state.context
         for brokers in self._stray.values():
             brokers.discard(broker_id)
@@ -376,7 +377,7 @@ class Reassigner:
         self._delete_stray_logs(names)
 
     def _has_no_replica(self, broker_id: int, name: TopicPartition) -> bool:
-        """The log is of this very topic, and the broker has no replica of the partition."""
+        """Whether the log belongs to this very topic, and the broker has no replica of the partition."""
         context = self._state.context
         if not context.knows(name) or name.topic in context.deleting or broker_id in context.replicas(name):
             return False
@@ -384,7 +385,7 @@ class Reassigner:
         return facts is not None and facts.topic_id == context.topics[name.topic].topic_id
 
     def _delete_stray_logs(self, names: Iterable[TopicPartition]) -> None:
-        """Those of partitions that have a live leader; the others wait until they have one."""
+        """Delete those of partitions with a live leader; the others wait until they have one."""
         context = self._state.context
         for name in self._stray.keys() & set(names):
             state = context.states.get(name)
@@ -457,7 +458,7 @@ class Reassigner:
     async def _unqueue(
         self, names: Sequence[TopicPartition], wanted: Mapping[TopicPartition, Target] | None = None
     ) -> None:
-        """Remove these from 0.8's queue: they are over, or (with `wanted`) the queue asks for something else."""
+        """Remove these from 0.8's queue: they are done, or (with `wanted`) the queue has another target."""
         if not names:
             return
 
@@ -475,7 +476,7 @@ class Reassigner:
 
 
 def _act(there: topics.Topic, changed: topics.Topic, numbers: Iterable[int], actor: Actor) -> Act | None:
-    """The act of a topic: partition -> its replicas when the reassignment is over. None where only throttles change."""
+    """The act of a topic: partition -> replicas at the end of the reassignment. None if only throttles change."""
     before = {str(number): list(reassignment_steps.entry_of(there, number).target) for number in numbers}
     after = {str(number): list(reassignment_steps.entry_of(changed, number).target) for number in numbers}
     if before == after:

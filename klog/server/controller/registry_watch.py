@@ -1,4 +1,4 @@
-"""Applies what other programs write into ZooKeeper, as 0.8's tools do: topics, partitions, deletions and settings.
+"""Applies other programs' writes in ZooKeeper, as of 0.8's tools: topics, partitions, deletions and settings.
 
 /brokers/topics/<t>         created: the topic gets an id and leaders; grown: the new partitions get leaders
 /admin/delete_topics/<t>    created: the topic is deleted; with ``delete.topic.enable`` false the mark is removed
@@ -8,9 +8,9 @@ Watches report what has changed, and of which topic. It is read in a thread, and
 controller's lock, so that requests and failovers are served in between. klog's own writes fire the watches too, and
 change nothing.
 
-What cannot be read is logged once and not changed. For a known topic the known state still applies; an unknown topic is
-not served. The same holds for changes that no tool of 0.8's makes: removing or recreating a topic's node, or moving its
-partitions to other brokers. Only a deletion makes a topic lose messages here.
+Unreadable data is logged once and not changed. For a known topic the known state still applies; an unknown topic is not
+served. The same holds for changes that no tool of 0.8's makes: removing or recreating a topic's node, or moving its
+partitions to other brokers. Only a deletion makes a topic lose messages.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""Before a failed read or write is tried again: ZooKeeper is away."""
+"""Pause before a failed read or write is repeated: ZooKeeper is away."""
 LOOK_PAUSE_S = 0.1
-"""From one look to the next: one look sees all changes in between."""
+"""Pause between looks: one look sees all changes in between."""
 SHARE = 50
-"""Names that are handled without releasing the controller's lock."""
+"""Names handled before the controller's lock is released."""
 COMPLAINTS_MAX = 10_000
-"""Complaints that are remembered, so that each is logged once."""
+"""Logged errors that are remembered, so that each is logged once."""
 
 
 @dataclass(slots=True)
 class _Doubts:
-    """What a look has to read."""
+    """What the next look must read."""
 
     topics: bool = True
     nodes: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class _Doubts:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a look has found: names that may need an act."""
+    """The result of a look: names that may need an action."""
 
     nodes: list[str] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ class RegistryWatch:
         self._wakeup = asyncio.Event()
         self._doubts = _Doubts()
         self._watched: set[str] = set()
-        """Topics on whose node there is a watch."""
+        """Topics whose node is watched."""
         self._is_all_doubted = False
         self._last_notice = -1
         self._complaints: set[str] = set()
@@ -268,7 +268,7 @@ class RegistryWatch:
             self._runtime.spawn(self._topic_manager.resume_deletions())
 
     def _read_new(self, new: Sequence[Topic]) -> _New:
-        """In a thread: everything about these topics; each gets an id."""
+        """In a thread: read everything about these topics; each gets an id."""
         fence = self._state.fence
         found = _New()
         for topic in new:
@@ -293,7 +293,7 @@ class RegistryWatch:
         return found
 
     async def _grow(self, known: Topic, now: Topic) -> None:
-        """Under the lock: add partitions, and restore the fields that a tool of 0.8's has dropped."""
+        """Under the lock: add partitions, and restore fields that a tool of 0.8's has dropped."""
         context = self._state.context
         added = {number: ids for number, ids in now.partitions.items() if number not in known.partitions}
         if now.partitions != known.partitions | added:
@@ -360,7 +360,7 @@ class RegistryWatch:
             if settings == context.overrides.get(name, {}):
                 continue
             if paths.topic_config(name) in damage and settings == KEEP_EVERYTHING:
-                continue  # none of it can be read: the known settings still apply
+                continue  # unreadable: the known settings still apply
             log.info("topic %s: its settings have changed in ZooKeeper", name)
             context.overrides[name] = settings
             self._runtime.tell("settings-changed", topic=name, settings=settings)
@@ -370,7 +370,7 @@ class RegistryWatch:
             self._channels.send_metadata(topics_whole=changed)
 
     def _by_flush_rule(self, topic: Topic, settings: dict[str, str]) -> dict[str, str]:
-        """Without flush settings under which a late follower could not be recognised (rule R4)."""
+        """Without flush settings under which lag cannot be measured (rule R4)."""
         factor = max(map(len, topic.partitions.values()))
         try:
             self._topic_manager.check_settings(topic.name, settings, factor)

@@ -1,4 +1,4 @@
-"""What a broker reports to the controller, whether that is another broker or itself."""
+"""A broker's reports to the controller, which may be itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reports:
         return self._runtime.broker_id, self._runtime.identity.incarnation
 
     def isr(self, names: Collection[TopicPartition]) -> None:
-        """Report to the controller that the ISR of these partitions has changed. A lost report does no harm."""
+        """Report that the ISR of these partitions has changed. A lost report does no harm."""
         self._runtime.spawn(self._isr(names))
 
     async def _isr(self, names: Collection[TopicPartition]) -> None:
@@ -49,11 +49,11 @@ class Reports:
             log.debug("the change of %d ISRs could not be reported to the controller: %s", len(names), error.message)
 
     def offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
-        """Report to the controller that these replicas cannot be served (rule L5) or led (rule R4)."""
+        """Report that these replicas cannot be served (rule L5) or led (rule R4)."""
         self._runtime.spawn(self._offline(names, may_follow=may_follow))
 
     async def _offline(self, names: Collection[TopicPartition], *, may_follow: bool) -> None:
-        """Until the controller has heard it: no other broker knows."""
+        """Repeat until the controller has it: no other broker knows."""
         while not self._runtime.is_stopping:
             try:
                 if not self._controller.active:

@@ -1,4 +1,4 @@
-"""Elections on request: of preferred leaders, unclean ones, and of another leader in place of one that gives up."""
+"""Elections on request: of preferred leaders, unclean ones, and of a successor of a leader that gives up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 
 ACTS_BYTES_MAX: Final = MULTI_BYTES_MAX - 1024
-"""Of acts in one multi; what is left is for the fence."""
+"""Of acts in one multi; the rest is for the fence."""
 
 
 class RequestedElections:
@@ -43,9 +43,9 @@ class RequestedElections:
     ) -> dict[TopicPartition, KlogError | None]:
         """Elect the preferred leader of each, or with `unclean` any live replica of those without a leader.
 
-        `names` None: all partitions; the result leaves out those that need no election. Partition -> error:
-        ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable, UnknownTopicOrPartition.
-        NotController is raised.
+        `names` None: all partitions; the result omits those that need no election. Partition -> error:
+        ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable, UnknownTopicOrPartition. Raises
+        NotController.
         """
         state = self._state
         async with state.lock:
@@ -157,7 +157,7 @@ class RequestedElections:
     async def replace_leader(
         self, broker_id: int, incarnation: int, names: Iterable[TopicPartition], reason: str
     ) -> None:
-        """Elect another in-sync replica of those of these partitions that the broker leads, where there is one.
+        """Elect another in-sync replica for those of these partitions that the broker leads, if there is one.
 
         ``reason`` follows "broker N" in the events. Raises NotController, StaleBrokerEpoch.
         """
@@ -180,7 +180,7 @@ class RequestedElections:
 def _acts(
     kind: str, actor: Actor, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]
 ) -> list[Act]:
-    """One for each topic; the states are objects from partitions to leaders."""
+    """One act per topic; the states map partitions to leaders."""
     topics: dict[str, list[int]] = defaultdict(list)
     for name in before:
         topics[name.topic].append(name.partition)

@@ -1,4 +1,4 @@
-"""What the controller sends, made from what it knows. Pure.
+"""Makes the controller's requests from its context. Pure.
 
 A broker never gets leadership under an epoch in which an earlier incarnation of it was elected: requests omit such a
 partition until a new election (rule R1).
@@ -19,16 +19,16 @@ from klog.server.controller.context import Context
 
 _LED: Any = LeaderAndIsrPartition
 _DESCRIBED: Any = MetadataPartition
-"""Called as they are, with integers as they come: `codec.build` takes as long again, and there are thousands."""
+"""Called directly, with plain integers: `codec.build` takes as long again, and there are thousands."""
 
 DELETED_TOPIC_EPOCH = -2
-"""KIP-570: a replica of a topic that is being deleted goes, whatever its epoch."""
+"""KIP-570: a replica of a topic that is being deleted stops, whatever its epoch."""
 
 
 def leader_and_isr(
     context: Context, head: Mapping[str, Any], broker_id: int, names: Iterable[TopicPartition], *, is_full: bool
 ) -> Any | None:
-    """For the broker's replicas among ``names``; None when there is nothing to say."""
+    """For the broker's replicas among ``names``; None without any."""
     topics: dict[str, list[Any]] = defaultdict(list)
     for name in names:
         state = context.states.get(name)
@@ -74,7 +74,7 @@ def leader_and_isr(
 
 
 def stop_replica(head: Mapping[str, Any], stops: Collection[tuple[TopicPartition, Any, int, bool]]) -> Any:
-    """Of (partition, topic id, leader epoch, whether the log goes too)."""
+    """``stops``: (partition, topic id, leader epoch, whether to delete the log)."""
     topics: dict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
     for name, topic_id, leader_epoch, delete in stops:
         topics[name.topic, topic_id].append(
@@ -101,10 +101,10 @@ def update_metadata(
     with_slots: bool = False,
     only: str = "",
 ) -> Any:
-    """``changed``: topic -> its partitions to tell of, None for all. ``gone``: deleted topics with their ids.
+    """``changed``: topic -> its changed partitions, None for all. ``gone``: deleted topics with their ids.
 
-    ``is_full``: the topics are all there is. ``with_slots``: who coordinates which groups has changed. ``only``:
-    "brokers" or "slots", and nothing else.
+    ``is_full``: ``changed`` has all topics. ``with_slots``: include the coordinators of groups. ``only``: "brokers" or
+    "slots", and nothing else.
     """
     topics: list[Any] = [
         metadata_topic(context, topic, numbers)
@@ -139,7 +139,7 @@ def update_metadata(
 
 
 def metadata_topic(context: Context, topic: str, numbers: Collection[int] | None) -> Any:
-    """The metadata of a topic: of these of its partitions, None for all."""
+    """A topic's metadata, of these partitions; None for all."""
     known = context.topics[topic]
     partitions = []
     for number in known.partitions if numbers is None else numbers:

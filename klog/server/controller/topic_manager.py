@@ -1,12 +1,12 @@
-"""What the controller does with topics: create, grow, configure, delete. The next controller can finish each act.
+"""The controller's operations on topics: create, grow, configure, delete. The next controller can finish each.
 
 create   writes the topic node, then the states, marked new. The leaders create their logs and clear the mark. A
          partition without a state has never had a leader.
-delete   marks the topic's node, after which the controller and the clients do not know the topic. It keeps everything
-         for ``klog.trash.retention.ms``: `klog.server.controller.deleted_topics`. Then, or at once where that is 0:
+delete   marks the topic's node: the controller and the clients no longer see the topic. It keeps everything for
+         ``klog.trash.retention.ms``: `klog.server.controller.deleted_topics`. Then, or at once where that is 0:
 purge    writes the mark of ``/admin/delete_topics``. Every replica removes its log and reports that. Then the committed
-         offsets go, then the nodes, the mark last. Until then the name is taken. Replicas of brokers that are away are
-         removed when they are back; a broker that has never been registered has none.
+         offsets are removed, then the nodes, the mark last. Until then the name is taken. Replicas of brokers that are
+         away are removed when they are back; a broker that has never been registered has none.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 PARTITIONS_MAX = 30_000
-"""Of one topic: its assignment is one znode, written in a multi of at most 512 KB (rule Z3)."""
+"""Per topic: its assignment is one znode, written in a multi of at most 512 KB (rule Z3)."""
 LED_WITHIN_S = 10.0
-"""How long a request that creates partitions waits for their leaders; one that hangs has lost its session by then."""
+"""How long a request that creates partitions waits for their leaders; a broker that hangs has lost its session by
+then."""
 DELETED_WITHIN_S = 5.0
-"""How long a request waits for a deletion; it goes on after that."""
+"""How long a request waits for a deletion, which then goes on."""
 
 
 Admit = Callable[[int], None]
-"""Called before so many partitions are created or deleted; what it raises is the request's error."""
+"""Called before that many partitions are created or deleted; its exception is the request's error."""
 
 
 def admit_all(_: int) -> None:
@@ -67,9 +68,10 @@ def admit_all(_: int) -> None:
 
 
 def may_replace(deleted: topics.Topic, actor: Actor) -> bool:
-    """Whether creating a topic of this name purges the deleted one. A client of Kafka's takes the answer to its
-    deletion for the name to be free; klog's own knows better, and a topic that is created automatically is by chance.
-    Internal topics are always needed.
+    """Whether creating a topic of this name purges the deleted one.
+
+    Yes for Kafka's clients, which take the answer to a deletion for the name to be free, and for internal topics, which
+    are always needed. No for klog's own, which knows better, and for automatic creation, which happens by chance.
     """
     assert deleted.deletion is not None
     is_refused = deleted.deletion.is_name_kept or actor.is_klog or actor.client.startswith(AUTO_CREATE)
@@ -77,7 +79,7 @@ def may_replace(deleted: topics.Topic, actor: Actor) -> bool:
 
 
 def hosts(topic: topics.Topic) -> dict[int, list[TopicPartition]]:
-    """Broker id -> the partitions that it has a replica of."""
+    """Broker id -> the partitions of which it has a replica."""
     found: dict[int, list[TopicPartition]] = defaultdict(list)
     for name in topic.topic_partitions:
         for broker_id in topic.partitions[name.partition]:
@@ -104,7 +106,7 @@ class TopicManager:
         self._channels = channels
         self._partitions = partitions
         self._deleting: dict[str, dict[tuple[TopicPartition, int], ReplicaStage]] = {}
-        """Topic -> (partition, broker) -> how far the deletion of that replica is."""
+        """Topic -> (partition, broker) -> stage of that replica's deletion."""
         self._deleted: dict[str, asyncio.Event] = {}
 
     # --- create -----------------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ class TopicManager:
         return self._image.topics.get(name) or TopicImage(name, made.topic_id, shown, dict(overrides))
 
     async def _led(self, names: Iterable[TopicPartition]) -> None:
-        """Wait until the leaders lead, and for a moment until all brokers know them."""
+        """Wait until the leaders lead, and briefly until all brokers know them."""
         states = self._state.context.states
         await self._channels.acknowledged({states[name].leader for name in names if name in states}, LED_WITHIN_S)
         await self._channels.acknowledged(self._state.context.live)
@@ -211,7 +213,7 @@ class TopicManager:
         validate_only: bool = False,
         admit: Admit = admit_all,
     ) -> None:
-        """Add partitions to a topic, up to ``total``; ``assignment`` is that of the new ones.
+        """Add partitions to a topic, up to ``total``; ``assignment``: that of the new ones.
 
         Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment, ReassignmentInProgress.
         """
@@ -260,7 +262,7 @@ class TopicManager:
         return topics.add_partitions(self._zookeeper, self._registered(name), added, [*self._state.fence, act.write])
 
     def _registered(self, name: str) -> topics.Topic:
-        """The topic as it is in ZooKeeper now. In a thread."""
+        """In a thread: the topic in ZooKeeper."""
         topic = topics.find(self._zookeeper, name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
@@ -301,16 +303,16 @@ class TopicManager:
         await self._channels.acknowledged(state.context.live)
 
     def check_settings(self, topic: str, overrides: Mapping[str, str], factor: int) -> None:
-        """InvalidConfig where a topic of this replication factor cannot have these settings."""
+        """Raise InvalidConfig if a topic of this replication factor cannot have these settings."""
         self._check_flush_rule(LogConfig.of(self._config.of_topic(topic), overrides), factor)
 
     def _check_flush_rule(self, config: LogConfig, factor: int) -> None:
-        """InvalidConfig where a late follower could not be recognised (rule R4)."""
+        """Raise InvalidConfig if lag could not be measured (rule R4)."""
         if factor > 1:
             check_flush_rule(config, self._config.integer("replica.lag.time.max.ms"))
 
     def _write_overrides(self, name: str, overrides: dict[str, str], act: Act) -> bool:
-        """In a thread. False where the topic has these settings already: a change of nothing is not an act."""
+        """In a thread. False if the topic has these settings already: then there is no act."""
         topic = self._registered(name)
         damage: dict[str, str] = {}
         there = topics.configs(self._zookeeper, [name], damage=damage)[name]  # writing repairs what is damaged
@@ -329,8 +331,8 @@ class TopicManager:
     async def delete(self, name: str, *, actor: Actor, admit: Admit = admit_all) -> Callable[[], Awaitable[bool]]:
         """Delete a topic, its messages and the offsets that groups have committed in it (rule L10).
 
-        The topic is marked when this returns. What it returns waits for the brokers to know it, and, where no deletion
-        waits, as `purge` does.
+        The topic is marked when this returns. The result waits until the brokers know that or, without a delay of
+        deletions, as that of `purge`.
         """
         state = self._state
         async with state.lock:
@@ -361,7 +363,7 @@ class TopicManager:
             return functools.partial(self._channels.acknowledged, set(state.context.live), DELETED_WITHIN_S)
 
     def _mark(self, topic: topics.Topic, deletion: Deletion, act: Act) -> topics.Topic:
-        """In a thread: the deletion waits from now on."""
+        """In a thread: mark the topic for a delayed deletion."""
         for _ in range(topics.RACE_TRIES):
             marked = replace(self._registered(topic.name), topic_id=topic.topic_id, deletion=deletion)
             try:
@@ -373,10 +375,10 @@ class TopicManager:
         raise BadVersion(f"topic {topic.name}: other programs keep changing its node")
 
     async def purge(self, topic: topics.Topic, act: Act | None) -> Callable[[], Awaitable[bool]]:
-        """Under the controller's lock: delete a topic for good, whatever happens.
+        """Under the controller's lock: delete a topic for good.
 
-        What it returns waits until that is done: False where it takes longer than DELETED_WITHIN_S. Where a broker with
-        a replica is away, there is nothing to wait for: the topic is deleted when that is back.
+        The result waits until that is done: False if it takes longer than DELETED_WITHIN_S. It does not wait for
+        brokers that are away: the topic is deleted when they are back.
         """
         state, name = self._state, topic.name
         fence: list[Operation] = [*state.fence, *(() if act is None else (act.write,))]
@@ -408,7 +410,7 @@ class TopicManager:
         return deleted
 
     async def begin_marked(self, name: str) -> None:
-        """Under the controller's lock: begin the deletion of a topic that another program has marked in ZooKeeper."""
+        """Under the controller's lock: delete a topic that another program has marked in ZooKeeper."""
         state = self._state
         await state.write(topic_deletion.take_on_deletion, self._zookeeper, name, state.fence)
         log.info("topic %s is marked for deletion in ZooKeeper: deleting it", name)
@@ -426,7 +428,7 @@ class TopicManager:
     def _begin_deletion(self, name: str) -> asyncio.Event:
         """Stop and delete every replica; those of brokers that are away wait.
 
-        A topic that was written into ZooKeeper may name brokers that have never been there: they have nothing of it.
+        Brokers that were never registered have no replica, though a topic written into ZooKeeper may name them.
         """
         context = self._state.context
         topic = context.topics[name]
@@ -487,7 +489,7 @@ class TopicManager:
         self._finish_deleted({name.topic for name in names})
 
     def _finish_deleted(self, names: Iterable[str]) -> None:
-        """Those of these topics whose replicas are all deleted."""
+        """Finish the deletion of those topics whose replicas are all deleted."""
         for topic in self._deleting.keys() & set(names):
             if all(stage is ReplicaStage.DELETION_SUCCESSFUL for stage in self._deleting[topic].values()):
                 del self._deleting[topic]

@@ -1,4 +1,4 @@
-"""The topics that the controller knows, and which brokers have their replicas."""
+"""The topics that the controller knows, indexed by the brokers with their replicas."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from klog.names import TopicPartition
 
 
 class TopicTable(dict[str, Topic]):
-    """Name -> topic. Changed by assignment, ``del`` and ``pop`` alone, which also keep `hosted` right.
+    """Name -> topic. Change it by assignment, ``del`` and ``pop`` only, which also update `hosted`.
 
-    With 200,000 partitions a search through all of them takes 20 ms, and each of 1,000 brokers that comes, goes or
-    answers is one.
+    With 200,000 partitions a search through all takes 20 ms, and each of 1,000 brokers that comes, goes or answers
+    needs one.
     """
 
     def __init__(self, topics: dict[str, Topic] | None = None) -> None:
         super().__init__()
         self._hosted: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
-        """Broker id -> topic -> its partitions that the broker has a replica of."""
+        """Broker id -> topic -> partitions of which the broker has a replica."""
         for name, topic in (topics or {}).items():
             self[name] = topic
 
     def hosted(self, broker_id: int) -> set[TopicPartition]:
-        """The partitions that the broker has a replica of."""
+        """The partitions of which the broker has a replica."""
         there = self._hosted.get(broker_id, {})
         return {TopicPartition(topic, number) for topic, numbers in there.items() for number in numbers}
 
