@@ -1,1 +1,1 @@
-"""The brokers' side of the group protocol: who is in a group, in which generation, and who reads what."""
+"""The broker's side of the group protocol: members, generations, committed offsets."""

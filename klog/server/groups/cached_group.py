@@ -1,4 +1,4 @@
-"""A group as its coordinator keeps it in memory."""
+"""A group in its coordinator's memory."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class CachedGroup:
     group: Group
     holder: SlotHolder
     node_bytes: int = 0
-    """The most that its node has kept, so that who comes back has room."""
+    """The largest size of its node so far, so that members that come back have room."""
     timer: asyncio.TimerHandle | None = None
     armed_s: float = NEVER_S
     used_s: float = 0.0
-    """When a request last asked for it."""
+    """When it was last used."""
     delayed: DelayedHeartbeats = field(default_factory=DelayedHeartbeats)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no write of the group's node is under way."""
     reported_generation: int = -1
     """The last generation whose assignment was recorded as an event."""
     counted_bytes: int = 0
-    """The size of its members when it was last counted."""
+    """The last counted size of its members."""
     changes: MemberChanges = field(default_factory=MemberChanges)
     refusals: EventLimit = field(default_factory=lambda: EventLimit(1))
-    """Of commits, as events."""
+    """Limits events of refused commits."""

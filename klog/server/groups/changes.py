@@ -1,6 +1,6 @@
-"""Who has joined and left a group between two generations, and why: facts for the cluster's events.
+"""Members that joined and left a group between two generations, and why: facts for the cluster's events.
 
-Any client chooses its member's names and its reason to leave: all of it is bounded.
+Any client chooses its member's names and its reason to leave, so all of it is bounded.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from klog.names import counted
 LISTED_MAX: Final = 10
 """Members that joined, or left, in one event."""
 TOLD_MAX: Final = 3
-"""Members in its sentence."""
+"""Members named in its sentence."""
 REASON_CHARS_MAX: Final = 120
 NOTED_MAX: Final = 1_000
 
 REFUSALS_MAX: Final = 30
-"""Events of refused commits that a broker writes in a minute, one for a group."""
+"""Events of refused commits per broker and minute, at most one per group."""
 
 
 class MemberChanges:
-    """Of one group since its last event. Event loop only."""
+    """The changes of one group since its last event. Event loop only."""
 
     def __init__(self) -> None:
         self._why: dict[str, str] = {}
@@ -43,7 +43,7 @@ class MemberChanges:
             self._note(one.member_id, why)
 
     def left(self, member_id: str, reason: str | None) -> None:
-        """The member left by itself, or an operator removed it; ``reason`` is the client's."""
+        """The member left, or an operator removed it; ``reason``: the client's."""
         self._note(member_id, f"left: {reason[:REASON_CHARS_MAX]}" if reason else "left")
 
     def _note(self, member_id: str, why: str) -> None:
@@ -51,14 +51,14 @@ class MemberChanges:
             self._why[member_id] = why
 
     def compare(self, before: Sequence[MemberState], after: Sequence[MemberState]) -> None:
-        """A generation with the members ``after`` replaces one with those ``before``."""
+        """A generation with members ``after`` replaces one with members ``before``."""
         old = {one.member_id: one for one in before}
         new = {one.member_id: one for one in after}
         self._joined |= {name: one for name, one in new.items() if name not in old}
         self._left |= {name: one for name, one in old.items() if name not in new}
 
     def take(self) -> dict[str, Any]:
-        """The facts of an event; what follows begins at nothing."""
+        """Return the facts for an event, and start again."""
         joined, left, why = self._joined, self._left, self._why
         self._joined, self._left, self._why = {}, {}, {}
         told = [f"{_name(one)} {why.get(name, 'is gone')}" for name, one in left.items()]

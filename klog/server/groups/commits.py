@@ -1,8 +1,8 @@
-"""Offsets that groups commit: checked, written with other groups' in one multi, acknowledged when ZooKeeper has them.
+"""Commits of offsets: checked, written with other groups' in one multi, acknowledged when ZooKeeper has them.
 
-Fences on the slot and on the group's node keep out commits of members that the group has removed, and commits that a
-rewind has overtaken. Without ZooKeeper a commit is tried until its time is over (``offsets.commit.timeout.ms``) and
-then refused, though it may be written later; a commit that is not written is never acknowledged.
+Fences on the slot and on the group's node exclude commits of members that the group has removed, and commits that a
+rewind has overtaken. Without ZooKeeper a commit is retried until ``offsets.commit.timeout.ms`` and then refused, though
+it may be written later; a commit that is not written is never acknowledged.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from klog.server.runtime import Runtime
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 FENCES_BYTES = 4096
-"""Of the slot, of the group, and of a topic that the previous multi had too."""
+"""Reserved for the fences of the slot, of the group, and of a topic that the previous multi had too."""
 PART_BYTES_MAX = MULTI_BYTES_MAX - FENCES_BYTES
-"""Of one commit in one multi: some 1,250 partitions where names have 30 characters. A larger one is written in several,
-one after the other."""
+"""Per commit and multi: some 1,250 partitions with names of 30 characters. A larger commit takes several multis."""
 WIDE_BYTES = 64 * 1024
-"""Of metadata: a commit with more is written in multis of `TOGETHER_BYTES_MAX`."""
+"""Bytes of metadata above which a commit is written in multis of `TOGETHER_BYTES_MAX`."""
 SURELY_ONE = 100
 SHORT_NAME = 255
-"""`SURELY_ONE` partitions without metadata fit in one multi, whatever their topics, if the group's name is so short."""
+"""With a group name up to this length, `SURELY_ONE` partitions without metadata fit in one multi, whatever their
+topics."""
 METADATA_BYTES_MAX = 1_000_000
-"""Of all offsets of one commit together: about what Kafka takes (``message.max.bytes`` of its offsets topic)."""
+"""Per commit: about Kafka's limit (``message.max.bytes`` of its offsets topic)."""
 DELETED_AT_ONCE = 500
 AGAIN_S = 0.1
-"""After ZooKeeper has not answered."""
+"""Pause after ZooKeeper has not answered."""
 
 
 class InvalidCommitOffsetSize(RequestError):
@@ -69,7 +69,7 @@ class GroupPartition(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """The member that commits. Generation -1 without an id: a consumer outside any group protocol."""
+    """The committing member. Generation -1 without an id: a consumer outside any group protocol."""
 
     member_id: str
     instance_id: str | None
@@ -129,7 +129,7 @@ class Commits:
     async def fetch(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KlogError]:
-        """What each group has committed, in these partitions or (None) in all; or the error."""
+        """The committed offsets of each group, in these partitions or (None) in all; or the error."""
         found: dict[str, dict[TopicPartition, CommittedOffset] | KlogError] = {}
         asked: dict[str, list[TopicPartition] | None] = {}
         for name, partitions in wanted.items():
@@ -178,7 +178,7 @@ class Commits:
                 return error.bare()
 
     def _tell_refused(self, cached: CachedGroup, committer: Committer, error: KlogError, actor: Actor) -> None:
-        """As an event, if the client is not a member, or no longer; seldom, as clients try again."""
+        """Record an event if the client is not, or no longer, a member; rarely, as clients try again."""
         if not isinstance(error, IllegalGeneration | UnknownMemberId | FencedInstanceId):
             return
         if cached.refusals.allows(self._cache.now_s) and self._refusals.allows(self._cache.now_s):
@@ -206,7 +206,7 @@ class Commits:
     def _parts(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Iterable[Mapping[TopicPartition, CommittedOffset]]:
-        """One part for each multi, as few as possible."""
+        """One part per multi, as few as possible."""
         is_short = len(group) <= SHORT_NAME and not any(one.metadata for one in offsets.values())
         if is_short and len(offsets) <= SURELY_ONE:
             return [offsets]
@@ -257,7 +257,7 @@ class Commits:
     async def _write(
         self, cached: CachedGroup, offsets: Mapping[TopicPartition, CommittedOffset], actor: Actor | None
     ) -> None:
-        """``actor``: of a commit without a member."""
+        """``actor``: for a commit without a member."""
         state = cached.group.state
         topics = dict.fromkeys(one.topic for one in offsets)
 

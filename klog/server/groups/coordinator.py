@@ -1,9 +1,9 @@
-"""The coordinator of groups: answers what members, operators and clients ask of the groups of this broker's slots.
+"""The group coordinator: answers requests about the groups of this broker's slots.
 
 coordinator              JoinGroup, SyncGroup, LeaveGroup, Heartbeat
-commits                  offsets that groups commit
+commits                  commits of offsets
 group_admin              list, describe and delete groups
-expiry                   old offsets of groups without members
+expiry                   expired offsets of groups without members
 group_cache              the groups themselves: read, written, timed
 group                    the decisions of one group, without I/O
 """
@@ -65,12 +65,12 @@ class Coordinator:
         self._cache.slots_changed()
 
     def session_changed(self, state: SessionState) -> None:
-        """When the session with ZooKeeper has expired, other brokers may hold our slots."""
+        """After the session with ZooKeeper has expired, other brokers may hold our slots."""
         if state is SessionState.EXPIRED:
             self._cache.drop_all()
 
     def close(self) -> None:
-        """Answer all waiting requests, and begin nothing more."""
+        """Answer all waiting requests, and start nothing more."""
         self._expiring.cancel()
         self._cache.close()
         self._writer.close()
@@ -89,11 +89,11 @@ class Coordinator:
 
     @property
     def committed(self) -> OffsetHistory[GroupPartition]:
-        """What groups of this broker's slots have committed lately."""
+        """Recent commits of the groups of this broker's slots."""
         return self._committed
 
     def note_lost_slots(self) -> None:
-        """What groups commit whose slots have gone is not known here."""
+        """Commits of groups in slots that this broker has lost are no longer known here."""
         slots = self.slots
         for name in [one for one in self._committed.known if slot_of(one.group) not in slots]:
             self._committed.note(name, UNKNOWN)
@@ -101,7 +101,7 @@ class Coordinator:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def join(self, name: str, join: Join) -> Joined | Refused:
-        """A JoinGroup request; answered when the group's next generation begins."""
+        """Handle JoinGroup; answered when the group's next generation begins."""
         cache = self._cache
         try:
             bounds.check_member(join.member_id, join.instance_id)
@@ -118,7 +118,7 @@ class Coordinator:
 
     @contextmanager
     def _counted(self, join: Join) -> Iterator[None]:
-        """Count a waiting join beside the members that its group already has. CoordinatorNotAvailable."""
+        """Count a waiting join beside the group's members. Raises CoordinatorNotAvailable."""
         taken_bytes = self._cache.size_bytes + self._joining_bytes
         if taken_bytes + join.size_bytes > bounds.BROKER_BYTES_MAX:
             raise CoordinatorNotAvailable(
@@ -140,7 +140,7 @@ class Coordinator:
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> Synced | Refused:
-        """A SyncGroup request; answered when the leader's has arrived and is written."""
+        """Handle SyncGroup; answered when the leader's has arrived and is written."""
         cache = self._cache
         try:
             bounds.check_member(member_id, instance_id)
@@ -158,7 +158,7 @@ class Coordinator:
     async def leave(
         self, name: str, leaving: Iterable[tuple[str, str | None]], reasons: Mapping[str, str] | None = None
     ) -> Left | Refused:
-        """A LeaveGroup request; ``reasons``: member id -> what the client says."""
+        """Handle LeaveGroup; ``reasons``: member id -> the client's reason."""
         cache = self._cache
         try:
             for member in leaving:
@@ -176,7 +176,7 @@ class Coordinator:
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int, connection: Connection | None
     ) -> KlogError | Awaitable[KlogError | None] | None:
-        """A Heartbeat request: the answer, at once or, if nothing changes before, after a delay."""
+        """Handle Heartbeat: the answer, at once or, unless something changes, after a delay."""
         try:
             self._cache.holder(name)
             bounds.check_member(member_id, instance_id)
@@ -194,7 +194,7 @@ class Coordinator:
     async def _first_heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> KlogError | None:
-        """Of a group that is not in memory."""
+        """For a group that is not in memory."""
         try:
             cached = await self._cache.load(name)
         except KlogError as error:

@@ -35,7 +35,7 @@ CAN_WAIT = ("librdkafka", "confluent-kafka", "apache-kafka-java", "kafka-python"
 
 @dataclass(slots=True, eq=False)
 class DelayedHeartbeat:
-    """One heartbeat that waits for its answer."""
+    """A heartbeat whose answer is delayed."""
 
     member_id: str
     instance_id: str | None
@@ -49,7 +49,7 @@ class DelayedHeartbeat:
 
 
 def may_be_delayed(connection: Connection | None) -> bool:
-    """Whether the client can wait, and no heartbeat of it waits already."""
+    """Whether the client can wait, and none of its heartbeats is delayed already."""
     if connection is None or connection.software is None or connection.held is not None:
         return False
     return connection.software[0].startswith(CAN_WAIT)
@@ -83,7 +83,7 @@ class DelayedHeartbeats:
         return heartbeat.answer
 
     def group_has_changed(self, group: Group) -> None:
-        """Answer the members that have something to learn."""
+        """Answer the members that must learn of the change."""
         for one in list(self._delayed):
             error = group.answer_delayed(one.member_id, one.instance_id, one.generation)
             if error is not None:

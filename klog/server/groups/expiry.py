@@ -1,9 +1,9 @@
-"""Deletes the offsets of groups that have had no members for ``offsets.retention.minutes``, as Kafka does.
+"""Deletes the offsets of groups without members for ``offsets.retention.minutes``, as Kafka does.
 
-Every ``offsets.retention.check.interval.ms`` each coordinator looks at the groups of its slots, one after the other.
-`klog.coordination.expired_offsets` decides what has expired, and fences it; it is written as a commit is, behind the
-slot. A group is not looked at before the first time at which one of its offsets can expire. While the clock is in doubt
-(it has jumped against the time that has passed) nothing is deleted.
+Every ``offsets.retention.check.interval.ms`` each coordinator checks the groups of its slots, one after the other.
+`klog.coordination.expired_offsets` decides what has expired, and fences it; it is written like a commit, behind the
+slot. A group is skipped until one of its offsets can expire. While the clock is in doubt (it has jumped) nothing is
+deleted.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Expiry:
         self._not_before_ms: dict[str, int] = {}
 
     async def run(self) -> None:
-        """For as long as the broker coordinates."""
+        """Run while the broker coordinates."""
         while True:
             await asyncio.sleep(self._every_s)
             doubt = self._trusted.doubt(*self._now())
             if doubt is not None:
                 log.error("expired offsets of groups are not deleted: %s", doubt)
                 continue
-            if self._identity.clock_ahead_ms:  # `PeerClocks` has said so
+            if self._identity.clock_ahead_ms:  # `PeerClocks` has logged it
                 continue
             try:
                 await self._look()
@@ -65,7 +65,7 @@ class Expiry:
                 log.warning("expired offsets of groups are not deleted yet: %s", error.message)
 
     def _now(self) -> tuple[int, int]:
-        """By the wall clock and by the monotonic clock, in milliseconds."""
+        """Milliseconds by the wall clock and by the monotonic clock."""
         return self._clock.now_ms(), int(self._clock.monotonic_s() * 1000)
 
     async def _look(self) -> None:
@@ -80,7 +80,7 @@ class Expiry:
                     log.info("group %r: its expired offsets are not deleted yet: %s", name, error.message)
 
     async def _look_at(self, name: str) -> None:
-        """Delete what has expired of one group, in as many writes as it needs."""
+        """Delete the expired offsets of one group, in as many writes as it needs."""
         cache = self._cache
         while True:
             cached = cache.find(name)

@@ -1,4 +1,4 @@
-"""What operators do with groups: list them, describe one, delete one, or delete offsets that it has committed.
+"""Operators' requests about groups: list, describe, delete a group, delete committed offsets.
 
 The phase of a group is known in memory; ZooKeeper knows whether it exists, and whether consumers that coordinate
 through ZooKeeper use it.
@@ -34,7 +34,7 @@ from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
 
 UNSHARED = (Phase.PREPARING, Phase.COMPLETING)
-"""In these phases the partitions are not assigned yet."""
+"""Phases in which the partitions are not assigned yet."""
 
 
 class Listed(NamedTuple):
@@ -102,9 +102,9 @@ class GroupAdmin:
         return Described(found.phase, _protocol_type(found), "", members)
 
     def heartbeats_ms(self, name: str) -> dict[str, int | None]:
-        """Member -> how long ago its last heartbeat or commit was; None while it waits for a rebalance.
+        """Member -> milliseconds since its last heartbeat or commit; None while it waits for a rebalance.
 
-        Nothing of a group that has sent this broker nothing: it is not loaded for it. Raises NotCoordinator.
+        Empty for a group that is not in memory: it is not loaded for this. Raises NotCoordinator.
         """
         self._cache.holder(name)
         cached = self._cache.find(name)
@@ -170,7 +170,7 @@ def _read_of_slots(zookeeper: ZooKeeper, slots: Collection[int]) -> dict[str, re
 
 
 def _protocol_type(group: registry.Group) -> str:
-    """Of a group without members: of its last ones, or ``zookeeper``, or "" for one that only commits."""
+    """The protocol type of a group without members: its last one, ``zookeeper``, or "" for one that only commits."""
     if group.state.group_protocol == COORDINATOR:
         return group.state.protocol_type
     return ZOOKEEPER if group.members or group.state.group_protocol == ZOOKEEPER else ""
@@ -193,7 +193,7 @@ def _described(group: Group) -> Described:
 
 
 def _subscribed(group: Group) -> set[str]:
-    """The topics that any member subscribes to; members whose metadata cannot be read have none."""
+    """The topics to which any member subscribes; none for members with unreadable metadata."""
     topics: set[str] = set()
     for member in group.members:
         for _, metadata in member.protocols:

@@ -2,9 +2,8 @@
 
 A group is cached while this incarnation of the broker holds its slot (rule G1). It is read from ZooKeeper at the first
 request for it, or when this broker gets the slot of a group with members, who then have one session time-out to send a
-heartbeat. It is dropped with the slot, and all waiting requests are answered NOT_COORDINATOR.
-`klog.groups.group` decides what happens in a group; this module makes its writes, gives its answers and keeps
-its deadlines.
+heartbeat. It is dropped with the slot, and all waiting requests are answered NOT_COORDINATOR. `klog.groups.group`
+decides; this module makes its writes, gives its answers and keeps its deadlines.
 
 Without ZooKeeper, heartbeats are answered and nothing changes. A request that needs a change waits for one try and is
 then answered COORDINATOR_NOT_AVAILABLE; a write of unknown outcome is repeated until its outcome is known.
@@ -39,15 +38,15 @@ from klog.server.zookeeper_admission import ZooKeeperAdmission
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
-"""How long members may go on without knowing that an operator has changed their group. They cannot commit meanwhile."""
+"""The time until members learn that an operator has changed their group. They cannot commit meanwhile."""
 IDLE_S = 600.0
-"""A group without members is dropped when no request has asked for it for so long; ZooKeeper has it."""
+"""A group without members is dropped after that long without requests; ZooKeeper has it."""
 ENCODED_AT_ONCE_BYTES = 256 * 1024
-"""On the loop: some milliseconds."""
+"""Encoded on the loop in some milliseconds; more takes a thread."""
 LOOKED_AT = 20
 """Groups looked at to make room for one."""
 AGAIN_S = 0.5
-"""After a write of unknown outcome, which has already waited for one session time-out of ZooKeeper."""
+"""Pause after a write of unknown outcome, which has already waited for one session time-out of ZooKeeper."""
 
 
 class GroupCache:
@@ -75,7 +74,7 @@ class GroupCache:
         """Of the members of all groups."""
         self._loading: dict[str, asyncio.Task[CachedGroup | KlogError]] = {}
         self._slots: dict[int, SlotHolder] = {}
-        """The slots of this broker, as the controller last said."""
+        """The slots of this broker, from the controller's last request."""
         self._looking = runtime.spawn(self._keep_looking())
 
     # --- slots --------------------------------------------------------------------------------------------------------
@@ -104,7 +103,8 @@ class GroupCache:
         return found
 
     async def _take_over(self, slots: set[int]) -> None:
-        """Cache the groups with members: their sessions run, and their entries in 0.8's registry become ours."""
+        """Cache the groups with members: their sessions run, and this broker takes over their entries in 0.8's
+        registry."""
         while True:
             try:
                 states = await self._calls.call(_with_members, slots)
@@ -131,7 +131,7 @@ class GroupCache:
             self._drop(name)
 
     def close(self) -> None:
-        """Answer all waiting requests, and begin nothing more."""
+        """Answer all waiting requests, and start nothing more."""
         self._looking.cancel()
         self.drop_all()
 
@@ -155,7 +155,7 @@ class GroupCache:
         return loaded
 
     async def _load(self, name: str, holder: SlotHolder) -> CachedGroup | KlogError:
-        """An error is returned, not raised: a task that raises keeps the error with all its frames."""
+        """Returns errors instead of raising them: a task that raises keeps the error with all its frames."""
         try:
             state = await self._calls.call(group_states.read, name)
             if self.holder(name) != holder:
@@ -181,7 +181,7 @@ class GroupCache:
         return cached
 
     def _make_room(self) -> None:
-        """Drop one group without members, of those that were not used for the longest time."""
+        """Drop a group without members, one of the least recently used."""
         for name in list(islice(self._groups, LOOKED_AT)):
             if self._groups[name].group.may_be_forgotten(self.now_s):
                 self._drop(name)
@@ -204,11 +204,11 @@ class GroupCache:
         cached.settled.set()
 
     def find(self, name: str) -> CachedGroup | None:
-        """The group if it is cached."""
+        """The group if it is cached, or None."""
         return self._groups.get(name)
 
     def forget(self, cached: CachedGroup) -> None:
-        """Drop a group without members or waiting requests: the next request for it reads it."""
+        """Drop a group without members or waiting requests: the next request for it reads it again."""
         if cached.group.is_idle and self.has(cached):
             self._drop(cached.group.name)
 
@@ -249,7 +249,8 @@ class GroupCache:
         assert isinstance(result, Made)
 
     async def refresh(self, cached: CachedGroup) -> None:
-        """A write has found an unexpected version of the group's node: from our next write, or an operator's."""
+        """Read the group's node, after a write has found an unexpected version: our own later write's, or an
+        operator's."""
         await cached.settled.wait()
         known = cached.group.state.version
         state = await self._calls.call(group_states.read, cached.group.name)
@@ -299,7 +300,7 @@ class GroupCache:
                 hint="stop them, or use another group",
             )
 
-    # --- what a group decides -----------------------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, cached: CachedGroup, outcomes: list[Outcome]) -> None:
         for state in self._answer(outcomes):
@@ -364,13 +365,13 @@ class GroupCache:
             return
 
     def _write_failed(self, cached: CachedGroup, error: KlogError) -> None:
-        if not isinstance(error, PolicyViolation):  # which `ZooKeeperAdmission` tells, seldom
+        if not isinstance(error, PolicyViolation):  # which `ZooKeeperAdmission` logs, rarely
             log.error("group %r cannot be written: %s", cached.group.name, error.message)
         if self.has(cached):
             self._carry_out(cached, cached.group.write_failed(error.bare(), self.now_s))
 
     def _lose_slot(self, cached: CachedGroup) -> None:
-        """In ZooKeeper another broker holds the slot: the controller's request that says so will follow."""
+        """In ZooKeeper another broker holds the slot: the controller's request about it will follow."""
         self._slots.pop(cached.holder.slot, None)
         for name, one in list(self._groups.items()):
             if one.holder == cached.holder:
@@ -453,6 +454,6 @@ def _with_members(zookeeper: ZooKeeper, slots: set[int]) -> list[GroupState]:
 
 
 def _versions(zookeeper: ZooKeeper, names: list[str]) -> dict[str, int]:
-    """Of the groups' nodes; -1 without one."""
+    """The versions of the groups' nodes; -1 without one."""
     nodes = zookeeper.get_many([paths.group(name) for name in names])
     return {name: -1 if node is None else node.stat.version for name, node in zip(names, nodes, strict=True)}

@@ -1,4 +1,4 @@
-"""Calls to ZooKeeper for groups: in a few threads, and for a bounded time."""
+"""ZooKeeper calls for groups: in a few threads, and with a time-out."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ZkCalls:
         self.wait_s = runtime.config.integer("offsets.commit.timeout.ms") / 1000
 
     async def call(self, function: Callable[Concatenate[ZooKeeper, P], T], *arguments: P.args, **named: P.kwargs) -> T:
-        """``function(zookeeper, ...)`` in a thread. CoordinatorNotAvailable without an answer within `wait_s`.
+        """``function(zookeeper, ...)`` in a thread. Raises CoordinatorNotAvailable without an answer within `wait_s`.
 
-        Without a connection no thread waits: there are few, and all of them would be taken.
+        Without a connection it fails at once: it would take one of the few threads.
         """
         try:
             async with asyncio.timeout(self.wait_s):
@@ -47,5 +47,5 @@ class ZkCalls:
         return await self._loop.run_in_executor(self._threads, function)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._threads.shutdown(wait=False, cancel_futures=True)

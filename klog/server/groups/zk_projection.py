@@ -1,12 +1,12 @@
 """Members of the brokers' protocol in 0.8's registry: ids and owners, for ZooKeeper-era tools and `klog zk`.
 
-    /consumers/<g>/ids/<member id>    (e) what it subscribes to, a thread for each topic
+    /consumers/<g>/ids/<member id>    (e) its subscription, a thread for each topic
     /consumers/<g>/owners/<t>/<p>     (e) <member id>-0
 
-Written after the answer: nothing waits for these entries, and no decision depends on them. The entries that should
-exist are compared with those that do, and the difference is written in multis behind the fence of the slot (rule G1)
-and, where a node is created, of the group. Nodes of another session, an earlier coordinator's, are replaced (rule Z1).
-All are ephemeral: the entries of a dead coordinator end with its session.
+Written after the answer: nothing waits for these entries, and no decision depends on them. The wanted entries are
+compared with the existing ones, and the difference is written in multis behind the fence of the slot (rule G1) and,
+where a node is created, of the group. Nodes of another session, an earlier coordinator's, are replaced (rule Z1). All
+are ephemeral: the entries of a dead coordinator end with its session.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ZkProjection:
         is_current: Callable[[CachedGroup], bool],
         admit: Callable[[int], None],
     ) -> None:
-        """``is_current``: whether this broker still coordinates a group. ``admit`` raises PolicyViolation where there
-        may not be so many entries more."""
+        """``is_current``: whether this broker still coordinates a group. ``admit`` raises PolicyViolation if that many
+        more entries are not allowed."""
         self._runtime = runtime
         self._calls = calls
         self._is_current = is_current
@@ -84,8 +84,8 @@ class ZkProjection:
 
 
 def _show(zookeeper: ZooKeeper, holder: SlotHolder, state: GroupState, admit: Callable[[int], None]) -> None:
-    """In a thread. A fence that fails ends it: a later change of the group comes with its own call. Where ZooKeeper has
-    no room for the entries there are none: nothing depends on them."""
+    """In a thread. A fence that fails ends it: a later change of the group comes with its own call. If ZooKeeper has no
+    room for the entries they are skipped: nothing depends on them."""
     for _ in range(TRIES):
         wanted = _wanted(state, zookeeper.clock.now_ms())
         there = _there(zookeeper, state.group)
@@ -137,7 +137,7 @@ def _there(zookeeper: ZooKeeper, group: str) -> dict[str, ZNode]:
 
 
 def _is_shown(node: ZNode | None, data: bytes, session: int) -> bool:
-    """An entry that differs in its timestamp alone is not written again."""
+    """Whether the entry is there; one that differs only in its timestamp is not written again."""
     if node is None or node.stat.owner_session != session:
         return False
     return node.data == data or (b'"timestamp"' in data and _timeless(node.data) == _timeless(data))
@@ -148,7 +148,7 @@ def _timeless(data: bytes) -> bytes:
 
 
 def _wanted(state: GroupState, now_ms: int) -> Mapping[str, bytes]:
-    """Path -> data of the entries that should exist; none for members whose metadata cannot be read."""
+    """Path -> data of the wanted entries; none for members with unreadable metadata."""
     wanted: dict[str, bytes] = {}
     if state.group_protocol != COORDINATOR or state.protocol_type != PROTOCOL_TYPE:
         return wanted

@@ -50,7 +50,7 @@ async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
 async def alter(
     controller: Controller, topics: Any, actor: Actor, throttle: int = 0
 ) -> dict[TopicPartition, KlogError | None]:
-    """What became of each partition of a request; NotController is raised."""
+    """The outcome of each partition in a request. Raises NotController."""
     controller.require()
     times_named = Counter(_name(topic, one) for topic in topics for one in topic.partitions)
     wanted: dict[TopicPartition, Target] = {

@@ -48,7 +48,7 @@ async def handle(
 
 
 def _changes(name: str, asked: list[Any]) -> dict[ScramMechanism, ScramCredential | None]:
-    """Mechanism -> credential, None to take it away. Raises KlogError."""
+    """Mechanism -> credential, None to remove it. Raises KlogError."""
     if not is_possible(name) or len(name.encode()) > NAME_BYTES_MAX:
         raise UnacceptableCredential(f"a user's name has 1 to {NAME_BYTES_MAX} bytes, and is neither . nor ..")
     changes: dict[ScramMechanism, ScramCredential | None] = {}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RANGES_MAX: Final = 10_000
 BYTES_MAX: Final = 256 * 1024 * 1024
-"""Half a second of a thread at the slowest rate that a page cache gives."""
+"""Half a second of a thread at the slowest rate from a page cache."""
 
 
 @handles(ApiKey.CHECKSUM_RANGES, 0, 0)

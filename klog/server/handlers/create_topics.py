@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from klog.server.image import TopicImage
 
 TOGETHER = 20
-"""Topics of one request that are under way at the same time."""
+"""Topics of a request created at the same time."""
 STRICT_FROM = 6
 DEFAULT = -1
 """The broker's default number of partitions or replicas, or the number in the assignment."""
@@ -75,7 +75,7 @@ async def handle(
 
 
 def mutations(throttling: Throttling, request: Request, strict_from: int) -> Mutations:
-    """What the request creates and deletes, by the quota of the client that asks; of a broker's own, by none."""
+    """The request's changes, counted against the quota of its client; none for a broker's own request."""
     actor = request.actor
     is_strict = request.head.version >= strict_from
     if not request.is_of_client:
@@ -85,7 +85,7 @@ def mutations(throttling: Throttling, request: Request, strict_from: int) -> Mut
 
 
 def admitting(zookeeper_admission: ZooKeeperAdmission, request: Request, quota: Mutations) -> Admit:
-    """Whether ZooKeeper and the client's quota have room for new partitions; a broker's own always have."""
+    """Checks that ZooKeeper and the client's quota have room for new partitions; always true for a broker's own."""
 
     def admit(partitions: int) -> None:
         if request.is_of_client:

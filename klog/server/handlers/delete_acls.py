@@ -42,7 +42,7 @@ async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | 
 
 
 async def _remove(runtime: Runtime, chosen: Filter, request: Request) -> tuple[list[Binding], dict[Pattern, KlogError]]:
-    """What was removed, and the patterns of which nothing could be."""
+    """The removed ACLs, and the patterns with errors."""
     found = await runtime.executors.run(Purpose.ACLS, _matching, runtime.zookeeper, chosen)
     share = request.share()
     removed: list[Binding] = []

@@ -121,7 +121,8 @@ def _check(partitions: LedPartitions, topic: str, index: int, asked: int) -> tup
 
 
 def _plan(wanted: list[tuple[LedPartition, int]]) -> RetentionRun:
-    """One deletion per partition, at the highest offset asked: the deletions of one run do not know of each other."""
+    """One deletion per partition, at the highest requested offset: the deletions of one run do not know of each
+    other."""
     highest: dict[LedPartition, int] = {}
     for partition, offset in wanted:
         highest[partition] = max(offset, highest.get(partition, 0))

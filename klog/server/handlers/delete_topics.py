@@ -69,7 +69,7 @@ async def handle(
             answers.append({"name": name, "topic_id": asked.topic_id, "error_code": 0, "error_message": None})
     for deleted in deletions:
         if not await deleted():
-            break  # what holds one deletion up for so long would hold up the request once for each of the others
+            break  # a deletion that takes so long would delay the request once per topic
     return {"throttle_time": quota.throttle_ms(), "responses": answers}
 
 

@@ -54,14 +54,14 @@ async def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str,
 
 
 def keeper(there: AclKeeper | None) -> AclKeeper:
-    """The broker's ACLs; SecurityDisabled where it has none."""
+    """The broker's ACLs. Raises SecurityDisabled if it has none."""
     if there is None:
         raise SecurityDisabled("the broker checks no permissions: authorizer.class.name is not set")
     return there
 
 
 def filter_of(entity: Any) -> Filter:
-    """The filter of a request; InvalidRequest for numbers that klog does not know."""
+    """The filter of a request. Raises InvalidRequest for unknown numbers."""
     return Filter(
         word_of_number(ResourceType, entity.resource_type_filter),
         entity.resource_name_filter,

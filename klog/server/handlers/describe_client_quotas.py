@@ -55,14 +55,14 @@ def entity_fields(entity: Entity) -> list[dict[str, Any]]:
 
 
 def check_type(kind: str) -> str:
-    """UnsupportedVersion for a type of entity that has no quotas in klog."""
+    """Raise UnsupportedVersion for an entity type that has no quotas in klog."""
     if kind not in ENTITY_TYPES:
         raise UnsupportedVersion(f"quotas belong to {', '.join(ENTITY_TYPES)}, not to entities of type {kind[:40]!r}")
     return kind
 
 
 def _filter(asked: Any) -> list[Matches]:
-    """What a user's name, a client id and an address must be; None is that of an entity without one."""
+    """The filter for user name, client id and address; None matches entities without one."""
     found: dict[str, Matches] = {}
     for one in asked.components:
         kind = check_type(one.entity_type)

@@ -17,7 +17,7 @@ from klog.server.runtime import Identity
 
 SENDFILE: Final = "sendfile"
 ENCRYPTED: Final = "encrypted"
-"""OpenSSL encrypts what klog has read: Python's ssl does not say whether the kernel would (kernel TLS)."""
+"""OpenSSL encrypts what klog has read: Python's ssl does not tell whether the kernel would (kernel TLS)."""
 
 
 @handles(ApiKey.DESCRIBE_SELF, 0, 0)
@@ -48,7 +48,7 @@ def handle(
 
 
 def _listeners(config: BrokerConfig, identity: Identity) -> list[dict[str, Any]]:
-    """Each as clients reach it."""
+    """Each as advertised."""
     if identity.registration is None:
         return []
     encrypted = {one.name for one in config.listeners.all if one.has_tls}

@@ -25,7 +25,7 @@ async def handle(request: Request, *, credentials: UserCredentials) -> dict[str,
     await credentials.load()
     asked = [one.name for one in request.entity.users or ()]
     if asked:
-        with contextlib.suppress(KlogError):  # ZooKeeper is away: what is known is answered
+        with contextlib.suppress(KlogError):  # ZooKeeper is away: answer from memory
             await credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_AT_ONCE])
     known = credentials.users()
     names = Counter(asked or sorted(known))

@@ -48,9 +48,9 @@ from klog.storage.log import FileRange
 log = logging.getLogger(__name__)
 
 READS_NOTED: Final = 16
-"""Of so many partitions of a request its connection remembers the topics, for `describe_clients`."""
+"""Number of partitions in a request whose topics are kept for `describe_clients`."""
 LONG_REQUEST_BYTES: Final = 64 * 1024
-"""A longer request names some 2,000 partitions or more, at some 8 us each."""
+"""A longer request has some 2,000 partitions or more, at some 8 us each."""
 
 Fetched = list[FetchedPartition[FileRange]]
 
@@ -97,7 +97,7 @@ class FetchHandler:
         return None
 
     async def _serve_long(self, head: RequestHead, frame: bytes, reply: Reply, connection: Connection) -> None:
-        """The connection's next request waits until all partitions of this one have been looked up."""
+        """Serve a long request; the connection's next one waits until all partitions have been looked up."""
         request = await self.runtime.executors.run_in_turn(
             connection.address, "", Purpose.ANSWERS, fetch.read_request, memoryview(frame), head
         )
@@ -139,7 +139,7 @@ class FetchHandler:
             await self.send_long(head, reply, fetched, connection)
 
     def send(self, head: RequestHead, reply: Reply, fetched: Fetched) -> None:
-        """Answer, and count what goes out."""
+        """Answer, and count the bytes."""
         if isinstance(reply, MeteredReply) and reply.refuses(_size_bytes(fetched)):
             fetched = []
         for one in fetched:
@@ -171,7 +171,7 @@ class FetchHandler:
 
 
 class _Read:
-    """The read of one fetch request: tried when the request arrives, and again when there is more data."""
+    """One fetch request: read when it arrives, and again when there is more data."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Read:
         *,
         is_long: bool = False,
     ) -> None:
-        """``is_long``: the partitions are so many that a thread reads them."""
+        """``is_long``: so many partitions that a thread reads them."""
         self.connection = connection
         self.request = request
         self.reply = reply
@@ -197,13 +197,13 @@ class _Read:
         self._watched: dict[LedPartition, AskedPartition] = {}
         """The partitions that may get more data while the request waits."""
         self._there: dict[LedPartition, int] = {}
-        """Bytes available to the request in each partition that has any."""
+        """Available bytes in each partition that has any."""
         self._bytes_there = 0
         self._asked: list[tuple[AskedPartition, LedPartition | None, KlogError | None]] = []
         self._failed = False
 
     def add(self, asked: AskedPartition) -> None:
-        """One of the partitions to read, each once. To be called for all before anything else."""
+        """Add a partition, each once; call for all before anything else."""
         partition, error = None, None
         access = self._handler.access
         if access is not None:
@@ -222,8 +222,8 @@ class _Read:
         self._asked.append((asked, partition, error))
 
     def topics(self) -> tuple[str, ...]:
-        """Those among the first `READS_NOTED` partitions that this broker leads and the client may read. The names are
-        the leaders': what a client has sent is not kept."""
+        """Topics among the first `READS_NOTED` partitions that this broker leads and the client may read. Uses the
+        leaders' strings, so that none from the client is kept."""
         led = (one.topic_partition.topic for _, one, _ in self._asked[:READS_NOTED] if one is not None)
         return tuple(dict.fromkeys(led))
 
@@ -242,7 +242,7 @@ class _Read:
         return False
 
     def watched(self) -> list[LedPartition]:
-        """The partitions that may get more data for a request that now waits; by `enough` this broker leads all."""
+        """The partitions that may get more data for a waiting request; by `enough` this broker leads all."""
         self._watched = {partition: asked for asked, partition, _ in self._asked if partition is not None}
         for partition in self._watched:
             self._look(partition)
@@ -255,15 +255,15 @@ class _Read:
             self._there[partition] = size
 
     def enough_with(self, partition: LedPartition) -> bool:
-        """As `enough`, for a waiting request, after a change in one partition: it does not look at the others, of which
-        there may be many."""
+        """As `enough`, for a waiting request, after a change in one partition; does not look at the others, which may
+        be many."""
         if partition.resigned or not self.reply.wanted:
             return True
         self._look(partition)
         return self._bytes_there >= self.request.min_bytes
 
     def answer(self) -> None:
-        """Read and reply; through a thread where the read may wait for the disk, or takes long."""
+        """Read and reply; through a thread if the read may wait for the disk, or takes long."""
         if not self.reply.wanted:
             return
         if self._is_long or not all(
@@ -278,7 +278,7 @@ class _Read:
             self._handler.send(self._head, self.reply, fetched)
 
     def _answer_later(self, fetched: Fetched | None) -> None:
-        """``fetched``: None where a thread must read the partitions first."""
+        """``fetched``: None if a thread must read the partitions first."""
         self._handler.runtime.spawn(guarded(self._answer_by_threads(fetched), self._head, self.connection))
 
     def _cold(self, fetched: Fetched) -> list[tuple[LedPartition, list[FileRange]]]:
@@ -355,13 +355,13 @@ def _size_bytes(fetched: Fetched) -> int:
 
 
 def _bytes_below(partition: LedPartition, asked: AskedPartition) -> int:
-    """The bytes that a partition has for this request."""
+    """The bytes of a partition available to the request."""
     high = partition.high_watermark
     return min(high.address - asked.offset, asked.max_bytes) if asked.offset < high.offset else 0
 
 
 def _shown_end(partition: LedPartition, asked: int) -> int:
-    """The end that the answer shows to a consumer. All offsets below the asked one were committed when the consumer
-    read them. A new leader may not know that yet; the consumer still never sees the end move back (rule R8)."""
+    """The end offset in the answer, at least the requested offset: all below it was committed when the consumer read
+    it. A new leader may not know that yet; the consumer never sees the end move back (rule R8)."""
     high = partition.high_watermark.offset
     return high if partition.end_is_known else max(high, asked)

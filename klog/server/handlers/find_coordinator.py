@@ -58,7 +58,7 @@ async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, pro
 async def _find(
     runtime: Runtime, image: ClusterImage, probes: BrokerProbes, groups: Sequence[str]
 ) -> list[BrokerImage | None]:
-    """The coordinator of each group, as soon as one listens; None where no broker does in time."""
+    """The coordinator of each group, as soon as one listens; None if no broker does in time."""
     until_s = runtime.loop.time() + PATIENCE_S
     while True:
         news = image.news

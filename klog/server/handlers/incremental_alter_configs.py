@@ -44,7 +44,7 @@ async def handle(
 
 
 def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:
-    """The topic's own settings after ``changes`` of (name, operation, value); InvalidConfig or InvalidRequest."""
+    """The topic's own settings after ``changes`` of (name, operation, value). Raises InvalidConfig, InvalidRequest."""
     after = dict(current)
     seen: set[str] = set()
     for name, operation, value in changes:

@@ -49,13 +49,13 @@ from klog.server.image import ClusterImage, TopicImage
 from klog.server.runtime import Runtime
 
 STOCK_MAX = 9
-"""The last version that stock clients are offered; later ones are klog's own."""
+"""The last version offered to stock clients; later ones are klog's own."""
 IMAGE_PATIENCE_S = 5.0
-"""How long an answer waits on a broker that starts for the controller's first update."""
+"""How long an answer waits on a starting broker for the controller's first update."""
 DOUBT_PATIENCE_S = 0.5
-"""How long an answer waits for another leader in place of one that refuses connections."""
+"""How long an answer waits for another leader instead of one that refuses connections."""
 DOUBTS_MAX = 1_000
-"""The number of answers that may wait for that at the same time."""
+"""Answers that may wait for that at the same time."""
 LOOK_AGAIN_S = 0.1
 """A broker that refused connections may listen again without an update from the controller."""
 CREATION_PATIENCE_S = 1.0
@@ -66,7 +66,7 @@ class View(NamedTuple):
     """The client that an answer is for."""
 
     listener: str
-    """By which the client came: it gets the brokers' addresses of that listener."""
+    """The client's listener: the answer has the brokers' addresses of that listener."""
     lists_former: bool
 
 
@@ -90,7 +90,7 @@ class MetadataHandler:
         auto_creation: AutoCreation,
     ) -> None:
         self.doubts = 0
-        """Answers that wait for another leader in place of one that refuses connections."""
+        """Answers that wait for another leader instead of one that refuses connections."""
         self._config = config
         self._loop = runtime.loop
         self._image = image
@@ -134,7 +134,7 @@ class MetadataHandler:
         return answer if isinstance(answer, dict) else await answer
 
     def _create(self, name: str, actor: Actor) -> asyncio.Task[None] | None:
-        """Begin to create a topic; None for a name that no topic can get, and while clients ask for too many."""
+        """Start creating a topic; None for an invalid name, and while clients ask for too many."""
         try:
             return self._auto_creation.begin(check_new_topic_name(name), actor)
         except InvalidTopic:
@@ -148,7 +148,7 @@ class MetadataHandler:
         return answer if isinstance(answer, dict) else await answer
 
     def _answer_with_leaders(self, names: list[str] | None, view: View) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-        """The answer, once it names no leader that refuses connections; at once where that is known."""
+        """The answer, once it names no leader that refuses connections; at once if that is known."""
         leaders = self._leaders(names)
         refusing = self._probes.known(self._image.brokers, leaders)
         if refusing is not None and (not refusing or self.doubts >= DOUBTS_MAX):

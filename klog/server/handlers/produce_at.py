@@ -54,24 +54,24 @@ if TYPE_CHECKING:
     from klog.net.connection import Connection
 
 SOURCES_MAX = 1000
-"""Sources remembered per partition; the one that was silent for longest is forgotten first."""
+"""Sources remembered per partition; the least recently used is dropped first."""
 
 
 class _Sources:
-    """What one leader remembers of its ProduceAt appends."""
+    """A leader's memory of its ProduceAt appends."""
 
     def __init__(self, end: int) -> None:
         self.floor = end
         """The leader knows nothing of appends below this offset."""
         self._last: dict[str, tuple[int, str]] = {}
         self._contested: dict[str, str] = {}
-        """The older writer whose last append failed because a younger one had moved its source's end."""
+        """Source -> the older writer whose last append failed because a younger one had moved the end."""
 
     def check(self, asked: Any, end: int) -> None:
         """Raise EndMoved unless the writer has seen every message that could be its own.
 
-        InvalidProducerEpoch where an older writer of the same source is alive too: an append of it has failed since
-        this writer's last append.
+        Raises InvalidProducerEpoch if an older writer of the same source is alive, too: one of its appends has failed
+        since this writer's last append.
         """
         older = self._contested.pop(asked.source, None)
         if older is not None and older < asked.writer:
@@ -130,7 +130,7 @@ _LATE = RequestTimedOut("not committed within the request's timeout")
 
 
 class _Waiter:
-    """Fills a future when an append is committed, or has failed."""
+    """Completes a future when an append is committed, or has failed."""
 
     def __init__(self, future: asyncio.Future[KlogError | None]) -> None:
         self._future = future
@@ -178,7 +178,7 @@ class ProduceAtHandler:
             return error.bare()
 
     def _append(self, asked: Any, records: memoryview, looked: Found, *, is_broker: bool) -> _Answer:
-        """Append, or answer with the error. Nothing else runs in between: the end checked is the end appended to."""
+        """Append, or answer with the error. Nothing runs between the check of the end and the append."""
         answer = _Answer(asked)
         traffic = self._traffic
         try:

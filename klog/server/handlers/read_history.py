@@ -1,4 +1,4 @@
-"""ReadHistory (klog's own, 10022): what this broker remembers of itself, a point a minute for a day.
+"""ReadHistory (klog's own, 10022): this broker's recent history, one point per minute for a day.
 
 Behaviour
     The points after ``since_ms``, the oldest first; the last is the minute that is not over yet, which a thread reads.

@@ -1,9 +1,9 @@
-"""ReadLagHistory (klog's own, 10029): what the lag of groups is made of, over the last day.
+"""ReadLagHistory (klog's own, 10029): the data of groups' lag over the last day.
 
 Behaviour
-    The ends of the logs that this broker leads and a client has read, and the offsets that groups have committed which
-    it coordinates. `klog.server.offset_history` has the bounds. Who wants the lag asks every broker: the leader of a
-    partition and the coordinator of a group are rarely the same. A thread makes the answer.
+    The ends of the logs that this broker leads and a client has read, and the commits of groups that it coordinates.
+    `klog.server.offset_history` has the bounds. To compute a lag, ask every broker: the leader of a partition and the
+    coordinator of a group are rarely the same. A thread makes the answer.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _PARTS: Final = ("", "_count", "_sum")
 
 
 class Page(NamedTuple):
-    """Samples, and after which one the next page begins: a metric's name and the values of its labels."""
+    """Samples, and the last one's metric name and label values, behind which the next page begins."""
 
     samples: list[dict[str, Any]]
     next_name: str | None = None
@@ -88,7 +88,7 @@ def read_page(
 def _from(
     measured: Measured, patterns: Sequence[str], after: str, after_labels: tuple[str, ...], budget: LookupBudget
 ) -> Iterator[tuple[Metric[Measured], Sample]]:
-    """The samples behind a place, in their order, of the metrics that are wanted."""
+    """The wanted samples behind that place, in order."""
     matches = re.compile("|".join(fnmatch.translate(one) for one in patterns)).match if patterns else None
     for metric in _IN_ORDER[bisect.bisect_left(_NAMES, after) :]:
         if matches is not None and not any(matches(metric.name + part) for part in _PARTS):

@@ -1,1 +1,1 @@
-"""The replicas of this broker: followed, led, repaired; their in-sync sets watched, their logs maintained."""
+"""This broker's replicas: led, followed, repaired; in-sync sets and log maintenance."""

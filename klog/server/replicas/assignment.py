@@ -1,4 +1,4 @@
-"""What the controller assigns to a replica, in a LeaderAndIsr request."""
+"""A replica's assignment, from LeaderAndIsr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klog.replication.isr import ReplicasAndIsr
 
 
 class Assignment(NamedTuple):
-    """The partition, the topic's id, and the partition's state as the request has it."""
+    """The partition, the topic's id, and the partition's state in the request."""
 
     name: TopicPartition
     topic_id: UUID
@@ -36,7 +36,7 @@ class Assignment(NamedTuple):
 
     @property
     def written_state(self) -> PartitionState:
-        """The state as ZooKeeper has it, without the mark of a new partition."""
+        """The state in ZooKeeper, without the mark of a new partition."""
         state = self.state
         return PartitionState(
             leader=state.leader,
@@ -49,5 +49,5 @@ class Assignment(NamedTuple):
         )
 
     def counts_earlier(self, broker_id: int, incarnation: int) -> bool:
-        """Whether the ISR still counts an earlier incarnation of this broker."""
+        """Whether the ISR still names an earlier incarnation of this broker."""
         return broker_id in self.state.isr and self.replicas_and_isr.incarnation_of(broker_id) != incarnation

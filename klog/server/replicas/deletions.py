@@ -16,7 +16,7 @@ from klog.storage.log_dir import RetentionRun
 
 
 class Deletions:
-    """One for a broker. Event loop only."""
+    """One per broker. Event loop only."""
 
     def __init__(self, executors: Executors) -> None:
         self._executors = executors
@@ -36,7 +36,7 @@ class Deletions:
 
     @contextlib.asynccontextmanager
     async def none_running(self, disk: str) -> AsyncIterator[None]:
-        """Hold deletions of a log dir off, while threads truncate its logs at their other ends. Many may do so."""
+        """Block deletions in a log dir, while threads truncate its logs at their other ends. Many may hold it."""
         at = self._at(disk)
         async with at.running:
             at.truncations += 1
@@ -53,7 +53,7 @@ class Deletions:
 
 
 class _Disk:
-    """What runs at one log dir."""
+    """The deletions and truncations at one log dir."""
 
     def __init__(self) -> None:
         self.running = asyncio.Lock()

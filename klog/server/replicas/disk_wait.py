@@ -19,10 +19,10 @@ LOOK_EVERY_S: Final = 0.25
 async def at_disks(
     executors: Executors, log_dirs: LogDirs, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
 ) -> T:
-    """Do in a thread what the controller wants of replicas; ``work``'s result.
+    """Run ``work`` in a thread and return its result.
 
-    Raises RequestTimedOut where a log dir hangs and goes offline meanwhile. The controller then repeats its request,
-    which is carried out without that log dir.
+    Raises RequestTimedOut if a log dir hangs and goes offline meanwhile. The controller then repeats its request, which
+    is carried out without that log dir.
     """
 
     def given_up() -> set[str]:

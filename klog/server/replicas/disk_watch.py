@@ -1,8 +1,8 @@
-"""Watches whether the disks answer: a disk that hangs must not stop what lies on the others (rule L5).
+"""Detects disks that hang, which must not stop the others (rule L5).
 
 A disk that fails reports an error, and its log dir goes offline. A disk that hangs reports nothing: a flush, or the
 write of a checkpoint, does not return. After `STALLED_S` the log dir counts as stalled: appends to it fail as on a full
-disk, since the next write, or the next segment, might stop the event loop; reads wait in the threads of that log dir
+disk, since the next write, or the next segment, might block the event loop; reads wait in the threads of that log dir
 alone; new replicas go elsewhere. When the disk answers again, appends go on. After ``log.dir.hung.ms`` the log dir is
 offline, as if the disk had failed, until the broker restarts: each request that waits for it gets an error, and the
 controller elects other leaders. The same holds where creating or removing one log takes as long.
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 STALLED_S: Final = 2.0
 """Well below the time after which the watchdog ends a broker whose loop waits; well above a slow flush.
 
-Until then appends go on: the page cache of a disk that hangs takes them for some seconds (ext4: until its journal wants
-to commit). A frozen file system stops the first of them, which no shorter time would help against; a change of threads
-for every append would, and costs twenty times the write.
+Until then appends go on: the page cache of a disk that hangs takes them for some seconds (ext4: until its journal must
+commit). A frozen file system blocks the first append, which no shorter time would prevent; a change of threads for
+every append would, and costs twenty times the write.
 """
 
 

@@ -1,9 +1,9 @@
-"""What a broker follows: the partitions, the connections to their leaders, and the truncation of logs that diverge.
+"""The partitions that a broker follows, the connections to their leaders, and the truncation of diverged logs.
 
-Strategy: `LeaderLink` fetches and appends; this module has everything else. A thread truncates a log, restarts it at
+Strategy: `LeaderLink` fetches and appends; this module does everything else. A thread truncates a log, restarts it at
 another address, or moves it past a hole, with no deletion in that log dir meanwhile; then the follower asks the leader
-again. What is truncated below the known high watermark, or after an unclean election, stays beside the log as ``.lost``
-files, and the log line says so. Everything else that is truncated was never committed.
+again. Bytes truncated below the known high watermark, or after an unclean election, are kept beside the log as
+``.lost`` files, which the log line names. Everything else that is truncated was never committed.
 
 Event loop only.
 """
@@ -63,7 +63,7 @@ class Fetchers:
         self._throttled: asyncio.TimerHandle | None = None
         self._repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
 
-    # --- what is followed ---------------------------------------------------------------------------------------------
+    # --- followed partitions ------------------------------------------------------------------------------------------
 
     def follow(
         self,
@@ -77,12 +77,11 @@ class Fetchers:
         *,
         keep_truncated: bool = False,
     ) -> Follower:
-        """Follow ``leader`` in its epoch from now on. May be called again at any time, with what has changed.
+        """Follow ``leader`` in its epoch from now on. May be called again at any time, with changed arguments.
 
-        ``high_watermark`` is an address: the last one known (from the checkpoint, or from leading), at most the end of
-        the log.
-        ``keep_truncated``: truncated bytes stay as ``.lost`` in any case, after an unclean election.
-        Where the log has a later epoch than the leader's, the follower is FENCED (rule R3).
+        ``high_watermark``: an address, the last one known (from the checkpoint, or from leading), at most the log end.
+        ``keep_truncated``: keep truncated bytes as ``.lost`` files in any case, after an unclean election. If the log
+        has a later epoch than the leader's, the follower is FENCED (rule R3).
         """
         follower = self.followed.get(name)
         if follower is None or follower.log is not partition_log:
@@ -131,13 +130,13 @@ class Fetchers:
         return follower
 
     def unfollow(self, name: TopicPartition) -> None:
-        """Append nothing more to it. A thread may still be at its log: see `let_go`."""
+        """Append nothing more to it. A thread may still use its log: see `let_go`."""
         follower = self.followed.pop(name, None)
         if follower is not None:
             self._drop(follower)
 
     async def let_go(self, names: Iterable[TopicPartition]) -> None:
-        """`unfollow` them, and return when no thread is at their logs."""
+        """`unfollow` them, and return when no thread uses their logs."""
         wanted = set(names)
         for name in wanted:
             self.unfollow(name)
@@ -160,15 +159,15 @@ class Fetchers:
             link = self._links[key] = LeaderLink(self, follower.leader, self._settings)
         return link
 
-    # --- around it ----------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def brokers_changed(self) -> None:
-        """``image.brokers`` or this broker's incarnation has changed: connect to where the leaders are now."""
+        """``image.brokers`` or this broker's incarnation has changed: connect to the leaders' current addresses."""
         for link in self._links.values():
             link.connect()
 
     def flushed(self, flushed_log: Log, outcome: LogEnd | StorageError) -> None:
-        """A flush has ended. Does nothing for a log that is not followed."""
+        """A flush has ended. Ignored for a log that is not followed."""
         follower = self.followed.get(flushed_log.topic_partition)
         if follower is None or follower.log is not flushed_log or follower.state is FollowerState.FAILED:
             return
@@ -192,19 +191,19 @@ class Fetchers:
             self._repairer.lost(follower, first, end)
 
     def suspend(self) -> None:
-        """The session has expired: ask no leader until this broker has registered again and calls `brokers_changed`."""
+        """The session has expired: fetch nothing until this broker has registered again and calls `brokers_changed`."""
         self.leader_endpoints.suspend()
         self.brokers_changed()
 
     def close(self) -> None:
-        """Ask no leader any longer. `let_go` waits for the threads that are at the logs."""
+        """Stop fetching. `let_go` waits for the threads that use the logs."""
         self.leader_endpoints.close()
         if self._throttled is not None:
             self._throttled.cancel()
         for link in self._links.values():
             link.close()
 
-    # --- what links ask -----------------------------------------------------------------------------------------------
+    # --- called by links ----------------------------------------------------------------------------------------------
 
     def ended(self, leader: int) -> None:
         """The connection to a leader has ended."""
@@ -248,7 +247,7 @@ class Fetchers:
         self._in_thread(follower, lambda: self._truncate(follower, Diverged(epoch, end)))
 
     def begin_at(self, follower: Follower, address: int, start_offset: int) -> None:
-        """The leader has none of this log: restart it where the leader's begins."""
+        """The leader has nothing of this log: restart it where the leader's begins."""
         self._in_thread(follower, lambda: self._begin_at(follower, address, start_offset))
 
     def skip(self, follower: Follower, address: int) -> None:
@@ -307,10 +306,10 @@ class Fetchers:
         self._tell_truncation(follower, address, end, f"its log begins at {address}, above the end of this log", files)
 
     def _is_worth_keeping(self, follower: Follower, address: int) -> bool:
-        """Whether what is truncated from ``address`` on may have been acknowledged.
+        """Whether truncated bytes from ``address`` on may have been acknowledged.
 
-        After a kill the high watermark is that of the last checkpoint. Where unclean elections are allowed, everything
-        is kept.
+        After a kill the high watermark is that of the last checkpoint. With unclean elections allowed, everything is
+        kept.
         """
         may_be_unclean = follower.keep_truncated or follower.log.config.unclean_leader_election
         return may_be_unclean or address < follower.high_watermark.address

@@ -1,14 +1,13 @@
-"""Keeps the ISRs of the partitions that this broker leads: at a beat, and when a follower may have caught up.
+"""Maintains the ISRs of led partitions: at each heartbeat, and when a follower may have caught up.
 
-At each beat, a quarter of ``replica.lag.time.max.ms``, every replicated partition notes where its log ends. A follower
+At each heartbeat, a quarter of ``replica.lag.time.max.ms``, every replicated partition notes its log end. A follower
 that has not flushed up to a note older than the lag time leaves the ISR (rule R4). A partition whose replicas are all
-in sync, and have flushed all that there is, is not looked at until something happens to it (`LedPartition.settle`). The
-clock for the lag stops while the process is stopped: otherwise a broker that was suspended for a while would find all
-its followers late.
+in sync, and have flushed everything, is skipped until something happens to it (`LedPartition.settle`). The clock for
+the lag stops while the process is stopped: otherwise a broker that was suspended would find all its followers late.
 
 A leader that no follower reaches does not shrink the ISR to itself at once. It asks, through ZooKeeper, for another
-leader (`coordination.leadership_transfer`). Until that is decided, or half the lag time is over, the ISR stays as it
-is: the next leader has everything that was acknowledged, since nothing more is (rule R2).
+leader (`coordination.leadership_transfer`). Until that is decided, or half the lag time is over, the ISR stays
+unchanged: the next leader has everything that was acknowledged, since nothing more is (rule R2).
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from klog.storage.log_dir import LogDirs
 log = logging.getLogger(__name__)
 
 BEATS = 4
-"""Per lag time: a late follower is found after one lag time at least and one and a half at most."""
+"""Heartbeats per lag time: a late follower is found after one to one and a half lag times."""
 LOOK_EVERY_S = 0.25
-"""Between looks at whether other brokers lead after this one has asked for it."""
+"""Interval of checks whether other brokers lead, after this one has asked for it."""
 TOGETHER_S = 0.01
 """Followers that catch up within this time go into one write."""
 
@@ -51,7 +50,7 @@ class IsrMonitor:
         damaged: Collection[Log],
         writer: IsrWriter,
     ) -> None:
-        """``damaged``: logs of which a part is known to be damaged."""
+        """``damaged``: logs with known damage."""
         self._runtime = runtime
         self._image = image
         self._log_dirs = log_dirs
@@ -67,14 +66,14 @@ class IsrMonitor:
         self._lost_dirs: set[str] = set()
         self._given_up: dict[TopicPartition, float] = {}
         self._handed_over: dict[TopicPartition, float] = {}
-        """Partition -> when this broker has asked for another leader, since no follower reaches it."""
+        """Partition -> when this broker asked for another leader, since no follower reaches it."""
         self._full_since: dict[str, float] = {}
         """Log dir -> since when it has been full."""
         self._beating: asyncio.Task[None] | None = None
         self._closed = False
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start, unless it is running."""
         if self._beating is None and not self._closed:
             self._beating = self._runtime.spawn(self._beat())
 
@@ -83,7 +82,7 @@ class IsrMonitor:
         if self._beating is not None:
             self._beating.cancel()
 
-    # --- who is in sync -----------------------------------------------------------------------------------------------
+    # --- in-sync sets -------------------------------------------------------------------------------------------------
 
     def look_at(self, partition: LedPartition) -> None:
         """A follower of it may have caught up."""
@@ -92,7 +91,7 @@ class IsrMonitor:
         self._noticed.add(partition)
 
     def look_at_all(self) -> None:
-        """Another broker lives now, and may join an ISR."""
+        """Another broker is alive now, and may join an ISR."""
         for partition in self._led.values():
             if len(partition.isr) < len(partition.replicas):
                 self.look_at(partition)
@@ -127,7 +126,7 @@ class IsrMonitor:
                 await self._look()
             except KlogError as error:
                 log.error("keeping the ISRs: %s", error.message)
-            except Exception:  # a bug; without a next beat no follower would ever leave an ISR
+            except Exception:  # a bug; without the next heartbeat no follower would ever leave an ISR
                 log.exception("keeping the ISRs failed: internal error")
 
     async def _look(self) -> None:
@@ -153,10 +152,10 @@ class IsrMonitor:
         if deserted:
             await self._writer.read_again(deserted)
 
-    # --- what no follower reaches -------------------------------------------------------------------------------------
+    # --- leaders that no follower reaches -----------------------------------------------------------------------------
 
     def _look_at_cut_off(self, partitions: list[LedPartition]) -> None:
-        """Ask for other leaders: once per partition and lag time at most."""
+        """Ask for other leaders: at most once per partition and lag time."""
         self._handed_over = {name: at for name, at in self._handed_over.items() if self._clock_s - at < self._lag_s}
         alive = self._alive
         cut_off = [one for one in partitions if one.is_cut_off(self._clock_s, alive, self._lag_s)]
@@ -171,7 +170,7 @@ class IsrMonitor:
             self._runtime.spawn(self._hand_over([one for one in cut_off if self._is_handing_over(one)]))
 
     def _is_handing_over(self, partition: LedPartition) -> bool:
-        """Whether another broker may lead it in a moment. Its ISR does not shrink meanwhile."""
+        """Whether another broker may lead it soon; until then its ISR does not shrink."""
         at = self._handed_over.get(partition.topic_partition)
         return at is not None and self._clock_s - at < self._lag_s / 2
 
@@ -191,10 +190,10 @@ class IsrMonitor:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._writer.read_again(left)
 
-    # --- what this broker can no longer lead --------------------------------------------------------------------------
+    # --- leaders with a bad disk --------------------------------------------------------------------------------------
 
     def _look_at_full(self) -> None:
-        """A leader whose disk has been full for the lag time gives way to an in-sync replica (rule L5).
+        """Hand leadership over where the disk has been full for the lag time and another replica is in sync (rule L5).
 
         By then a follower that hangs has left the ISR.
         """
@@ -208,14 +207,14 @@ class IsrMonitor:
             self._give_up(stuck, "the disk is full, or does not answer")
 
     def look_at_damaged(self) -> None:
-        """A leader whose log is damaged gives way to an in-sync replica, and repairs it as a follower (rule L2)."""
+        """Hand leadership of damaged logs over to an in-sync replica, and repair them as a follower (rule L2)."""
         logs = [(one, self._led.get(one.topic_partition)) for one in list(self._damaged)]
         damaged = [led for one, led in logs if led is not None and led.log is one and led.isr_size > 1]
         if damaged:
             self._give_up(damaged, "the log is damaged")
 
     def _give_up(self, late: list[LedPartition], why: str) -> None:
-        """This broker's disk holds all replicas up: ask for another leader (rules R4, L2, L5)."""
+        """This broker's disk delays all replicas: ask for another leader (rules R4, L2, L5)."""
         self._given_up = {name: at for name, at in self._given_up.items() if self._clock_s - at < self._lag_s}
         names = [one.topic_partition for one in late if one.topic_partition not in self._given_up]
         if names:

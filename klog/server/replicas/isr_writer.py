@@ -1,12 +1,12 @@
-"""Writes a leader's ISR changes to ZooKeeper, and finds out what became of each (rules R2, Z1, Z2).
+"""Writes a leader's ISR changes to ZooKeeper, and determines the outcome of each (rules R2, Z1, Z2).
 
 A write names the version that it replaces, and is fenced by the topic's node and by the broker's own registration.
-Changes that come together go in one multi. Where a write does not plainly succeed, the state is read again:
+Changes that come together go in one multi. If a write does not plainly succeed, the state is read again:
 
     our own content, one version on       the write has succeeded, whatever the answer was
     same leader, same epoch, newer        another writer has changed the ISR: adopt it
-    anything else, or a fence has failed  another broker leads: step down, fail every acknowledgement that waits
-    ZooKeeper is away                     the outcome is unknown: the union of both ISRs counts on, try again
+    anything else, or a fence has failed  another broker leads: step down, fail every waiting acknowledgement
+    ZooKeeper is away                     the outcome is unknown: the union of both ISRs counts, try again
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
-"""After a write whose outcome is unknown. It has already waited for ZooKeeper, for a session's time-out."""
+"""Pause after a write of unknown outcome, which has already waited for a session's time-out."""
 
 Fences = Mapping[TopicPartition, Sequence[Check]]
 
@@ -147,7 +147,7 @@ class IsrWriter:
         return False
 
     def judge(self, partition: LedPartition, found: PartitionState | None) -> None:
-        """Follow the state in ZooKeeper; None where it can no longer be this leader's."""
+        """Follow the state in ZooKeeper; None if it can no longer be this leader's."""
         ours = partition.broker_id, partition.leader_epoch
         if found is None or found.version < partition.state_version:
             self._step_down(partition, "its state in ZooKeeper is fenced, deleted, or created again")
@@ -163,14 +163,14 @@ class IsrWriter:
             if partition.adopt(replicas_and_isr):
                 log.info("%s: ISR %s, changed by another writer", partition.topic_partition, list(found.isr))
         else:
-            # Clients that find no leader here ask for the new one, and where we are cut off, no controller tells us.
+            # Clients that find no leader here ask for the new one; if we are cut off, no controller tells us.
             image.learn(self._image, partition.topic_partition, found.leader, found.leader_epoch, found.isr)
             self._step_down(partition, f"broker {found.leader} leads in epoch {found.leader_epoch}", found.version)
 
     async def read_again(self, partitions: Iterable[LedPartition]) -> None:
         """Rule R6: read in ZooKeeper whether this broker still leads these.
 
-        An answer that a write of ours has overtaken does not count: the state would look as if created again.
+        An answer older than a write of ours does not count: the state would look as if created again.
         """
         asked = {partition.topic_partition: partition for partition in partitions}
         known = {name: partition.state_version for name, partition in asked.items()}
@@ -189,9 +189,9 @@ class IsrWriter:
 def write_states(
     zookeeper: ZooKeeper, wanted: Mapping[TopicPartition, PartitionState], fences: Fences
 ) -> dict[TopicPartition, PartitionState | None]:
-    """Replace states; the states that ZooKeeper has now, ours or another writer's. None: fenced off, or deleted.
+    """Replace states; returns the states now in ZooKeeper, ours or another writer's. None: fenced off, or deleted.
 
-    In a thread. Raises ZooKeeperError, SessionLost among them, where the outcome is unknown.
+    In a thread. Raises ZooKeeperError, SessionLost among them, if the outcome is unknown.
     """
     stands: dict[TopicPartition, PartitionState | None] = {}
     left = dict(wanted)

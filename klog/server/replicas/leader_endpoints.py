@@ -1,4 +1,4 @@
-"""Where the leaders of followed partitions are reached, and how this broker opens a connection to one."""
+"""Addresses of leaders, and connections to them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from klog.server.runtime import Runtime
 
 
 class LeaderEndpoint(NamedTuple):
-    """The address of a leader, whether it is plain, and the incarnations of the leader and of this broker for which
-    that holds."""
+    """A leader's address, its security, and the incarnations of the leader and of this broker for which it is valid."""
 
     host: str
     port: int
@@ -33,11 +32,11 @@ class LeaderEndpoints:
         self._image = image
         self._secret = secret
         self._suspended: int | None = None
-        """The incarnation whose session has ended: this broker asks no leader under it."""
+        """The incarnation whose session has ended: this broker fetches nothing under it."""
         self._closed = False
 
     def endpoint_of(self, leader: int) -> LeaderEndpoint | None:
-        """Where to reach a leader; None where it is not alive, or this broker may ask no leader now."""
+        """A leader's address; None if it is not alive, or this broker may not fetch now."""
         own = self._identity.incarnation
         broker = self._image.brokers.get(leader)
         if broker is None or self._closed or own == self._suspended:
@@ -46,7 +45,7 @@ class LeaderEndpoints:
         return LeaderEndpoint(address.host, address.port, address.security.is_open, broker.incarnation, own)
 
     def security_to(self, endpoint: LeaderEndpoint) -> ClientSecurity:
-        """As the certificates and passwords are now."""
+        """With the current certificates and passwords."""
         return OPEN if endpoint.is_open else self._identity.peer_addresses.security
 
     def introduction(self, leader: int) -> Introduction:
@@ -60,9 +59,9 @@ class LeaderEndpoints:
         )
 
     def suspend(self) -> None:
-        """The session has expired: ask no leader until this broker has registered again."""
+        """The session has expired: fetch nothing until this broker has registered again."""
         self._suspended = self._identity.incarnation
 
     def close(self) -> None:
-        """Ask no leader any longer: the broker stops."""
+        """Fetch nothing more: the broker stops."""
         self._closed = True

@@ -1,10 +1,10 @@
-"""A follower's connection to one leader: asks, receives, appends, reports (rule R3).
+"""A follower's connection to one leader: fetches, appends, reports (rule R3).
 
 Strategy
-    One fetch is under way at any time, and the next one goes as soon as its answer has been appended, with the new ends
-    in it. What changes while the leader holds it (a flush has ended, a partition has come or gone) goes in a bare
-    update behind it, once per turn of the loop, so that an acknowledgement never waits for a poll.
-    Bytes are received into one buffer and appended from there: on their way to the page cache they are copied once.
+    One fetch is under way at any time, and the next one is sent as soon as its answer has been appended, with the new
+    ends in it. Changes while the leader holds it (a flush has ended, a partition has come or gone) are sent behind it
+    in an update, once per turn of the loop, so that an acknowledgement never waits for a poll. Bytes are received into
+    one buffer and appended from there: on their way to the page cache they are copied once.
 Rules
     * Malformed bytes end the connection; a batch with a wrong checksum stops its partition only.
     * An error of a partition backs off that one alone, twice as long each time, `replica.fetch.backoff.ms` at most.
@@ -47,7 +47,7 @@ BUFFER_BYTES: Final = 256 * 1024
 KEEP_BUFFER_BYTES: Final = 2 * 1024 * 1024
 """A larger buffer is freed once an answer would have fitted into a small one."""
 FRAME_BYTES_SPARE: Final = 256 * 1024 * 1024
-"""What an answer may have above the bytes asked for: heads, and one batch of any size."""
+"""Bytes of an answer beyond those asked for: heads, and one batch of any size."""
 RETRY_S_MIN: Final = 0.02
 """The first back-off after an error: a leader often learns of its new epoch a moment after its follower."""
 
@@ -82,7 +82,7 @@ class FetchSettings(NamedTuple):
 
 
 class Fetching(Protocol):
-    """What a link asks of `klog.server.replicas.fetchers.Fetchers`, to which it belongs."""
+    """The callbacks of a link, in `klog.server.replicas.fetchers.Fetchers`."""
 
     loop: asyncio.AbstractEventLoop
     leader_endpoints: LeaderEndpoints
@@ -123,12 +123,12 @@ class LeaderLink:
         self._endpoint: LeaderEndpoint | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._kept: object = None
-        """What must live as long as the transport."""
+        """Kept alive as long as the transport."""
         self._transport: asyncio.Transport | None = None
         self._introduction: Introduction | None = None
         self._stage = _Stage.GREETING
         self._refusal = ""
-        """Why the leader could not be followed, the last time; logged once."""
+        """The last reason why the leader could not be followed; logged once."""
         self._retry_s = 0.0
         self._retry: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -148,7 +148,7 @@ class LeaderLink:
     # --- its followers ------------------------------------------------------------------------------------------------
 
     def add(self, follower: Follower) -> None:
-        """Begin to fetch a partition, or begin again under another epoch."""
+        """Start fetching a partition, or start again in another epoch."""
         self.drop(follower)
         follower.link = self
         follower.retry_s = 0.0
@@ -164,7 +164,7 @@ class LeaderLink:
         follower.link = None
 
     def _forget(self, follower: Follower) -> None:
-        """Free its slot; what still comes for it is dropped."""
+        """Free its slot; late answers for it are dropped."""
         if follower.slot >= 0:
             del self._slots[follower.slot]
             self._to_forget.append(follower.slot)
@@ -174,7 +174,7 @@ class LeaderLink:
         self._to_report.pop(follower, None)
 
     def ask(self, follower: Follower) -> None:
-        """Fetch what follows on the log's end. The request names the partition where the leader does not know it."""
+        """Fetch from the log end. The request names the partition if the leader does not know it."""
         self._to_ask[follower] = None
         self.schedule()
 
@@ -185,13 +185,13 @@ class LeaderLink:
             self.schedule()
 
     def rest(self, follower: Follower, error: KlogError) -> None:
-        """Back off; the leader forgets it meanwhile."""
+        """Back off; the leader drops its slot meanwhile."""
         self._forget(follower)
         follower.become(FollowerState.WAITING)
         follower.is_in_sync = False
         before_s, backoff_s = follower.retry_s, self._settings.backoff_s
         follower.retry_s = min(max(2 * before_s, RETRY_S_MIN), backoff_s)
-        if before_s < backoff_s <= follower.retry_s:  # logged once, and not for what passes by itself
+        if before_s < backoff_s <= follower.retry_s:  # logged once, and not for errors that pass quickly
             log.warning("%s: following broker %d: %s", follower.topic_partition, self.leader, error.message)
         self._resting.add(follower)
         self._loop.call_later(follower.retry_s, self._rested, follower)
@@ -204,7 +204,7 @@ class LeaderLink:
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Connect to where the leader is now, unless this link is, or connects, there."""
+        """Connect to the leader's current address, unless this link is connected, or connecting, there."""
         endpoint = self._leader_endpoints.endpoint_of(self.leader)
         if endpoint is None or not self.followers:
             if self._endpoint is not None:
@@ -220,7 +220,7 @@ class LeaderLink:
         self._connect_now()
 
     def close(self) -> None:
-        """Close the connection; the followers stay as they are."""
+        """Close the connection; the followers stay unchanged."""
         self._endpoint = None
         self._lost("this broker stops")
 
@@ -230,7 +230,7 @@ class LeaderLink:
             self._connecting = self._loop.create_task(self._connect(self._endpoint))
 
     async def _connect(self, endpoint: LeaderEndpoint) -> None:
-        """Runs until it is connected, or cancelled for another endpoint."""
+        """Run until connected, or cancelled for another endpoint."""
         receiver = _Receiver(self)
         try:
             async with asyncio.timeout(self._settings.timeout_s):
@@ -293,7 +293,7 @@ class LeaderLink:
             self._watch = self._loop.call_later(allowed_s - silent_s, self._look)
 
     def _broken(self, reason: str) -> None:
-        """Close the connection, and open another after a back-off."""
+        """Close the connection, and reconnect after a back-off."""
         log.warning("the connection to the leader, broker %d, is closed: %s", self.leader, reason)
         self._fetchers.ended(self.leader)
         self._lost(reason)
@@ -371,7 +371,7 @@ class LeaderLink:
         self._make_room(at, 0)
 
     def _make_room(self, at: int, frame_bytes: int) -> None:
-        """Move what is left to the front of a buffer that has room for more of the frame."""
+        """Move the rest to the front of a buffer that has room for more of the frame."""
         left = self._filled - at
         size = len(self._buffer)
         if frame_bytes > size:
@@ -402,7 +402,7 @@ class LeaderLink:
         self._send()
 
     def _get_open(self, frame: memoryview) -> None:
-        """Take the connection one stage further."""
+        """Advance the connection by one stage."""
         introduction, transport, endpoint = self._introduction, self._transport, self._endpoint
         assert introduction is not None and transport is not None and endpoint is not None
         try:
@@ -483,7 +483,7 @@ class LeaderLink:
         self.rest(follower, KlogError(f"error {entry.error_code}: {entry.message}"))
 
     def fail(self, follower: Follower, error: KlogError) -> None:
-        """This broker's disk does not take it."""
+        """This broker's disk cannot append."""
         log.error("%s: no longer followed: %s", follower.topic_partition, error.message)
         self._forget(follower)
         follower.is_in_sync = False
@@ -492,7 +492,7 @@ class LeaderLink:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Send what has changed, once this turn of the loop is over."""
+        """Send the changes at the end of this turn of the loop."""
         if not self._scheduled and self._stage is _Stage.OPEN:
             self._scheduled = True
             self._loop.call_soon(self._send_scheduled)
@@ -503,7 +503,7 @@ class LeaderLink:
             self._send()
 
     def _send(self) -> None:
-        """Send what has changed: as an update while a fetch is under way, else as the next fetch."""
+        """Send the changes: as an update while a fetch is under way, else as the next fetch."""
         assert self._transport is not None
         entries = replica_fetch.Entries()
         for slot in self._to_forget:
@@ -569,7 +569,7 @@ class LeaderLink:
 
 
 class _Receiver(asyncio.BufferedProtocol):
-    """One connection of a link. What comes over one that the link no longer uses is dropped."""
+    """One connection of a link. Bytes of a connection that the link no longer uses are dropped."""
 
     def __init__(self, link: LeaderLink) -> None:
         self.transport: asyncio.BaseTransport | None = None

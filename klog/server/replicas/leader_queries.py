@@ -20,7 +20,7 @@ from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import UNLIMITED, LookupBudget
 
 Work = Callable[[Any, LedPartition, LogEnd, LookupBudget], Mapping[str, Any]]
-"""(question, its partition, the partition's high watermark when the request came, budget) -> the answer's fields."""
+"""(question, partition, high watermark when the request came, budget) -> the answer's fields."""
 
 
 async def answered(
@@ -31,7 +31,7 @@ async def answered(
     work: Work,
     refused: Mapping[str, Any],
 ) -> list[list[dict[str, Any]]]:
-    """The answers, in the order of the questions; ``refused`` with the error's code where this broker cannot answer.
+    """The answers, in the order of the questions; ``refused`` with an error code where this broker cannot answer.
 
     All questions of one request see the same high watermark of a partition.
     """

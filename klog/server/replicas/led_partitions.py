@@ -1,4 +1,4 @@
-"""The partitions that this broker leads, by name: where a request finds its partition."""
+"""The partitions that this broker leads, by name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LedPartitions(dict[TopicPartition, LedPartition]):
     def leader_of(self, topic: str, partition: int) -> LedPartition:
         """The partition, if this broker leads it.
 
-        Raises UnknownTopicOrPartition, LeaderNotAvailable where it has no leader, NotLeader where another broker leads,
-        or this one has just started and knows no partition: librdkafka takes an unknown one for an answer about its
-        offset, and resets a consumer that has not begun to where its settings say.
+        Raises UnknownTopicOrPartition; LeaderNotAvailable if it has no leader; NotLeader if another broker leads, or
+        this one has just started and knows no partition: librdkafka takes UnknownTopicOrPartition for an answer about
+        its offset, and resets a consumer that has not begun as its settings say.
         """
         found = self.get(TopicPartition(topic, partition))
         if found is not None:

@@ -1,7 +1,7 @@
-"""Replicas of this broker, led or not: for clients that ask this broker for its own replica, with replica id -2.
+"""This broker's replicas, led or not, for clients that ask for them by replica id -2.
 
 Kafka's "debugging consumer" (0.8's SimpleConsumerShell --replica). It sees a replica up to the high watermark that the
-replica knows, which on a follower is the leader's of a moment ago, and never more than is flushed here.
+replica knows, on a follower a slightly old one, and never beyond what is flushed here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klog.storage.log import FileRange, Log, LogEnd
 from klog.storage.log_dir import LogDirs
 
 DEBUGGING_REPLICA: Final = -2
-"""In place of a follower's id, from a consumer that wants this broker's replica and not the leader's."""
+"""Replica id of a consumer that reads this broker's replica, not the leader's."""
 
 
 class LocalReplica(NamedTuple):
@@ -42,7 +42,7 @@ class LocalReplicas:
         self._fetch_bytes_max = runtime.config.integer("fetch.max.bytes")
 
     async def find(self, topic: str, partition: int) -> LocalReplica:
-        """The replica. UnknownTopicOrPartition, or ReplicaNotAvailable where this broker has none."""
+        """The replica. Raises UnknownTopicOrPartition, or ReplicaNotAvailable if this broker has none."""
         name = TopicPartition(topic, partition)
         known = self._image.topics.get(topic)
         if known is None or partition not in known.partitions:
@@ -67,10 +67,10 @@ class LocalReplicas:
         )
 
     async def fetch(self, request: FetchRequest, connection: Connection) -> list[FetchedPartition[FileRange]]:
-        """The batches of each replica in the request. Where no replica has any, one more try follows after max_wait.
+        """The batches of each replica in the request. If there are none, it tries once more after max_wait.
 
-        A follower has no event for new batches, so the time is waited out. It is the client's choice, up to 24 days:
-        ConnectionEnded where the connection ends before it does.
+        A follower has no event for new batches, so it waits for the whole time, up to 24 days by the client's choice.
+        Raises ConnectionEnded if the connection ends before.
         """
         fetched = await self._read(request, connection)
         if request.max_wait_ms > 0 and not any(one.ranges or one.error_code for one in fetched):

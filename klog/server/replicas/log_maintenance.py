@@ -1,6 +1,6 @@
-"""Keeps the logs in order, besides appends and reads: rolls by age, retention, checkpoints, counts, the scrubber.
+"""Maintains the logs: rolls by age, retention, checkpoints, counts, the scrubber.
 
-Event loop only. What may wait for the disk runs in threads; what changes a log runs on the loop, which owns it.
+Event loop only. Work that may wait for the disk runs in threads; changes of a log run on the loop, which owns it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 ROLL_EVERY_S = 1.0
 SCRUBBER_S = 5.0
-"""Between small reads the scrubber checks whether it must end."""
+"""How long a stop waits for the scrubber, which checks for it between small reads."""
 REBUILD_PAUSE_S = 0.005
-"""The count of old segments pauses so long after every few milliseconds of work, for requests."""
+"""Pause of the count of old segments after every few milliseconds of work, for requests."""
 
 
 class LogMaintenance:
@@ -125,7 +125,7 @@ class LogMaintenance:
         await self._deletions.run(one.path, plan)
 
     async def _at_each(self, act: Callable[[LogDir], Awaitable[None]]) -> None:
-        """Do it for each log dir that serves, side by side. Where the last round still hangs, none is begun."""
+        """Do it for each log dir that serves, side by side. Skips dirs where the last round still hangs."""
         for one in self._log_dirs.dirs:
             if one.failure is None and not one.is_stalled and (act, one.path) not in self._busy:
                 self._busy.add((act, one.path))
@@ -140,8 +140,8 @@ class LogMaintenance:
             self._busy.discard((act, one.path))
 
     def _deletable(self, one: Log) -> int:
-        """The address below which retention may delete. Of a topic that the cluster does not know it deletes nothing:
-        its deletion may wait, and it comes back as it was."""
+        """The address below which retention may delete; nothing of a topic that the cluster does not know: its deletion
+        may be delayed, and it may be restored."""
         return self._replicas.high_watermark(one) if one.topic_partition.topic in self._image.topics else 0
 
     async def _checkpoint(self) -> None:
@@ -151,14 +151,14 @@ class LogMaintenance:
         await self._at_each(self._keep_high_watermarks_in)
 
     async def _keep_high_watermarks_in(self, one: LogDir) -> None:
-        logs = one.logs.copy()  # a thread may be making others just now
+        logs = one.logs.copy()  # a thread may be creating others
         now = {name: self._replicas.high_watermark(there) for name, there in logs.items()}
         if now != self._kept.get(one.path):
             await self._runtime.executors.run_at(one.path, Purpose.UPKEEP, one.checkpoints.keep_high_watermarks, now)
             self._kept[one.path] = now
 
     async def _count_again(self) -> None:
-        """Count the messages of segments that the checkpoint did not cover; until then their counts are unknown."""
+        """Count the messages of segments without a checkpoint; until then their counts are unknown."""
         await asyncio.gather(*(self._count_again_in(one) for one in self._log_dirs.dirs))
 
     async def _count_again_in(self, log_dir: LogDir) -> None:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """The logs that exist now, and why others do not."""
+    """The logs that exist now, and the errors of the others."""
 
     logs: dict[TopicPartition, Log]
     failed: dict[TopicPartition, KlogError]
@@ -48,8 +48,8 @@ def open_logs(
             there.reconfigure(configs[name.topic])
             opened.logs[name] = there
         elif is_follower and not is_new and assigned.counts_earlier(identity.broker_id, identity.incarnation):
-            # Rule R1: an empty log created now would look like the one that the ISR counts, and could be elected.
-            # The controller removes this broker from the ISR first, and sends a request about it.
+            # Rule R1: an empty log created now would look like the one in the ISR, and could be elected. The controller
+            # first removes this broker from the ISR, and sends a request about it.
             log.info("%s: its log is gone; not created again while the ISR names an earlier incarnation", name)
         elif log_dirs.is_being_made(name):  # since an earlier request, on a disk that hangs: never twice
             opened.failed[name] = StorageError("its log is being created on a disk that does not answer")

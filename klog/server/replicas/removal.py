@@ -1,12 +1,12 @@
-"""Deletes the logs of replicas: only where rule R10 allows it, and always with a line in the broker's log.
+"""Deletes the logs of replicas: only if rule R10 allows it, and always with a line in the broker's log.
 
 A request must name the topic's id, and the registry must no longer have the replica: the topic is marked for deletion
 or gone, or the partition has been reassigned from this broker. A controller writes that before it sends the request.
 
-A topic whose deletion waits (`klog.coordination.topics.Deletion`) is still in the registry, and keeps its logs.
+A topic with a delayed deletion (`klog.coordination.topics.Deletion`) is still in the registry, and keeps its logs.
 
-A disk that was offline when its topic was deleted for good still has the log when it is back. No request names it then,
-and it stays where it is: a ZooKeeper that does not know a topic may have lost it.
+A disk that was offline when its topic was purged still has the log when it is back. No request names it then, and it
+stays: a ZooKeeper that does not know a topic may have lost it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def undeletable(
 ) -> dict[TopicPartition, KlogError]:
     """The logs that the request names for deletion and that must stay, with the reason.
 
-    Raises ZooKeeperError where the registry cannot be read.
+    Raises ZooKeeperError if the registry cannot be read.
     """
     failed: dict[TopicPartition, KlogError] = {}
     asked: dict[TopicPartition, UUID] = {}
@@ -60,9 +60,10 @@ async def undeletable(
 async def remove_logs(
     runtime: Runtime, log_dirs: LogDirs, names: Sequence[TopicPartition], request: StopReplicaRequest
 ) -> dict[TopicPartition, KlogError]:
-    """Remove the folders of these logs durably; the logs that could not be removed, with the error.
+    """Remove these logs durably; returns the errors of the others.
 
-    The files go later, in a thread. Raises RequestTimedOut where a disk hangs: the controller repeats its request.
+    The files are removed later, in a thread. Raises RequestTimedOut if a disk hangs: the controller repeats its
+    request.
     """
     by = f"controller {request.controller_id}, epoch {request.controller_epoch}"
     return await at_disks(runtime.executors, log_dirs, _remove, runtime, log_dirs, names, by)

@@ -1,9 +1,9 @@
-"""Repairs a follower's log: fetches what its disk has lost from the leader again, in its place (rule L2).
+"""Repairs a follower's log: fetches lost bytes from the leader, and writes them in place (rule L2).
 
 Strategy: the holes that recovery has recorded, and the ranges that the scrubber finds damaged, are fetched from the
-leader over a connection of their own (ReplicaFetch's RANGE) and written where they were. The log is not truncated for
-it: if the leader dies meanwhile, this replica keeps whatever else it has. Until the repair is done the follower reports
-no flushed end above the gap, so that the leader does not count on it. What the leader has lost as well stays a hole.
+leader over another connection (ReplicaFetch's RANGE) and written where they were. The log is not truncated for it: if
+the leader dies meanwhile, this replica keeps the rest. Until the repair is done the follower reports no flushed end
+above the gap, so that the leader does not count on it. A range that the leader has lost as well stays a hole.
 
 One task per follower with gaps. Event loop only; threads write to the disk.
 """
@@ -35,7 +35,7 @@ RANGE_BYTES: Final = 1024 * 1024
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 ANSWER_S: Final = 30.0
 REST_S: Final = 0.5
-"""Between attempts, where the leader does not answer."""
+"""Pause between attempts, if the leader does not answer."""
 
 
 class _LeaderLacksItError(Exception):
@@ -59,7 +59,7 @@ class Repairer:
         self._tasks: dict[Follower, asyncio.Task[None]] = {}
 
     def look_for_holes(self, follower: Follower) -> None:
-        """List what its log lacks. Repeated for each leader, since the next may have what the last one lacked."""
+        """List the log's holes. Repeated for each leader, since the next may have what the last one lacked."""
         one = follower.log
         holes = [Missing(one.floor(first), end) for first, end in one.holes]
         known = {missing.place.address for missing in holes}
@@ -71,14 +71,14 @@ class Repairer:
         follower.missing = sorted(holes + damaged)
 
     def lost(self, follower: Follower, first: int, end: int) -> None:
-        """A range of a segment is damaged."""
+        """Note a damaged range of a segment."""
         place = LogEnd(first, min(follower.log.end.offset, first))
         if all(one.place.address != first for one in follower.missing):
             follower.missing = sorted([*follower.missing, Missing(place, end)])
         self.begin(follower)
 
     def begin(self, follower: Follower) -> None:
-        """Fetch what is missing, unless a task does already."""
+        """Fetch missing ranges, unless a task is running."""
         if follower.missing and follower not in self._tasks:
             self._tasks[follower] = self._runtime.spawn(self._run(follower))
 
@@ -138,7 +138,7 @@ class Repairer:
         introduction.check(codec.decode_response(proven, ApiKey.PROVE, 0)[1])
 
     async def _repair(self, follower: Follower, missing: Missing, connection: _Connection) -> bool:
-        """Whether that range is done, repaired or not."""
+        """Repair a range; whether it is done, repaired or not."""
         one, name, executors = follower.log, follower.topic_partition, self._runtime.executors
         first, end = missing.place.address, missing.end
         try:
@@ -223,7 +223,7 @@ class _Connection:
         self._writer = writer
 
     async def ask(self, frame: bytes) -> memoryview:
-        """What follows the length of the answer. Raises OSError, MalformedRequest."""
+        """The answer without its length. Raises OSError, MalformedRequest."""
         self._writer.write(frame)
         try:
             size = int.from_bytes(await self._reader.readexactly(4), "big")

@@ -1,18 +1,17 @@
-"""The leader's side of one follower's connection: partitions named, their positions, the fetch that waits (rule R3).
+"""The leader's side of one follower's connection: named partitions, their positions, the waiting fetch (rule R3).
 
 Strategy
-    A slot is looked at only when something has happened to it: the follower has sent something, the leader has appended
-    or resigned. Such slots are *news*; an answer is written from them and from nothing else, so that partitions in
-    which nothing happens cost nothing. A fetch without news waits. A new high watermark is not news; it goes with
-    answers that are sent anyway, and once per max_wait all slots are looked through for one.
+    A slot is looked at only after an event: the follower has sent something, the leader has appended or resigned. Such
+    slots are *news*; an answer is written from them and from nothing else, so that idle partitions cost nothing. A
+    fetch without news waits. A new high watermark is not news; it is added to answers that are sent anyway, and once
+    per max_wait all slots are checked for one.
     A partition is sent once for each time that the follower asks for more of it, so the follower sets the pace.
 Rules
-    * The leader counts the position of a follower only where its log agrees with the leader's
-      (`replication.divergence`), and after each answer the follower must report the end that the answer gave it, or the
-      logs are compared again.
-    * Everything about a follower ends with its connection, but for what `LedPartition` knows of its position.
-    * A thread reads ahead what lies far below the end, since that may wait for the disk (rule L8); then the slot is
-      news. In-sync replicas do not wait for a replica that catches up.
+    * The leader counts a follower's position only if its log agrees with the leader's (`replication.divergence`). After
+      each answer the follower must report the end that the answer gave it, or the logs are compared again.
+    * All state of a follower ends with its connection, except what `LedPartition` knows of its position.
+    * A thread reads ahead data far below the end, since that may wait for the disk (rule L8); then the slot is news.
+      In-sync replicas do not wait for a replica that catches up.
 Event loop only.
 """
 
@@ -50,14 +49,14 @@ from klog.storage.log_dir import LogDirs
 log = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 16 * 1024
-"""Batches up to this size are read and sent with their head: one TCP segment and one wake-up of the follower instead of
+"""Batches up to this size are read and sent with their head: one TCP segment and one wake-up of the follower, not
 two."""
 FAR_BYTES: Final = 16 * 1024 * 1024
-"""Within this distance of the log's end everything was written a moment ago and is in the page cache."""
+"""Data within this distance of the log end was written just now and is in the page cache."""
 
 
 class _Slot:
-    """One partition that the follower has named. Watches it for appends."""
+    """A partition that the follower has named. Watches it for appends."""
 
     __slots__ = (
         "agreed",
@@ -85,14 +84,14 @@ class _Slot:
         self.partition: LedPartition | None = None
         self.agreed = False
         self.greeted = False
-        """Whether it was answered since the logs agreed: the first answer says that they do, and does not wait."""
+        """Whether it was answered since the logs agreed: the first answer confirms that, and does not wait."""
         self.wanting = False
         self.end = -1
         self.expected = -1
         self.max_bytes = 0
         self.told_high = self.told_start = -1
         self.prepared: _Chunk | None = None
-        """What was read ahead for it, from its position."""
+        """Data read ahead for it, from its position."""
         self.preparing = False
         self.refusal: bytes | None = None
         """Where the follower must truncate or restart its log; then it asks again."""
@@ -122,11 +121,11 @@ class _Parked(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """What goes to one slot."""
+    """Batches for one slot."""
 
     slot: _Slot
     end: int
-    """The position of the slot when this was read."""
+    """The slot's position when this was read."""
     first: int
     ranges: list[FileRange]
     size: int
@@ -160,7 +159,7 @@ class ReplicaSession:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What the follower fetches from us."""
+        """The partitions that the follower fetches."""
         return [slot.name for slot in self._slots.values()]
 
     def ended(self) -> None:
@@ -172,7 +171,7 @@ class ReplicaSession:
         self._slots.clear()
         self._news.clear()
 
-    # --- what the follower says ---------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def fetch(self, request: Fetch, entries: Iterable[FetchEntry], head: RequestHead, reply: Reply) -> None:
         if self._parked is not None:
@@ -299,7 +298,7 @@ class ReplicaSession:
             self.broker_id, self.incarnation, max(slot.end, flushed.address), flushed, self._loop.time()
         )
 
-    # --- what its disk has lost ---------------------------------------------------------------------------------------
+    # --- ranges that its disk has lost --------------------------------------------------------------------------------
 
     def range(self, asked: Range, head: RequestHead, reply: Reply) -> None:
         """Send bytes that the follower has lost, whatever its position."""
@@ -329,10 +328,10 @@ class ReplicaSession:
         entry = replica_fetch.records_head(replica_fetch.NO_SLOT, high.address, high.offset, start, first, size)
         return replica_fetch.answer_head(len(entry) + size, head.correlation_id) + entry
 
-    # --- what happens to a slot ---------------------------------------------------------------------------------------
+    # --- events of slots ----------------------------------------------------------------------------------------------
 
     def happened(self, slot: _Slot) -> None:
-        """Something has happened that may concern the follower."""
+        """Make the slot news."""
         partition = slot.partition
         if partition is not None and partition.resigned and slot.failure is None:
             slot.failure = NotLeader(f"{slot.name} has another leader, or a new leader epoch")
@@ -343,7 +342,7 @@ class ReplicaSession:
                 return
         self._news[slot] = None
         if self._parked is not None and not self._woken and self._parked.timer is not None:
-            # After this turn of the loop: what comes with it goes with the same answer.
+            # At the end of this turn of the loop: all its events go into one answer.
             self._woken = True
             self._loop.call_soon(self._wake)
 
@@ -434,7 +433,7 @@ class ReplicaSession:
     def _read_one(
         self, slot: _Slot, partition: LedPartition, end: int, max_bytes: int, *, warm: bool = False
     ) -> _Chunk | None:
-        """Batches from ``end`` on, one at least; None where there is not one, or the read fails. Any thread."""
+        """Batches from ``end`` on, one at least; None without one, or if the read fails. Any thread."""
         try:
             first, ranges = partition.log.reader.read_from(end, max(max_bytes, 1))
             if warm:
@@ -449,7 +448,7 @@ class ReplicaSession:
         return _Chunk(slot, end, first, ranges, ranges[0].size if len(ranges) == 1 else sum(one.size for one in ranges))
 
     def _send(self, news: dict[_Slot, None], chunks: list[_Chunk]) -> None:
-        """Answer the fetch that waits. The part of ``news`` that found no room is news again."""
+        """Answer the waiting fetch. The part of ``news`` that does not fit stays news."""
         parked = self._parked
         assert parked is not None
         self._unpark()
@@ -496,7 +495,7 @@ class ReplicaSession:
         parked.reply.send(*parts)
 
     def _tell(self, slot: _Slot, out: bytearray) -> None:
-        """Write what a slot gets besides batches."""
+        """Write a slot's entries other than batches."""
         partition = slot.partition
         if slot.failure is not None or partition is None:
             error = slot.failure or NotLeader(f"this broker does not lead {slot.name}")
@@ -530,7 +529,7 @@ class ReplicaSession:
 
 
 def _read_range(one: Log, address: int, max_bytes: int) -> tuple[int, list[FileRange]]:
-    """Blocks. OffsetOutOfRange where no batch of the log begins at ``address``."""
+    """Blocks. Raises OffsetOutOfRange if no batch of the log begins at ``address``."""
     if one.floor(address).address != address and not one.reader.is_in_hole(address):
         raise OffsetOutOfRange(f"{one.topic_partition}: no batch begins at {address}")
     first, ranges = one.reader.read_from(address, max(max_bytes, 1))

@@ -1,17 +1,17 @@
-"""The replicas of this broker: which it leads, which it follows, and how it carries out the controller's requests.
+"""The replicas of this broker: those that it leads and follows, and the controller's requests about them.
 
 Decide, then do: a LeaderAndIsr request is sorted into partitions to lead, to follow, to keep leading with a new ISR,
-and to release. What this broker no longer leads it resigns first, before it waits for anything. A thread opens or
-creates the logs of all together; then each partition is led or followed, on the loop. A request may come twice; each
+and to release. Partitions that this broker no longer leads are resigned first, before it waits for anything. A thread
+opens or creates all logs together; then each partition is led or followed, on the loop. A request may come twice; each
 part of it is carried out once.
 
 Rules
-* R1: a leader creates an empty log only where the state is marked new, and clears the mark before it leads. A leader
+* R1: a leader creates an empty log only if the state is marked new, and clears the mark before it leads. A leader
   without its log is a failed replica. A new incarnation does not lead under an epoch of an earlier one.
-* R2: a broker that no longer leads, or leads under another epoch, fails every acknowledgement that waits.
-* R4: a leader whose own disk holds the partition up gives leadership up.
+* R2: a broker that no longer leads, or leads in another epoch, fails every waiting acknowledgement.
+* R4: a leader whose own disk delays the partition hands leadership over.
 * R6: a leader without fetching followers reads its state again.
-* L10: a log under another UUID belongs to another topic: it goes to quarantine.
+* L10: a log under another UUID belongs to another topic: it is set aside.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ from klog.storage.log_dir import LogDirs
 log = logging.getLogger(__name__)
 
 TOPIC_IS_DELETED = -2
-"""In place of a leader epoch in StopReplica (KIP-570)."""
+"""Instead of a leader epoch in StopReplica (KIP-570)."""
 
 
 class Replicas:
-    """See the module. Event loop only; the disk and ZooKeeper are asked in threads, one request at a time."""
+    """See the module. Event loop only; disk and ZooKeeper calls run in threads, one request at a time."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Replicas:
         fetchers: Fetchers,
         on_assigned: Callable[[], None],
     ) -> None:
-        """``on_assigned`` is called when a request that names every replica of this broker has been carried out."""
+        """``on_assigned`` is called when a request with all of this broker's replicas has been carried out."""
         self._runtime = runtime
         self._identity = runtime.identity
         self._image = image
@@ -94,7 +94,7 @@ class Replicas:
         self._fences: dict[str, int] = {}
         self._applying = asyncio.Lock()
         self._high_watermarks: WeakKeyDictionary[Log, LogEnd] = WeakKeyDictionary()
-        """The last high watermark known of logs that are neither led nor followed now."""
+        """The last known high watermark of logs that are neither led nor followed now."""
         self._damaged: WeakKeyDictionary[Log, list[tuple[int, int]]] = WeakKeyDictionary()
         """Logs that this broker leads, and their damaged ranges (rule L2)."""
         self._seen: dict[TopicPartition, tuple[UUID, int]] = {}
@@ -107,10 +107,10 @@ class Replicas:
     # --- requests of the controller -----------------------------------------------------------------------------------
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[str, Any]:
-        """Lead, follow and release partitions as the controller's LeaderAndIsr request says; the answer's values.
+        """Lead, follow and release partitions by the controller's LeaderAndIsr request; returns the answer's values.
 
-        A partition fails where the replica cannot do what it is assigned: it has no log, or its disk does not serve.
-        Where the outcome of a write to ZooKeeper is unknown, the whole request fails, and the controller repeats it.
+        A partition fails if its replica has no log, or its disk is offline. If the outcome of a write to ZooKeeper is
+        unknown, the whole request fails, and the controller repeats it.
         """
         self._monitor.start()
         async with self._applying:
@@ -152,9 +152,9 @@ class Replicas:
     def _sort(
         self, assigned: Assignment, lead: dict[TopicPartition, Assignment], follow: dict[TopicPartition, Assignment]
     ) -> bool:
-        """Decide what to do about one partition. One that this broker stops leading is resigned at once.
+        """Decide what to do with one partition. One that this broker stops leading is resigned at once.
 
-        Whether it is led as before, with another in-sync set.
+        Returns whether it is led as before, with another ISR.
         """
         name, state, known = assigned.name, assigned.state, self._assignments.get(assigned.name)
         if known is not None and known.topic_id == assigned.topic_id:
@@ -169,7 +169,7 @@ class Replicas:
         partition = self.partitions.get(name)
         if partition is not None and self._is_still_led(assigned, partition):
             is_new = partition.adopt(assigned.replicas_and_isr)
-            if is_new:  # not for each a line at INFO: a broker's death concerns ten thousand
+            if is_new:  # not one INFO line each: a broker's death concerns ten thousand
                 log.debug("%s: ISR %s, from the controller", name, list(state.isr))
             return is_new
         if partition is not None:
@@ -201,9 +201,8 @@ class Replicas:
         )
 
     def _may_lead(self, assigned: Assignment) -> bool:
-        """Rule R1: an election of an earlier incarnation does not count for this one. Nor does a state that is older
-        than one that this broker has seen: a deposed controller may still send it (rule R2).
-        """
+        """Rule R1: an election of an earlier incarnation does not count for this one. Nor does a state older than one
+        that this broker has seen: a deposed controller may still send it (rule R2)."""
         topic_id, version = self._seen.get(assigned.name, (None, -1))
         if topic_id == assigned.topic_id and assigned.state.state_version < version:
             log.warning(
@@ -237,7 +236,7 @@ class Replicas:
     async def _carry_out(
         self, lead: Mapping[TopicPartition, Assignment], follow: Mapping[TopicPartition, Assignment]
     ) -> dict[TopicPartition, KlogError]:
-        """Lead and follow; the failed replicas. Raises KlogError where the outcome of a write is unknown."""
+        """Lead and follow; returns the failed replicas. Raises KlogError if the outcome of a write is unknown."""
         led_by_others = [name for name in lead if name in self.followed]
         for name in led_by_others:
             self._unfollow(name)
@@ -275,7 +274,7 @@ class Replicas:
     def _open(
         self, lead: Mapping[TopicPartition, Assignment], follow: Mapping[TopicPartition, Assignment]
     ) -> tuple[Opened, dict[TopicPartition, LogEnd]]:
-        """In a thread: the logs, and the high watermarks to begin with of those that have followers in the ISR."""
+        """In a thread: the logs, and the initial high watermarks of those with followers in the ISR."""
         opened = open_logs(self._runtime, self._image, self._log_dirs, lead, follow)
         ends = {
             name: self.committed_end(opened.logs[name])
@@ -285,17 +284,17 @@ class Replicas:
         return opened, ends
 
     def committed_end(self, one: Log) -> LogEnd:
-        """The last high watermark known of a log that is neither led nor followed. In a thread: it may read the log."""
+        """The last known high watermark of a log that is neither led nor followed. In a thread: it may read the log."""
         known = self._high_watermarks.get(one)
         if known is not None:
             return known if known.address <= one.end.address else one.end
         return one.floor(max(min(one.committed_at_open, one.end.address), one.start_address))
 
     def _clear_marks(self, new: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, int]:
-        """In a thread: clear the marks of new partitions, whose logs exist now. The new versions of the states, without
-        those that another writer has changed.
+        """In a thread: clear the marks of new partitions, whose logs exist now. Returns the new versions of the states,
+        without those that another writer has changed.
 
-        Raises ZooKeeperError where the outcome is unknown.
+        Raises ZooKeeperError if the outcome is unknown.
         """
         registration = self._identity.registration
         if registration is None:
@@ -358,7 +357,7 @@ class Replicas:
             self.fetchers.damaged(one, first, end)
 
     async def stop_replica(self, request: StopReplicaRequest) -> dict[str, Any]:
-        """Stop serving replicas as the controller's StopReplica request says, and delete logs where it says so; the
+        """Stop replicas by the controller's StopReplica request, and delete logs where it asks for it; returns the
         answer's values.
 
         Replicas whose logs may not be deleted (rule R10) are still served.
@@ -401,7 +400,7 @@ class Replicas:
         }
 
     def _may_stop(self, name: TopicPartition, topic_id: UUID | None, leader_epoch: int) -> bool:
-        """Whether a StopReplica request means the replica that is here, and is not of an earlier epoch."""
+        """Whether a StopReplica request means the replica that is here, and not one of an earlier epoch."""
         there, known = self._log_dirs.topic_id(name), self._assignments.get(name)
         if topic_id is not None and there not in (None, topic_id):
             return False  # another topic of that name by now
@@ -415,7 +414,7 @@ class Replicas:
         return True
 
     def describe(self) -> list[dict[str, Any]]:
-        """What the disks have of every log (rule R1)."""
+        """Describe every log on the disks (rule R1)."""
         facts: list[dict[str, Any]] = []
         for one_dir in self._log_dirs.dirs:
             for name, one in list(one_dir.logs.items()):
@@ -441,7 +440,7 @@ class Replicas:
     # --- the end of leadership ----------------------------------------------------------------------------------------
 
     def resign(self, name: TopicPartition, error: KlogError) -> None:
-        """Stop leading, if we do: appends fail from now on, and each request that waits gets ``error``."""
+        """Stop leading, if this broker leads: appends fail from now on, and waiting requests get ``error``."""
         partition = self.partitions.pop(name, None)
         if partition is not None:
             self._high_watermarks[partition.log] = partition.high_watermark
@@ -455,9 +454,9 @@ class Replicas:
             self._seen[name] = topic_id, max(version, known) if known_id == topic_id else version
 
     def step_down(self, partition: LedPartition, why: str, seen_version: int = -1) -> None:
-        """Stop leading because of what ZooKeeper has (rule R2); the controller assigns what comes next.
+        """Stop leading because of the state in ZooKeeper (rule R2); the controller assigns what comes next.
 
-        ``seen_version`` is that of the state in ZooKeeper.
+        ``seen_version``: that of the state in ZooKeeper.
         """
         name = partition.topic_partition
         if self.partitions.get(name) is partition:
@@ -491,7 +490,7 @@ class Replicas:
         return one.committed_at_open if known is None else known.address
 
     def flushed(self, one: Log, outcome: LogEnd | StorageError) -> None:
-        """From the flusher."""
+        """Called by the flusher."""
         partition = self.partitions.get(one.topic_partition)
         if partition is None or partition.log is not one:
             self.fetchers.flushed(one, outcome)
@@ -533,7 +532,7 @@ class Replicas:
         self.fetchers.suspend()
 
     def close(self) -> None:
-        """Lead and follow nothing: the broker stops."""
+        """Stop leading and following: the broker stops."""
         self._monitor.close()
         self.fetchers.close()
         for name in list(self.partitions):
