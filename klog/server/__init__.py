@@ -1,1 +1,1 @@
-"""The broker: answers requests about the partitions that it leads, and keeps its replicas."""
+"""The broker: serves the partitions that it leads, and keeps its replicas."""

@@ -1,11 +1,11 @@
-"""The broker's guard: serves of each request what its principal may have, and refuses the rest.
+"""Authorizes requests: serves the parts that the principal may use, and refuses the rest.
 
-`klog.security.access_table` says what each request needs. Brokers that have shown the cluster's secret may do
-everything; a broker that forwards a request has checked it before. Produce and Fetch ask for themselves
+`klog.security.access_table` has the permissions that each request needs. Brokers that have proved the cluster's secret
+may do everything; a broker that forwards a request has checked it before. Produce and Fetch check by themselves
 (`Access.refusal`), since their frames are read by hand.
 
-A request with many items lets others run in between (rule P1). The rows that an answer leaves out, of what the
-principal may not describe, are not denials: no event tells of them.
+A request with many items lets others run in between (rule P1). Rows removed from an answer, since the principal may not
+describe them, are not denials: no event reports them.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from klog.server.dispatch import Request
 from klog.server.image import ClusterImage
 
 Serve = Callable[[Request], Any]
-"""Answers a request: values, an entity, or something that can be awaited for one of them."""
+"""Answers a request: values, an entity, or an awaitable of one."""
 
 YIELD_EVERY: Final = 64
-"""Items, from one look at the time to the next."""
+"""Items between two checks of the time."""
 COPIED: Final = ("name", "topic", "topic_id", "partition_index", "resource_type", "resource_name", "entity")
-"""What an answer's element repeats of the request's."""
+"""Fields that an answer's element copies from the request's."""
 
 
 class _Who(NamedTuple):
-    """Who asks, from which address, with which request."""
+    """The principal, its address, and its request."""
 
     principal: str
     host: str
@@ -68,14 +68,14 @@ class Access:
         self._creates_topics = creates_topics
 
     def refusal(self, connection: Connection, operation: Operation, topic: str, request: int) -> KlogError | None:
-        """The error where the connection's principal may not do that to the topic; brokers may."""
+        """The error if the connection's principal may not do that to the topic; brokers may."""
         if connection.is_broker:
             return None
         who = _Who(str(connection.principal), connection.address, request)
         return self._lack(who, (Need(operation, ResourceType.TOPIC),), topic)
 
     def answer(self, request: Request, serve: Serve) -> Any:
-        """As ``serve``, with what the request's principal may have."""
+        """As ``serve``, for what the request's principal may do."""
         connection = request.connection
         if connection is None or connection.is_broker:
             return serve(request)
@@ -123,7 +123,7 @@ class Access:
     async def _denied(
         self, request: Request, rule: Rule, who: _Who, asked: Sequence[Any], share: Share
     ) -> dict[int, KlogError]:
-        """The items that are refused, by their number."""
+        """Number of an item -> its error, for refused items."""
         denied: dict[int, KlogError] = {}
         if rule.items is None or not (rule.each or rule.settings):
             return denied
@@ -135,7 +135,7 @@ class Access:
             topic_id = item.topic_id if is_by_id else None
             if name is None and topic_id is None:
                 continue  # the handler says what is missing
-            if name is None:  # not asked of the controller, which may know the topic, and not who asks
+            if name is None:  # the controller is not asked: it may know the topic, but not the client
                 denied[number] = UnknownTopicId(f"a topic with the id {topic_id} does not exist")
                 continue
             if request.head.key == ApiKey.READ_SCHEMAS:
@@ -155,7 +155,7 @@ class Access:
         return allowed and self._creates_topics and self._image.known.is_set() and topic not in self._image.topics
 
     def _name(self, item: Any, items: Items) -> str | None:
-        """The name in an item; None for an item without one, and for a topic's id that is not known."""
+        """The name in an item; None for an item without one, and for an unknown topic id."""
         if not items.name or isinstance(item, str):
             return str(item)
         name = getattr(item, items.name)
@@ -164,7 +164,7 @@ class Access:
         return None if name is None else str(name)
 
     async def _shown(self, rule: Rule, who: _Who, answer: Any, share: Share, *, none: bool) -> Any:
-        """The answer without rows of what may not be described; ``none``: without any."""
+        """The answer without rows that may not be described; ``none``: without any."""
         rows = [] if none else list(_value(answer, rule.rows))
         kept = []
         for number, row in enumerate(rows):
@@ -191,7 +191,7 @@ class Access:
         return refusal(schema, error, {rule.items.answered: rows})
 
     async def _offsets_of_groups(self, request: Request, rule: Rule, who: _Who, serve: Serve, share: Share) -> Any:
-        """OffsetFetch from version 8 on: each group as a request of its own."""
+        """OffsetFetch from version 8 on: each group like a separate request."""
         schema = response_schema(request.head.key, request.head.version)
         group_schema = element_of(schema, "groups")
         asked, rows = [], []
@@ -220,10 +220,10 @@ class Access:
             rows.append(found)
         return _changed(answer, {"groups": rows})
 
-    # --- what a client may do, where it asks --------------------------------------------------------------------------
+    # --- permitted operations -----------------------------------------------------------------------------------------
 
     async def _with_operations(self, request: Request, who: _Who, answer: Any, share: Share) -> Any:
-        """The answer with the operations that the principal may perform (KIP-430), where the request asks for them."""
+        """The answer with the principal's permitted operations (KIP-430), if the request asks for them."""
         entity, key = request.entity, request.head.key
         if not isinstance(answer, dict):
             return answer
@@ -248,7 +248,7 @@ class Access:
     # --- below --------------------------------------------------------------------------------------------------------
 
     def _lack(self, who: _Who, needs: Needs, name: str, *, quietly: bool = False) -> KlogError | None:
-        """The error where the principal has none of these permissions; ``quietly``: it was not asked for by name."""
+        """The error if the principal has none of these permissions; ``quietly``: it was not asked for by name."""
         principal, host, request = who
         for need in needs:
             if need.is_any:
@@ -280,7 +280,7 @@ def entity_asks(entity: Any) -> bool:
 
 
 def _whole(request: Request, rule: Rule) -> tuple[Needs, str]:
-    """What the request needs as a whole, and of which resource."""
+    """The permissions for the request as a whole, and their resource."""
     entity, key = request.entity, request.head.key
     if key == ApiKey.FIND_COORDINATOR:
         is_plain = request.head.version < 4 and getattr(entity, "key_type", 0) != TRANSACTION
@@ -296,19 +296,19 @@ def _whole(request: Request, rule: Rule) -> tuple[Needs, str]:
 
 
 def _asked(entity: Any, items: Items) -> Sequence[Any] | None:
-    """The items of a request; None where it has none, or means all there are."""
+    """The items of a request; None if it has none, or means all."""
     found = [one for one in (getattr(entity, field, None) for field in items.asked) if one is not None]
     return [item for one in found for item in one] if found else None
 
 
 def _with(request: Request, items: Items, left: Iterable[Any]) -> Request:
-    """The request with these items alone."""
+    """The request with these items only."""
     field = next(one for one in items.asked if getattr(request.entity, one, None) is not None)
     return request._replace(entity=replace(request.entity, **{field: tuple(left)}))
 
 
 def _merged(request: Request, items: Items, answer: Any, asked: Sequence[Any], denied: dict[int, KlogError]) -> Any:
-    """The answer with the refused items, at their places where the others are at theirs."""
+    """The answer with the refused items, in the request's order."""
     schema = response_schema(request.head.key, request.head.version)
     refused = {number: _refused_row(schema, items, asked[number], error) for number, error in denied.items()}
     rows = list(_value(answer, items.answered))

@@ -1,10 +1,10 @@
-"""Keeps a broker's ACLs as ZooKeeper has them.
+"""Keeps a broker's ACLs in step with ZooKeeper.
 
-Each broker watches the folders of notices itself, as Kafka's brokers do, and reads what they name; after a lost
-connection it reads everything. The controller has no part in it: ACLs are of use while there is none, and what a broker
-may still serve while ZooKeeper is away (committed messages), it serves by the ACLs that it read last. No ACL can change
-in that time, except beside a broker that alone is cut off from ZooKeeper: it applies the change when it is connected
-again. Until the first read the authorizer allows only super users.
+Each broker watches the folders of notices itself, as Kafka's brokers do, and reads the changed ACLs; after a lost
+connection it reads everything. The controller is not involved: ACLs are needed without one, too. While ZooKeeper is
+away the broker serves committed messages by the ACLs that it read last. No ACL can change in that time, unless this
+broker alone is cut off from ZooKeeper: then it applies the change when it is connected again. Until the first read the
+authorizer allows only super users.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAUSE_S: Final = 0.05
 
 
 class _Read(NamedTuple):
-    """What one look has found; ``last``: the numbers of the last notices."""
+    """The result of a look; ``last``: the numbers of the last notices."""
 
     acls: AclsRead
     is_all: bool
@@ -45,7 +45,7 @@ class AclKeeper:
         self._reads = WatchedReads(runtime, "ACLs", self._read, self._take, pause_s=PAUSE_S)
 
     async def start(self) -> None:
-        """Begin, and return when the ACLs have been read, or cannot be read soon."""
+        """Start; returns when the ACLs have been read, or cannot be read soon."""
         await self._reads.start()
         if not self.authorizer.is_read:
             log.error("the ACLs have not been read yet: the broker denies what super users do not ask")

@@ -1,12 +1,12 @@
-"""Who a client is, on a listener with SASL: nothing else is answered before the client has shown it.
+"""SASL authentication on a listener: nothing else is answered before it.
 
     connected     ApiVersions, SaslHandshake
     mechanism     SaslAuthenticate, as often as the mechanism has messages; after SaslHandshake v0 (clients before
                   2017) those messages alone, each behind its length
-    authenticated everything; with ``connections.max.reauth.ms``, or a token, until that ends (KIP-368), but for brokers
+    authenticated everything; for clients, until ``connections.max.reauth.ms`` or the token's lifetime ends (KIP-368)
 
-A failure is answered with the same words whatever was wrong, after ``connection.failed.authentication.delay.ms``, and
-ends the connection; what was wrong is in the broker's log.
+A failure is answered with the same words for every reason, after ``connection.failed.authentication.delay.ms``, and
+ends the connection; the reason is in the broker's log.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from klog.server.executors import Executors, Purpose
 
 AUTHENTICATED_WITHIN_S: Final = 30.0
 BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""All that is answered to a client that has not authenticated."""
+"""The requests that are answered before authentication."""
 _LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _ERROR_NONE: Final = 0
 
 
 class Mechanisms:
-    """What makes an exchange of each mechanism that a listener has."""
+    """Creates exchanges of the mechanisms that a listener supports."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Mechanisms:
         salting: bytes,
         check_token: CheckToken | None = None,
     ) -> None:
-        """``plain_users``: name -> password, for PLAIN; without any, it tries SCRAM's credentials.
+        """``plain_users``: name -> password, for PLAIN; if empty, it tries SCRAM's credentials.
 
-        ``usual``: a credential like most. ``salting``: of all brokers of the cluster, after a restart too: who tries a
-        name twice, at two of them, would else see by its salts whether it is known. ``check_token``: must be given
-        where OAUTHBEARER is enabled.
+        ``usual``: a typical credential. ``salting``: the same on all brokers of the cluster, also after a restart: else
+        an unknown name would show by different salts of two brokers. ``check_token``: required if OAUTHBEARER is
+        enabled.
         """
         self.enabled = enabled
         self._check_token = check_token
@@ -112,7 +112,7 @@ class SaslListener:
         failure_delay_s: float,
         session_s: float,
     ) -> None:
-        """``inside`` takes the requests of those who may pass; ``session_s`` 0: for as long as a connection lasts."""
+        """``inside``: handles requests of authenticated clients; ``session_s`` 0: as long as the connection lasts."""
         self.mechanisms = mechanisms
         self.executors = executors
         self.inside = inside
@@ -128,7 +128,7 @@ class SaslListener:
         connection.hand_to(self.on_frame)
 
     def on_frame(self, connection: Connection, frame: memoryview, reply: Reply) -> None:
-        """Raises WrongProtocol, which ends the connection, for what is not asked in its time."""
+        """Raises WrongProtocol, which ends the connection, for a request out of order."""
         state = connection.sasl
         assert isinstance(state, Authentication)
         if state.is_raw:
@@ -142,7 +142,7 @@ class SaslListener:
 
 
 class Authentication:
-    """How far one connection has come."""
+    """The state of one connection's authentication."""
 
     def __init__(self, listener: SaslListener, connection: Connection) -> None:
         self._listener = listener
@@ -155,7 +155,7 @@ class Authentication:
         self._is_working = False
         self._has_failed = False
         self._failure: SaslAuthenticationFailed | None = None
-        """The client has been refused in its mechanism's own words, and has to say that it understood."""
+        """The client was refused in the mechanism's own form, and must acknowledge that."""
         self._ends_s = -math.inf
         """When the client must have authenticated again."""
 
@@ -180,7 +180,7 @@ class Authentication:
             )
 
     def begins_step(self) -> None:
-        """From the frame on, not from when it is looked at: of passwords sent one behind the other, one is tried."""
+        """Call when the frame arrives, not when it is handled: of passwords sent in a row, only one is tried."""
         self._is_working = True
 
     def begin(self, mechanism: str, version: int) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Authentication:
         return {"error_code": _ERROR_NONE, "mechanisms": enabled}
 
     def take_raw(self, message: bytes, reply: Reply) -> None:
-        """A message of the mechanism as it is. Raises WrongProtocol, as `check_may_ask`."""
+        """A bare message of the mechanism. Raises WrongProtocol, as `check_may_ask`."""
         self.check_may_ask(ApiKey.SASL_AUTHENTICATE)
         self.begins_step()
         self._raw_step = asyncio.ensure_future(self._answer_raw(message, reply))
@@ -251,15 +251,15 @@ class Authentication:
         }
 
     async def _tell(self, why: str, found: str | None, began_s: float) -> None:
-        """The log what was wrong, and make the client wait for its answer.
+        """Log the reason, and delay the client's answer.
 
-        From the beginning of the step on: how long it took to find out would tell what was wrong.
+        The delay counts from the beginning of the step: its duration would tell the reason.
         """
         self._name_in_log(f"authentication by {self._mechanism} failed: {why}", found or "")
         await asyncio.sleep(max(0.0, began_s + self._listener.failure_delay_s - asyncio.get_running_loop().time()))
 
     def _end(self) -> dict[str, Any]:
-        """The last answer: the same whatever was wrong."""
+        """The last answer: the same for every reason."""
         self._close()
         return _refused(SaslAuthenticationFailed(f"authentication by {self._mechanism} failed"))
 
@@ -268,7 +268,7 @@ class Authentication:
             raise SaslAuthenticationFailed("the client authenticates again as another user")
 
     def _passed(self, principal: Principal, lifetime_s: float) -> int:
-        """For how many milliseconds; 0: for as long as the connection lasts."""
+        """The lifetime of the session in milliseconds; 0: as long as the connection lasts."""
         listener, connection = self._listener, self._connection
         self._exchange = None
         self.is_raw = False

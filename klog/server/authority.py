@@ -1,10 +1,10 @@
-"""Checks that a request comes from the present controller (rule R10).
+"""Checks that a request comes from the current controller (rule R10).
 
-A request of the controller names its epoch. An epoch below the highest one obeyed so far belongs to a deposed
-controller. For an epoch above the highest one read in ZooKeeper, this broker first reads ``/controller_epoch`` again.
-Otherwise a made-up number would depose every real controller, whose epoch is lower.
+A request of the controller has its epoch. An epoch below the highest one obeyed so far belongs to a deposed controller.
+For an epoch above the highest one read in ZooKeeper, this broker first reads ``/controller_epoch`` again: otherwise a
+forged number would depose every real controller, whose epoch is lower.
 
-A refusal has a code and nothing else: the epochs and incarnations are what a forger lacks.
+A refusal has a code and nothing else: epochs and incarnations are what a forger lacks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class Authority:
-    """Event loop only; a thread reads ZooKeeper, once for all requests that wait.
+    """Event loop only; a thread reads ZooKeeper, once for all waiting requests.
 
-    ``incarnation`` returns the incarnation of this broker's present registration, -1 without one.
+    ``incarnation``: returns that of this broker's current registration, -1 without one.
     """
 
     def __init__(self, zookeeper: ZooKeeper, executors: Executors, incarnation: Callable[[], int]) -> None:
@@ -46,15 +46,15 @@ class Authority:
         self._written = max(self._written, epoch)
 
     def begin(self, epoch: int) -> None:
-        """This broker is the controller itself, under this epoch: it obeys no earlier one from now on."""
+        """This broker is the controller, in this epoch: it obeys no earlier one from now on."""
         self.learn(epoch)
         self._obeyed = max(self._obeyed, epoch)
 
     async def check(self, epoch: int, incarnation: int) -> None:
         """Return if the broker may obey the request; between the check and the return the task does not wait.
 
-        Raises StaleControllerEpoch, StaleBrokerEpoch, NotController where ZooKeeper knows of no such epoch, and
-        SessionLost where ZooKeeper cannot be asked.
+        Raises StaleControllerEpoch, StaleBrokerEpoch, NotController if ZooKeeper has no such epoch, and SessionLost if
+        ZooKeeper cannot be read.
         """
         self._check(epoch, incarnation)
         if epoch > self._written:

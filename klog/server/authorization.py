@@ -1,4 +1,4 @@
-"""What checks permissions in a broker, where ``authorizer.class.name`` asks for that."""
+"""The parts that check permissions, if ``authorizer.class.name`` is set."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from klog.server.runtime import Runtime
 
 
 class Authorization(NamedTuple):
-    """Both None where everybody may do everything."""
+    """Both None if everybody may do everything."""
 
     access: Access | None = None
     acl_keeper: AclKeeper | None = None
 
     @classmethod
     def of(cls, runtime: Runtime, image: ClusterImage) -> Authorization:
-        """By the broker's settings. InvalidConfig."""
+        """From the broker's settings. Raises InvalidConfig."""
         config = runtime.config
         if config["authorizer.class.name"] is None:
             return cls()

@@ -1,11 +1,10 @@
-"""Automatic creation of topics that a client asks about (``auto.create.topics.enable``).
+"""Automatic creation of topics named by clients (``auto.create.topics.enable``).
 
 A client may ask any broker; the controller creates the topic.
 
 Strategy: a token bucket, one token per topic, which fills at ``klog.auto.create.topics.per.second`` and holds `BURST_S`
-seconds of that. Without it a client that asks about made-up names would fill ZooKeeper and the disks with topics. A
-client that starts with a hundred topics gets them at once. While the bucket is empty the answer is
-LEADER_NOT_AVAILABLE, and clients ask again.
+seconds of that. Without it a client with made-up names would fill ZooKeeper and the disks. A client that starts with a
+hundred topics gets them at once. While the bucket is empty the answer is LEADER_NOT_AVAILABLE, and clients ask again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ log = logging.getLogger(__name__)
 WITHIN_MS = 10_000
 BURST_S = 10
 PUT_OFF_MAX = 1_000
-"""Names remembered as put off; for a name beyond these the answer is that the topic does not exist."""
+"""Delayed names that are remembered; beyond it the answer is that the topic does not exist."""
 PUT_OFF_S = 5.0
 SAID_EVERY_S = 10.0
 
@@ -44,14 +43,14 @@ class AutoCreation:
         self._tokens = float(self._a_second * BURST_S)
         self._filled_s = runtime.loop.time()
         self._put_off: dict[str, float] = {}
-        """Name -> when it was put off, the newest last."""
+        """Name -> when it was delayed, the newest last."""
         self._not_said = 0
         self._said_s = -SAID_EVERY_S
 
     def begin(self, name: str, actor: Actor) -> asyncio.Task[None] | None:
-        """Create a topic with the defaults for who names it, unless that is under way; log errors.
+        """Create a topic with the defaults, unless that is under way; log errors.
 
-        None if the bucket is empty.
+        Returns None if the bucket is empty.
         """
         if name not in self._being_made:
             if not self._may_make(name):
@@ -61,7 +60,7 @@ class AutoCreation:
         return self._being_made[name]
 
     def is_making(self, name: str) -> bool:
-        """Whether the topic is being created, or was put off a moment ago, so that a client should ask again."""
+        """Whether the topic is being created, or was delayed just now, so that a client should ask again."""
         put_off_s = self._put_off.get(name)
         return name in self._being_made or (put_off_s is not None and self._runtime.loop.time() - put_off_s < PUT_OFF_S)
 

@@ -1,9 +1,9 @@
 """A broker: one process, one event loop, some log dirs, one ZooKeeper session.
 
-Start, in this order, each step resting on the one before:
+Start, in this order:
 
     1. lock the log dirs; meanwhile the ZooKeeper session begins
-    2. cluster id and broker id: a log dir of another cluster or another broker is refused
+    2. check cluster id and broker id: a log dir of another cluster or another broker is refused
     3. open every log, recovering what lies past the recovery point
     4. listen, so that clients and brokers that see the registration can connect (rule R6)
     5. register the broker id; replace an entry of this broker's own dead process (rule R7)
@@ -12,9 +12,9 @@ Start, in this order, each step resting on the one before:
 Stop (SIGTERM, StopBroker): move leaderships to other brokers, refuse new connections, answer waiting requests, flush
 and checkpoint the logs, end the session.
 
-The broker logs a lost connection to ZooKeeper and serves on. When the session has expired, it still serves reads of
-committed messages, and appends nothing until it has registered again, as a new incarnation, which leads under new
-epochs only (rule R1).
+After a lost connection to ZooKeeper the broker serves on. After the session has expired, it still serves reads of
+committed messages, and appends nothing until it has registered again, as a new incarnation, which leads in new epochs
+only (rule R1).
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ from klog.storage.log_dir import LogDirs
 log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
-"""How long a controlled shutdown waits for requests that are being handled."""
+"""How long a controlled shutdown waits for open requests."""
 REGISTER_AGAIN_EVERY_S = 1.0
 ASSIGNED_WITHIN_S = 10.0
-"""How long a broker waits for the controller's requests before it logs that, and continues to wait."""
+"""How long a broker waits for the controller's requests before it logs that; it continues to wait."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -143,7 +143,7 @@ class Broker:
         self.authorization = Authorization.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
         self._has_parts = False
-        """All parts exist. A session that is lost earlier affects no part."""
+        """All parts exist. A session lost earlier affects no part."""
         self._lost_session = False
         self._knows_cluster = asyncio.Event()
         self._endpoints = contextlib.ExitStack()
@@ -152,7 +152,7 @@ class Broker:
     # --- start ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
-        """Serve; the (host, port) that is advertised to clients. Where it raises KlogError it has undone its steps."""
+        """Serve; returns the advertised (host, port). Undoes its steps before it raises KlogError."""
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self.executors.close)
             undo.push_async_callback(self.executors.run, Purpose.OTHER, self.zookeeper.stop)
@@ -171,7 +171,7 @@ class Broker:
         return self.address
 
     async def _open(self, undo: contextlib.AsyncExitStack) -> None:
-        """The steps of a start that read, open, or ask other processes. ``undo`` gets the undoing of each."""
+        """The steps of a start that block. ``undo`` gets the undo of each."""
         connecting = asyncio.create_task(self.executors.run(Purpose.OTHER, self._connect))
         file_system = OsFileSystem()
         self._descriptors = share_out()
@@ -247,7 +247,8 @@ class Broker:
             raise
 
     async def _serve_http(self) -> None:
-        """Metrics and the schema registry, each imported only where it is configured: an import takes milliseconds."""
+        """Serve metrics and the schema registry, each imported only if it is configured: an import takes
+        milliseconds."""
         if self.config.integer("metrics.port"):
             from klog.server.metrics_endpoint import MetricsEndpoint
 
@@ -273,7 +274,7 @@ class Broker:
         )
 
     def _begin_upkeep(self) -> None:
-        """Begin the periodic work of a broker that serves."""
+        """Start the periodic work of a serving broker."""
         self._log_maintenance = LogMaintenance(self.runtime, self.image, self.log_dirs, self.deletions, self.replicas)
         self._log_maintenance.start()
         self._disk_watch = DiskWatch(self.runtime, self.log_dirs, self.flusher, self.replicas)
@@ -296,7 +297,7 @@ class Broker:
         share_the_interpreter()
 
     def _connect(self) -> tuple[str | None, Secret | None, dict[str, dict[str, str]]]:
-        """In a thread: the session, the cluster's id (None: unknown), its secret, every topic's own settings."""
+        """In a thread: connect; returns the cluster's id (None: unknown), its secret, every topic's own settings."""
         self.zookeeper.start(self.config.integer("zookeeper.connection.timeout.ms") / 1000, create_chroot=True)
         damage: topics.Damage = {}  # the controller reports it
         configs = topics.configs(self.zookeeper, topics.names(self.zookeeper), damage)
@@ -304,9 +305,9 @@ class Broker:
         return cluster.entered_id(self.zookeeper), cluster.secret(self.zookeeper), overrides
 
     def _know_secret(self, found: Secret | None) -> Secret:
-        """In a thread: the secret by which the brokers recognize one another (rule R10), kept in each log dir.
+        """In a thread: the secret by which the brokers recognize one another (rule R10), stored in each log dir.
 
-        Where ZooKeeper has lost it, or the cluster is new, this writes a log dir's secret there, or a new one.
+        If ZooKeeper has lost it, or the cluster is new, this writes a log dir's secret there, or a new one.
         """
         if found is None:
             found = cluster.ensure_secret(self.zookeeper, self.log_dirs.secret or Secret.random())
@@ -314,7 +315,7 @@ class Broker:
         return found
 
     def _listen(self) -> None:
-        """Open the ports. Requests are answered from now on, with no partition led yet."""
+        """Open the ports. Requests are answered from now on; no partition is led yet."""
         self.routes.bind(ROUTES, self._parts())
         self.dispatcher = Dispatcher(
             self.routes,
@@ -372,7 +373,7 @@ class Broker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """(host, port) that is advertised to clients."""
+        """The advertised (host, port)."""
         return self.listening.address
 
     async def _enter(self) -> None:
@@ -396,7 +397,7 @@ class Broker:
         return True
 
     def _register(self) -> bool:
-        """In a thread: whether no other process has registered this id since."""
+        """In a thread: register; returns whether no other process has registered this id since."""
         host, port = self.address
         rack = self.config["broker.rack"]
         self.identity.registration, is_current = self.own_registration.register(
@@ -414,10 +415,10 @@ class Broker:
         )
         return is_current
 
-    # --- what the handlers ask --------------------------------------------------------------------------------------
+    # --- called by handlers -----------------------------------------------------------------------------------------
 
     def take_metadata(self, update: Any) -> None:
-        """Take in the cluster state of the controller's UpdateMetadata request."""
+        """Apply the controller's UpdateMetadata request."""
         brokers_before = self.image.brokers
         for name in apply(self.image, update):
             config = LogConfig.of(self.config.of_topic(name), self.image.topics[name].overrides)
@@ -474,14 +475,14 @@ class Broker:
             log.info("connected to ZooKeeper again, the session is the same")
 
     def displaced(self, failure: KlogError, fenced: KlogError) -> None:
-        """Another process has this broker's entry (rule R7): stop appending, and stop the broker."""
+        """Another process has replaced this broker's entry (rule R7): stop appending, and stop the broker."""
         self.identity.fenced = fenced
         self.election.leave()
         self.replicas.suspend(fenced)
         self.lifecycle.stop_soon("another process has this broker's id", failure)
 
     async def _enter_again(self) -> None:
-        """Register under the new session, and lead under new epochs."""
+        """Register under the new session, and lead in new epochs."""
         last_reason = ""
         while not self.lifecycle.is_stopping and not self._lost_session:
             try:
@@ -508,7 +509,7 @@ class Broker:
     # --- stop -------------------------------------------------------------------------------------------------------
 
     async def run_until_stopped(self) -> None:
-        """Serve until `stop_soon`, then stop in order. Raises the fault that ended the broker, if there was one."""
+        """Serve until `stop_soon`, then shut down. Raises the fault that ended the broker, if there was one."""
         await self.lifecycle.stopping.wait()
         log.info("stopping: %s", self.lifecycle.reason)
         self.lifecycle.state = BrokerState.STOPPING
@@ -556,8 +557,8 @@ class Broker:
 def run(config: BrokerConfig, *, ready_fd: int | None = None, parent: socket.socket | None = None) -> int:
     """Run a broker in this process until it is asked to stop; the exit code. Raises KlogError if it cannot start.
 
-    ``ready_fd``: a file descriptor on which ``ready HOST:PORT`` is written when the first request would succeed.
-    ``parent``: gets that line, too; the broker stops when its other end is closed (klog.server.processes).
+    ``ready_fd``: a file descriptor to which ``ready HOST:PORT`` is written when requests succeed. ``parent``: gets that
+    line, too; the broker stops when its other end is closed (klog.server.processes).
     """
     return asyncio.run(_run(config, ready_fd, parent))
 
@@ -581,8 +582,8 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     def heard(number: int, _: object) -> None:
         loop.call_soon_threadsafe(stop, signal.Signals(number))
 
-    # Not the loop's own handlers: closing the loop restores the signals' defaults, and another SIGTERM in these last
-    # milliseconds would then kill the process in a clean stop. These handlers last until both signals are ignored.
+    # Not the loop's own handlers: closing the loop restores the signals' defaults, and another SIGTERM in the last
+    # milliseconds would then kill the process. These handlers last until both signals are ignored.
     for number in STOP_SIGNALS:
         signal.signal(number, heard)
 
@@ -593,7 +594,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
         starting.cancel()
 
     if parent is not None:
-        loop.add_reader(parent, left_alone)  # it says nothing more: what comes is its end
+        loop.add_reader(parent, left_alone)  # it sends nothing: readable means closed
     try:
         host, port = await starting
     except asyncio.CancelledError:
@@ -607,7 +608,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
         except BrokenPipeError:  # a `klog up` that was killed: the next one finds this broker running
             log.info("the process that started this broker has ended; the broker serves on")
     if parent is not None:
-        with contextlib.suppress(ConnectionError):  # its end is heard by then
+        with contextlib.suppress(ConnectionError):  # its end is noticed by then
             parent.sendall(f"ready {host_port(host, port)}\n".encode())
     await broker.run_until_stopped()
     _stop_listening_to_signals()

@@ -129,5 +129,5 @@ class BrokerProbes:
 
 
 def _address(one: BrokerImage) -> _Address:
-    """The address that brokers use."""
+    """The address for other brokers."""
     return *one.inter_address, one.incarnation

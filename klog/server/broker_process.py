@@ -1,7 +1,7 @@
-"""One broker's process of several under one parent: ``python -m klog.server.broker_process ID FD FORMAT LEVEL``.
+"""The process of one broker among several of a parent: ``python -m klog.server.broker_process ID FD FORMAT LEVEL``.
 
-Only klog.server.processes starts it; it is what `klog broker start` does for a broker alone, without a command line in
-memory. ``FD`` is the socket to the parent; ``FORMAT`` and ``LEVEL`` are those of the log's lines.
+Only klog.server.processes starts it; it is `klog broker start` without a command line in memory. ``FD``: the socket to
+the parent; ``FORMAT`` and ``LEVEL``: those of the log's lines.
 """
 
 from __future__ import annotations

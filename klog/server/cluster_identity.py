@@ -1,5 +1,4 @@
-"""Which cluster a broker belongs to: where its ZooKeeper is, and the cluster of its log dirs, even where ZooKeeper has
-lost its data.
+"""The cluster of a broker: by its ZooKeeper and its log dirs, even if ZooKeeper has lost its data.
 
 Blocking; for threads.
 """
@@ -16,9 +15,9 @@ __all__ = ["check_cluster", "create_cluster", "servers_of"]
 
 
 def create_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
-    """Create a cluster where ZooKeeper knows none, and return its id.
+    """Create a cluster if ZooKeeper has none, and return its id.
 
-    WrongCluster where a log dir belongs to a cluster: ZooKeeper has lost it.
+    Raises WrongCluster if a log dir belongs to a cluster: ZooKeeper has lost it.
     """
     for one in log_dirs.dirs:
         if one.meta.cluster_id is not None:
@@ -27,7 +26,7 @@ def create_cluster(zookeeper: ZooKeeper, log_dirs: LogDirs) -> str:
 
 
 def check_cluster(zookeeper: ZooKeeper, cluster_id: str) -> None:
-    """WrongCluster where ZooKeeper no longer belongs to this broker's cluster."""
+    """Raise WrongCluster if ZooKeeper no longer belongs to this broker's cluster."""
     found = cluster.cluster_id(zookeeper)
     if found is None:
         raise _forgotten(zookeeper, f"this broker belongs to cluster {cluster_id}")

@@ -1,4 +1,4 @@
-"""Settings as the protocol shows and changes them: resources, entries, sources, synonyms (KIP-133, KIP-226)."""
+"""Settings in the protocol: resources, entries, sources, synonyms (KIP-133, KIP-226)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from klog.server.image import ClusterImage, TopicImage
 from klog.server.listening import UNFINISHED_BYTES_MAX, unfinished_bytes_max
 
 DELETE = 1
-"""IncrementalAlterConfigs' operation that returns a topic to the broker's setting."""
+"""IncrementalAlterConfigs' operation that resets a topic's setting to the broker's."""
 
 
 class ResourceType(IntEnum):
-    """The kinds of resource that have settings in klog; Kafka has more."""
+    """The kinds of resource with settings in klog; Kafka has more."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Source(IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
@@ -46,15 +46,15 @@ KAFKAS_THROTTLES = frozenset(
         "follower.replication.throttled.replicas",
     }
 )
-"""The settings by which kafka-reassign-partitions throttles, and which it removes each time it verifies progress. A
-klog throttle is part of its reassignment: klog never has these settings, so that their removal always succeeds."""
+"""Settings by which kafka-reassign-partitions throttles, and which it removes each time it verifies progress. A klog
+throttle is part of its reassignment: klog never has these settings, so their removal always succeeds."""
 
 _TYPES = {"bool": 1, "string": 2, "enum": 2, "int": 5, "bytes": 5, "ms": 5, "float": 6, "list": 7}
 """Kind of a setting -> the protocol's type: BOOLEAN 1, STRING 2, LONG 5, DOUBLE 6, LIST 7."""
 
 
 def existing_topic(image: ClusterImage, name: str) -> TopicImage:
-    """The topic; InvalidTopic or UnknownTopicOrPartition."""
+    """The topic. Raises InvalidTopic, UnknownTopicOrPartition."""
     topic = image.topics.get(name)
     if topic is None:
         check_topic_name(name)
@@ -63,7 +63,7 @@ def existing_topic(image: ClusterImage, name: str) -> TopicImage:
 
 
 def given_settings(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Names and texts of a request; InvalidRequest for a name given twice or a value left out."""
+    """Names and texts of a request. Raises InvalidRequest for a duplicate name or a missing value."""
     given: dict[str, str] = {}
     for name, value in pairs:
         if value is None:
@@ -91,7 +91,7 @@ def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[di
 
 
 def broker_entries(config: BrokerConfig) -> list[dict[str, Any]]:
-    """Every setting of a broker, and behind them those that were given for single listeners."""
+    """Every setting of a broker, followed by those given per listener."""
     entries = [
         _entry(name, _value_that_holds(config, name), setting, _broker_synonyms(config, name), is_read_only=True)
         for name, setting in BROKER_SETTINGS.items()
@@ -105,7 +105,7 @@ def broker_entries(config: BrokerConfig) -> list[dict[str, Any]]:
 
 
 def _value_that_holds(config: BrokerConfig, name: str) -> str | None:
-    """The value, also where the machine decides on it because none is given."""
+    """The effective value, also if the machine decides because none is given."""
     if name == UNFINISHED_BYTES_MAX and config[name] is None:
         return str(int(unfinished_bytes_max(config)))
     return text_of(config[name])
@@ -150,7 +150,7 @@ async def alter_topics(
     asked: Request,
     after: Callable[[Any, dict[str, str]], dict[str, str]],
 ) -> list[dict[str, Any]]:
-    """Change the topics' own settings to ``after(resource, current)``; returns the answers, one per resource."""
+    """Change the topics' own settings to ``after(resource, current)``; one answer per resource."""
     request, share = asked.entity, asked.share()
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []

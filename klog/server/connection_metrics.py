@@ -1,4 +1,4 @@
-"""The metrics of connections and of the memory for their requests, by Kafka's names where it has them."""
+"""Metrics of connections and of the memory for their requests, by Kafka's names if it has them."""
 
 from __future__ import annotations
 

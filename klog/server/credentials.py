@@ -1,7 +1,7 @@
-"""The users' SCRAM credentials as this broker knows them: read at the start, and again when ZooKeeper says so.
+"""Users' SCRAM credentials in this broker's memory: read at the start, and again when ZooKeeper reports a change.
 
-An authentication so asks nothing of ZooKeeper, and a stranger who tries names costs ZooKeeper nothing. Without a
-session, those who are known can still log in; changes are read when there is one again.
+So an authentication needs no request to ZooKeeper, however many names are tried. Without a session, known users can
+still log in; changes are read when there is one again.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class UserCredentials:
         self._runtime = runtime
         self._known: dict[str, registry.Credentials] = {}
         self._usual: dict[ScramMechanism, ScramCredential | None] = {}
-        """What `usual` has found; forgotten with each change."""
+        """The cache of `usual`; cleared by each change."""
         self._is_loaded = False
-        """A broker without SASL loads them when it is asked about them."""
+        """A broker without SASL loads them at the first request about them."""
         self._doubted: set[str] = set()
         """Users to be read again."""
         self._list_is_doubted = False
         self._is_reading = False
 
     def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
-        """From any thread. None for a user without one."""
+        """A user's credential, or None. Any thread."""
         return self._known.get(name, {}).get(mechanism)
 
     def usual(self, mechanism: ScramMechanism) -> ScramCredential | None:
-        """One with as many iterations, and a salt as long, as most have; None where there are none."""
+        """One with the most common salt length and iterations; None without any."""
         if mechanism not in self._usual:
             found = [one[mechanism] for one in self._known.values() if mechanism in one]
             counts = Counter((len(one.salt), one.iterations) for one in found)
@@ -53,17 +53,17 @@ class UserCredentials:
         return self._usual[mechanism]
 
     def users(self) -> dict[str, registry.Credentials]:
-        """All that have any."""
+        """All users with credentials."""
         return {name: one for name, one in self._known.items() if one}
 
     async def load(self) -> None:
-        """Read all, unless that has been done. KlogError where ZooKeeper cannot be asked."""
+        """Read all, once. Raises KlogError if ZooKeeper cannot be read."""
         if not self._is_loaded:
             self._know(await self._runtime.executors.run(Purpose.OTHER, self._read_all, {}))
             self._is_loaded = True
 
     async def write(self, name: str, changes: dict[ScramMechanism, ScramCredential | None], actor: Actor) -> bool:
-        """Write a user's credentials, and know them here at once. False where one to take away does not exist."""
+        """Write a user's credentials, and apply them here at once. False if one to remove does not exist."""
         is_done = await self._runtime.executors.run(
             Purpose.OTHER, registry.write, self._runtime.zookeeper, name, changes, actor
         )
@@ -71,25 +71,25 @@ class UserCredentials:
         return is_done
 
     async def catch_up(self, names: list[str]) -> None:
-        """Know all that has been written of these users, by any broker. KlogError where ZooKeeper cannot be asked."""
+        """Read what any broker has written of these users. Raises KlogError if ZooKeeper cannot be read."""
         written = await self._runtime.executors.run(Purpose.OTHER, self._read_latest, names)
         for name, found in written.items():
             if found != self._known.get(name, {}):
                 await self._look(name)
 
     def _read_latest(self, names: list[str]) -> dict[str, registry.Credentials]:
-        """In a thread. Without watches: one would stay for each time that nothing has changed."""
+        """In a thread. Without watches: each would stay until the next change."""
         zookeeper = self._runtime.zookeeper
         zookeeper.sync(paths.USER_CONFIGS)
         return {name: registry.read(zookeeper, name) for name in names}
 
     def _read_all(self, known: dict[str, registry.Credentials]) -> dict[str, registry.Credentials]:
-        """In a thread: those of ``known``, which are watched already, and what has come; without what has gone."""
+        """In a thread: those of ``known``, which are watched already, and new ones; without removed ones."""
         names = registry.names(self._runtime.zookeeper, lambda _: self._runtime.from_thread(self._list_changed))
         return {name: known[name] if name in known else self._read(name) for name in names}
 
     def _read(self, name: str) -> registry.Credentials:
-        """In a thread. {} for what does not parse. SessionLost, where nothing is known of the user."""
+        """In a thread. {} if they do not parse. Raises SessionLost."""
         try:
             return registry.read(
                 self._runtime.zookeeper, name, lambda _: self._runtime.from_thread(self._changed, name)
@@ -118,7 +118,7 @@ class UserCredentials:
             self._runtime.spawn(self._until_read())
 
     async def _until_read(self) -> None:
-        """Read what is doubted. The end of a session makes all of it so: one line in the log a try."""
+        """Read users until none is doubted; the end of a session makes all doubted. One log line per try."""
         try:
             while (self._doubted or self._list_is_doubted) and not self._runtime.is_stopping:
                 try:
@@ -130,7 +130,7 @@ class UserCredentials:
             self._is_reading = False
 
     async def _read_doubted(self) -> None:
-        """Raises KlogError: what was doubted then is so still, and what was known is known."""
+        """Read the doubted users. Raises KlogError, and then changes nothing."""
         run = self._runtime.executors.run
         if self._list_is_doubted:
             self._list_is_doubted = False

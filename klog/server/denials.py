@@ -1,4 +1,4 @@
-"""What a broker says of requests that it denies: one event for many of the same, and few of all together."""
+"""Events of denied requests: one for many of the same, and few of all together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Denials:
     def __init__(
         self, tell: Callable[[str, Mapping[str, Any]], None], clock: Callable[[], float], measures: Measures
     ) -> None:
-        """``tell`` records an event; ``clock`` gives seconds."""
+        """``tell`` records an event; ``clock``: seconds."""
         self._measures = measures
         self._tell = tell
         self._clock = clock

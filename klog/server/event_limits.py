@@ -1,4 +1,4 @@
-"""Limits on events and log lines that any client can cause as often as it likes."""
+"""Limits on events and log lines that clients can cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 WINDOW_S: Final = 60.0
 EVENTS_A_MINUTE: Final = 60
-"""Of one kind, of a broker."""
+"""Per kind and broker."""
 SAME_EVERY_S: Final = 60.0
 REMEMBERED_MAX: Final = 10_000
 
@@ -17,14 +17,14 @@ K = TypeVar("K", bound=Hashable)
 
 
 class EventLimit:
-    """At most so many in `WINDOW_S`."""
+    """A limit per `WINDOW_S`."""
 
     def __init__(self, times_max: int) -> None:
         self._times: deque[float] = deque(maxlen=times_max)
         self._max = times_max
 
     def allows(self, now_s: float) -> bool:
-        """Whether it may happen now; then it counts."""
+        """Whether one more is allowed now; counts it."""
         if len(self._times) == self._max and now_s - self._times[0] < WINDOW_S:
             return False
         self._times.append(now_s)
@@ -33,7 +33,7 @@ class EventLimit:
 
 @dataclass(slots=True)
 class _Same:
-    """``untold``: since the last event."""
+    """``untold``: number since the last event."""
 
     told_s: float
     untold: int = 0
@@ -46,11 +46,11 @@ class Repeats(Generic[K]):
         self._limit = EventLimit(EVENTS_A_MINUTE)
         self._same: dict[K, _Same] = {}
         self._unsaid = 0
-        """Those whose event was one too many."""
+        """Events suppressed by the limit."""
 
     def count(self, key: K, now_s: float) -> dict[str, int] | None:
-        """It has happened again. None: it is not told; else what was not told before it: ``same_before`` of the same
-        key, ``others_before`` of all, each only where there are any."""
+        """Count an occurrence. None: no event; else the numbers since the last: ``same_before`` of the same key,
+        ``others_before`` of all, each only if not 0."""
         same = self._same.get(key)
         if same is not None and now_s - same.told_s < SAME_EVERY_S:
             same.untold += 1

@@ -1,18 +1,18 @@
-"""The cluster's own story: messages of the topic ``klog.events``.
+"""The cluster's events: messages of the topic ``klog.events``.
 
-`Events.tell` records what happened, from anywhere on the loop, and never waits. The topic has one partition; an event
-is JSON, its kind (`klog.event_kinds`) the key, so that ``klog events --follow`` shows each failover as it happens::
+`Events.tell` records an event, from anywhere on the loop, and never waits. The topic has one partition; an event is
+JSON, its kind (`klog.event_kinds`) the key, so that ``klog events --follow`` shows each failover as it happens::
 
     {"ts": "2026-02-01T10:00:00.000Z", "broker": 1, "kind": "leader-elected", "topic": "t", "partition": 0, ...}
 
 Rules
-    * Each broker reports what it did itself, and sends its events to the topic's leader over a connection of its own,
-      with acks=all and as an idempotent producer: each event is there once, in this broker's order. Between brokers the
-      order is that of arrival; ``ts`` is the clock of the broker that reports it.
-    * Telling never waits and never fails. What cannot be sent is kept and tried again; of more than `KEPT_MAX` events
-      the oldest go, and an event says how many.
-    * The controller creates the topic once no broker has come or gone for `SETTLE_S`, on all brokers, three at most;
-      earlier events are in it. When brokers join a cluster that has fewer replicas of it, the controller adds some.
+    * Each broker reports its own actions, and sends its events to the topic's leader over another connection, with
+      acks=all and as an idempotent producer: each event is there once, in this broker's order. Between brokers the
+      order is that of arrival; ``ts`` is the reporting broker's clock.
+    * Recording never waits and never fails. Events that cannot be sent are kept and retried; beyond `KEPT_MAX` the
+      oldest are dropped, and an event reports their number.
+    * The controller creates the topic once no broker has come or gone for `SETTLE_S`, on up to three brokers; earlier
+      events are in it. When brokers join a cluster that has fewer replicas of it, the controller adds some.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ SETTINGS: Final = {
     "flush.messages": "1",
     "min.insync.replicas": "1",
 }
-"""Whatever the brokers' own settings are."""
+"""Whatever the brokers' own settings."""
 
 KEPT_MAX: Final = 10_000
 """Some three megabytes: the elections of one failover of a large cluster, and a margin."""
 BATCH_EVENTS_MAX: Final = 200
-"""Encoded in about a millisecond, which holds the loop."""
+"""Encoded in about a millisecond on the loop."""
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Of their values; a longer event is alone in its batch."""
 TEXT_CHARS_MAX: Final = 300
 ITEMS_MAX: Final = 100
-"""Of a list or dict among an event's facts. Clients choose settings and the ids of members, as many as they want."""
+"""Per list or dict among an event's facts. Clients choose settings and member ids, as many as they want."""
 SETTLE_S: Final = 2.0
 """Long enough that brokers that start together are counted together."""
 LOOK_AGAIN_S: Final = 1.0
@@ -74,20 +74,20 @@ _PRODUCER_FORGOTTEN: Final = frozenset({45, 46, 47, 59})
 """OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID."""
 
 _JSON: Final = json.JSONEncoder(separators=(", ", ": "), default=str, ensure_ascii=False)
-"""`json.dumps` would make one for each event."""
+"""Shared: `json.dumps` would make an encoder per event."""
 
 _SHORT: Final = frozenset({int, bool, float, type(None)})
 
 
 class Events:
-    """One for a broker. Event loop only; `told` and `dropped` may be read from any thread."""
+    """One per broker. Event loop only; `told` and `dropped` may be read from any thread."""
 
     def __init__(self, broker_id: int, *, to_topic: bool) -> None:
         """``to_topic``: klog.events.enable."""
         self.told: Counter[str] = Counter()
         """Events by kind, sent or not."""
         self.dropped = 0
-        """How many of them never reached the topic."""
+        """Events that never reached the topic."""
         self._broker_id = broker_id
         self._to_topic = to_topic
         self._kept: deque[dict[str, Any]] = deque()
@@ -124,7 +124,7 @@ class Events:
     # --- to the topic -------------------------------------------------------------------------------------------------
 
     def start(self, runtime: Runtime, topic: EventsTopic) -> None:
-        """From now on send the events to the topic, the waiting ones first."""
+        """Send the events to the topic from now on, the waiting ones first."""
         if self._to_topic:
             self._topic = topic
             self._sending = runtime.spawn(self._send(topic))
@@ -189,13 +189,13 @@ class Events:
         self._underway.clear()
 
     def _put_back(self, first: int) -> None:
-        """Of the events under way all but the first so many wait again."""
+        """Put events under way back, but the first ``first``."""
         self._kept.extendleft(reversed(self._underway[first:]))
         del self._underway[first:]
 
 
 class EventsTopic:
-    """Makes the topic, and is an idempotent producer to its leader, whichever broker that is. Event loop only."""
+    """Creates the topic, and is an idempotent producer to its leader, whichever broker that is. Event loop only."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class EventsTopic:
         is_controller: Callable[[], bool],
         answer_locally: Callable[[Any], Awaitable[Any]],
     ) -> None:
-        """``answer_locally``: this broker's answer to a request of its own."""
+        """``answer_locally``: this broker's answer to its own request."""
         self._runtime = runtime
         self._image = image
         self._secret = secret
@@ -216,20 +216,20 @@ class EventsTopic:
         self._brokers: frozenset[int] = frozenset()
         self._same_since_s = 0.0
         self._considered: frozenset[int] = frozenset()
-        """Brokers for which this broker, as the controller, has looked at the number of replicas."""
+        """Brokers for which this broker, as the controller, has checked the number of replicas."""
         self._channel: Channel | None = None
         self._leader = -1
         self._producer_id: int | None = None
         self._sequence = 0
         self._refusal: str | None = None
-        """Why the topic could not be made, as told last."""
+        """The last logged reason why the topic could not be created."""
 
     @property
     def is_connected(self) -> bool:
         return self._channel is not None and not self._channel.is_closed
 
     async def is_there(self) -> bool:
-        """Whether the topic exists; if this broker is the one that creates it, begin to create it."""
+        """Whether the topic exists; starts its creation if that is this broker's task."""
         if TOPIC in self._image.topics:
             return True
         brokers, now_s = frozenset(self._image.brokers), self._runtime.loop.time()
@@ -254,7 +254,7 @@ class EventsTopic:
     async def keep_replicas(self) -> None:
         """Reassign the topic to more brokers, if it was created when there were fewer of them.
 
-        Only where brokers have joined, or at the beginning of a controller's work: a plan that empties a broker may
+        Only after brokers have joined, or at the beginning of a controller's term: a plan that empties a broker may
         leave fewer replicas on purpose.
         """
         while True:
@@ -288,7 +288,7 @@ class EventsTopic:
                 log.warning("the topic %s gets no further replicas: %s", TOPIC, one.error_message)
 
     async def produce(self, records: list[Record]) -> bool:
-        """Have the records committed, in order; False if they never will be. KlogError: try the same again later."""
+        """Have the records committed, in order; False if they never will be. KlogError: retry the same later."""
         channel = await self._to_leader()
         if self._producer_id is None:
             self._producer_id, self._sequence = await self._producer_ids.next(), 0
@@ -344,7 +344,7 @@ class EventsTopic:
 
 def _bounded(value: Any) -> Any:
     """The value with long texts, lists and dicts cut short."""
-    if type(value) in _SHORT:  # most facts, and a look at Mapping takes longer than all the rest
+    if type(value) in _SHORT:  # most facts; a check for Mapping takes longer than all the rest
         return value
     if isinstance(value, str):
         return value if len(value) <= TEXT_CHARS_MAX else value[:TEXT_CHARS_MAX] + "..."
@@ -356,7 +356,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _how_many_fit(records: list[Record]) -> int:
-    """How many of the first ones make a batch; at least one."""
+    """The number of first records that fit into a batch; at least one."""
     size = 0
     for number, record in enumerate(records):
         size += len(record.value or b"")

@@ -1,4 +1,4 @@
-"""The threads in which a broker waits for disks and for ZooKeeper: for each purpose its own, and few (rule P1).
+"""The threads in which a broker waits for disks and for ZooKeeper: one small pool per purpose (rule P1).
 
 Strategy
     Work in a full pool waits only for work of its own purpose: sixty look-ups that read whole segments never delay an
@@ -7,8 +7,8 @@ Strategy
 
 Rules
     * Only asyncio itself uses its own executor (`asyncio.to_thread`), to look up host names.
-    * A purpose that serves clients limits the work that may wait. Beyond the limit the address with the most waiting
-      work is refused, not queued. Addresses take turns (`run_in_turn`): a busy one waits only behind its own work.
+    * A purpose that serves clients limits waiting work. Beyond the limit the address with the most waiting work is
+      refused, not queued. Addresses take turns (`run_in_turn`): a busy one waits only behind its own work.
     * The threads are daemons: a thread that hangs on a dead disk does not keep the process from ending.
 
 Limits
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Purpose(Enum):
-    """What a pool is for. The broker has one pool per purpose, or one per log dir where the purpose says so."""
+    """The purpose of a pool. One pool each, or one per log dir where it says so."""
 
     ELECTIONS = "elections"
     """The controller's and the candidates' reads and writes in ZooKeeper."""
@@ -87,23 +87,23 @@ WAITING_MAX: Final = {
 
 
 class Executors:
-    """All of a broker. Event loop only."""
+    """All pools of a broker. Event loop only."""
 
     def __init__(self) -> None:
         self._pools: dict[tuple[Purpose, str], _Pool] = {}
         self._is_closed = False
 
     async def run(self, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What ``work(*arguments)`` returns or raises, in a thread of that purpose that belongs to no disk.
+        """Run ``work(*arguments)`` in a thread of that purpose that belongs to no disk; returns or raises what it does.
 
-        Work that is cancelled before it begins never begins. RequestTimedOut where too much of that purpose waits.
+        Work that is cancelled before it begins never begins. Raises RequestTimedOut if too much of that purpose waits.
         """
         return await self.run_in_turn("", "", purpose, work, *arguments, **named)
 
     async def run_at(
         self, disk: str, purpose: Purpose, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """The same in a thread of that log dir: its path, which a log has as ``log.log_dir.path``."""
+        """The same in a thread of that log dir: its path, ``log.log_dir.path``."""
         return await self.run_in_turn("", disk, purpose, work, *arguments, **named)
 
     async def run_in_turn(
@@ -126,14 +126,14 @@ class Executors:
         return pool
 
     def close(self) -> None:
-        """Cancel work that has not begun; threads end after their present work. Does not wait."""
+        """Cancel work that has not begun; threads end after their current work. Does not wait."""
         self._is_closed = True
         for pool in self._pools.values():
             pool.close()
 
 
 class _Pool:
-    """Some threads and what waits for them. ``submit`` and ``close`` belong to the owner thread."""
+    """Threads and their waiting work. ``submit`` and ``close`` belong to the owner thread."""
 
     def __init__(self, name: str, threads_max: int, waiting_max: int | None) -> None:
         self._name = name
@@ -166,7 +166,7 @@ class _Pool:
             if work is None:
                 return
             _perform(*work)
-            del work  # what it holds may be large, and the next may be long in coming
+            del work  # it may hold much, and the next may be long in coming
             self._idle.release()
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ def _perform(future: Future[Any], work: Callable[[], Any]) -> None:
         result = work()
     except BaseException as error:
         future.set_exception(error)
-        del future  # else the error's own frame would hold what holds the error
+        del future  # else the error's frame would be in a cycle with it
     else:
         future.set_result(result)
 

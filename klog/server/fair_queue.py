@@ -1,4 +1,4 @@
-"""Work that waits for threads, with turns: an owner with much work delays only itself."""
+"""Work that waits for threads, in turns: an owner with much work delays only itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """`RoundRobin` between threads, and with a bound. Thread-safe."""
+    """`RoundRobin` between threads, with a limit. Thread-safe."""
 
     def __init__(self, waiting_max: int | None = None) -> None:
         self._waiting_max: Final = waiting_max
         self._lock = threading.Lock()
         self._waiting = RoundRobin[T]()
         self._told: SimpleQueue[None] = SimpleQueue()
-        """At least one entry for each piece: what `take` waits for."""
+        """At least one entry per piece, for `take` to wait on."""
 
     def put(self, whose: str, piece: T) -> T | None:
-        """Add a piece; returns the piece that finds no room. When full, the owner with the most loses its last one."""
+        """Add a piece; returns the piece that is refused. If full, the owner with the most loses its last one."""
         gone = None
         with self._lock:
             if self._waiting_max is not None and len(self._waiting) >= self._waiting_max:
@@ -35,7 +35,7 @@ class FairQueue(Generic[T]):
         return gone
 
     def take(self) -> T | None:
-        """Wait for the piece whose turn it is; None when the queue is closed."""
+        """Wait for the piece whose turn it is; None if the queue is closed."""
         self._told.get()
         with self._lock:
             return self._waiting.take()

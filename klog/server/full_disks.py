@@ -1,6 +1,6 @@
-"""Makes room on full disks: there deleted topics are purged before their time, the oldest first, one at a time.
+"""Frees space on full disks by purging deleted topics before their time, the oldest first, one at a time.
 
-A topic goes as a whole, on every broker, since half of one could not be restored.
+A topic is purged as a whole, on every broker, since half of one could not be restored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 """The partitions of a full disk refuse appends meanwhile."""
 GONE_WITHIN_S = 5.0
-"""How long the files of a purged topic are waited for, before another one is purged."""
+"""How long to wait for the removal of a purged topic's files, before another one is purged."""
 
 
 class FullDisks:
@@ -50,7 +50,7 @@ class FullDisks:
         self._election = election
 
     async def run(self) -> None:
-        """For as long as the broker serves."""
+        """Run while the broker serves."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             for one in self._log_dirs.dirs:
@@ -78,8 +78,7 @@ class FullDisks:
         await asyncio.sleep(GONE_WITHIN_S)
 
     def _oldest(self, log_dir: LogDir, unserved: Set[UUID]) -> Topic | None:
-        """In a thread: the topic that has been deleted longest, of those with a log on this disk; None where the disk
-        has room again."""
+        """In a thread: the earliest deleted topic with a log on this disk; None if the disk has space again."""
         wanted = ROOM_BYTES_MIN + self._runtime.config.integer("message.max.bytes")
         if log_dir.file_system.free_bytes(log_dir.path) >= wanted:
             return None

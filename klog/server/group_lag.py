@@ -1,12 +1,12 @@
-"""How far groups are behind in the partitions that this broker leads: in messages, in bytes and in time, for metrics.
+"""Lag of groups in the partitions that this broker leads: in messages, bytes and time, for metrics.
 
 Strategy
-    ZooKeeper has what groups have committed, and a leader can count what is behind that: no other broker is asked. A
-    reading is kept for ten times as long as it took, so that no scraper keeps ZooKeeper or the disks busy.
+    ZooKeeper has the committed offsets, and a leader can count what is behind them: no other broker is asked. A reading
+    is kept for ten times as long as it took, so that no scraper keeps ZooKeeper or the disks busy.
 
-Bounds
-    Of `GROUPS_MAX` groups, the first by name, and `LAGS_MAX` partitions all together; one reading may take
-    `COUNTING_S` to look into logs. `GroupLags.is_cut` says where that was not enough.
+Limits
+    `GROUPS_MAX` groups, the first by name, and `LAGS_MAX` partitions in all; one reading may take `COUNTING_S` to look
+    into logs. `GroupLags.is_cut` tells where that was not enough.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEPT_TIMES: Final = 10
 
 
 class GroupLag(NamedTuple):
-    """Of a group in a partition. ``messages`` None: not counted yet; ``ms`` None: the message has no time."""
+    """The lag of a group in a partition. ``messages`` None: not counted yet; ``ms`` None: the message has no time."""
 
     group: str
     partition: TopicPartition
@@ -56,7 +56,7 @@ class GroupLags:
         self._until_s = 0.0
 
     def read(self) -> list[GroupLag]:
-        """None of any group while ZooKeeper is away."""
+        """The current lags; empty while ZooKeeper is away."""
         with self._lock:
             began_s = self._clock.monotonic_s()
             if began_s >= self._until_s:
@@ -72,7 +72,7 @@ class GroupLags:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there are groups or partitions that the latest reading has left out."""
+        """Whether the latest reading omits groups or partitions."""
         self.read()
         return self._is_cut
 

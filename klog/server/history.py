@@ -1,13 +1,13 @@
-"""What a broker remembers of itself: a point a minute, for a day, in memory.
+"""A broker's recent history: one point per minute, for a day, in memory.
 
 Strategy
-    Each minute a thread reads the counters and keeps their rates since the point before. `klog status --html` asks for
-    them (ReadHistory). They begin with the broker, and are gone with it.
+    Each minute a thread reads the counters and stores their rates since the last point. `klog status --html` asks for
+    them (ReadHistory). They begin with the broker, and end with it.
 
-    So do the ends of the logs that it leads, and the offsets that its groups commit (`klog.server.offset_history`,
-    ReadLagHistory): of topics only that a client has read, since no other has a group.
+    So do the ends of the logs that it leads, and the commits of its groups (`klog.server.offset_history`,
+    ReadLagHistory): only of topics that a client has read, since no other has a group.
 
-Bound
+Limits
     `POINTS_MAX` points of ten numbers: some 200 KB. `offset_history` has its own.
 """
 
@@ -38,9 +38,9 @@ RATES: Final = (
     "requests",
     "cpu",
 )
-"""Per second since the point before; ``cpu``: the event loop's seconds."""
+"""Per second since the last point; ``cpu``: the event loop's seconds."""
 LEVELS: Final = ("memory_bytes", "replica_lag_bytes", "under_replicated")
-"""At the moment of the point."""
+"""At the time of the point."""
 NAMES: Final = (*RATES, *LEVELS)
 
 
@@ -52,17 +52,17 @@ class Point(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Counters and levels of one moment."""
+    """Counters and levels at one moment."""
 
     at_s: float
-    """By a clock that never goes back."""
+    """By a monotonic clock."""
     time_ms: int
     counters: tuple[float, ...]
     levels: tuple[float, ...]
 
 
 class History:
-    """Appended by the event loop, or a test. Reading it is for the event loop."""
+    """Appended by the event loop, or a test. Read by the event loop."""
 
     def __init__(self, first: Reading) -> None:
         self._last = first
@@ -74,7 +74,7 @@ class History:
         self._last = reading
 
     def points(self, since_ms: int, now: Reading) -> list[Point]:
-        """Those after a moment, the oldest first; the last one is the minute that is not over yet."""
+        """Points after ``since_ms``, the oldest first; the last one is the current minute."""
         return [one for one in (*self._points, self._point(now)) if one.time_ms > since_ms]
 
     def _point(self, now: Reading) -> Point:
@@ -84,7 +84,7 @@ class History:
 
 
 def read(measured: Measured, clock: Clock = SYSTEM_CLOCK) -> Reading:
-    """What is so now. Any thread."""
+    """The current values. Any thread."""
     measures = measured.runtime.measures
     total = measures.traffic.total()
     return Reading(
@@ -112,7 +112,7 @@ class HistoryKeeper:
         self._history: History | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         self._history = History(await self._read())
         while True:
             await asyncio.sleep(EVERY_S)
@@ -121,12 +121,12 @@ class HistoryKeeper:
                 one.end_minute()
 
     def lag(self) -> tuple[Snapshot[TopicPartition], Snapshot[GroupPartition]]:
-        """The ends of the logs that this broker leads, and what the groups have committed that it coordinates."""
+        """The ends of the logs that this broker leads, and the commits of the groups that it coordinates."""
         ends, committed = self._offset_histories()
         return ends.snapshot(), committed.snapshot()
 
     def _offset_histories(self) -> tuple[OffsetHistory[TopicPartition], OffsetHistory[GroupPartition]]:
-        """With what is so now."""
+        """With the current values."""
         measured, ends = self._measured(), self._ends
         led = measured.replicas.partitions
         read = {name for name, numbers in measured.runtime.measures.traffic.topics.items() if numbers.bytes_out}

@@ -1,8 +1,8 @@
-"""What a broker knows of its cluster: brokers, topics, partitions, coordinators, the controller. Event loop only.
+"""A broker's image of its cluster: brokers, topics, partitions, coordinators, the controller. Event loop only.
 
 The registries in ZooKeeper are the truth. This is their last known state, from which any broker answers Metadata
-without a request to another one (the paper's rule that any broker can route a client). `apply` changes it by the
-controller's UpdateMetadata, on the controller's own broker too. `learn` changes it by what a leader reads in ZooKeeper
+without a request to another one (the paper's rule that any broker can route a client). `apply` updates it by the
+controller's UpdateMetadata, on the controller's own broker too. `learn` updates it by what a leader reads in ZooKeeper
 about its own partition.
 """
 
@@ -20,7 +20,7 @@ from klog.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """A live broker at the address that clients are to use."""
+    """A live broker, with its address for clients."""
 
     broker_id: int
     host: str
@@ -29,19 +29,19 @@ class BrokerImage:
     incarnation: int = -1
     inter_host: str = ""
     inter_port: int = -1
-    """Where brokers reach it."""
+    """The port for other brokers."""
     endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """Listener -> where its clients reach the broker."""
+    """Listener -> its address for clients."""
 
     @property
     def inter_address(self) -> tuple[str, int]:
-        """Where brokers reach it, as it says itself."""
+        """The advertised address for other brokers."""
         return (self.inter_host, self.inter_port) if self.inter_port > 0 else (self.host, self.port)
 
     def address_of(self, listener: str) -> tuple[str, int] | None:
-        """Where a client of that listener reaches it: an address of the same listener, and None where it has none.
+        """The address for clients of that listener; None if it has no such listener.
 
-        "" is for who came by no listener. A broker that names no endpoints is older than they are, and has one address.
+        "" is for requests without a listener. A broker without endpoints is an older one, and has one address.
         """
         if not listener or not self.endpoints:
             return self.host, self.port
@@ -50,14 +50,14 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """``leader`` is -1 while the partition has no leader."""
+    """``leader``: -1 for none."""
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...] = ()
-    """Replicas whose broker is not alive, or whose disk is lost."""
+    """Replicas whose broker is dead, or whose disk is offline."""
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
@@ -81,12 +81,12 @@ class ClusterImage:
     group_slots: dict[int, SlotHolder] = field(default_factory=dict)
     """Replaced as a whole; empty until the controller has assigned the slots."""
     known: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
-    """Set when the controller has described the cluster to this broker for the first time."""
+    """Set after the controller's first update."""
     news: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
     """Set at the next update of the controller, and then replaced by a new event."""
 
     def coordinator(self, group: str) -> BrokerImage | None:
-        """The live broker that coordinates this group; None while its slot waits for one."""
+        """The live coordinator of this group; None while its slot has none."""
         holder = self.group_slots.get(slot_of(group))
         if holder is None:
             return None
@@ -104,9 +104,9 @@ def learn(image: ClusterImage, name: TopicPartition, leader: int, leader_epoch: 
 
 
 def apply(image: ClusterImage, update: Any) -> set[str]:
-    """Take in an UpdateMetadata request; returns the topics whose own settings it may have changed.
+    """Apply an UpdateMetadata request; returns the topics whose own settings it may have changed.
 
-    A topic under another UUID replaces the one known; partitions that are not named stay as they were.
+    A topic under another UUID replaces the known one; partitions that are not named stay unchanged.
     """
     image.controller_id = update.controller_id
     image.brokers = {

@@ -1,4 +1,4 @@
-"""What a broker is doing: starting, serving, stopping; and why it stops."""
+"""A broker's state: starting, serving, stopping; and the reason of the stop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from klog.errors import KlogError
 
 RESTART_CODE: Final = 75
-"""A broker process ends with this code when it is to be started again at once."""
+"""Exit code of a broker process that is to be started again at once."""
 
 
 class BrokerState(Enum):
@@ -30,16 +30,16 @@ class Lifecycle:
         """Set when the controlled shutdown begins."""
         self.reason = ""
         self.restart = False
-        """Whether it is to serve again after the stop."""
+        """Whether to serve again after the stop."""
         self.failure: KlogError | None = None
-        """The fault that ends the broker; None where the stop was asked for."""
+        """The fault that ends the broker; None after a request to stop."""
 
     @property
     def is_stopping(self) -> bool:
         return self.stopping.is_set()
 
     def stop_soon(self, reason: str, failure: KlogError | None = None, *, restart: bool = False) -> None:
-        """Begin the controlled shutdown. The first reason counts, and whether the broker is to serve again."""
+        """Start the controlled shutdown. The first call's reason and ``restart`` count."""
         if failure is not None:
             self.failure = failure
         if not self.is_stopping:

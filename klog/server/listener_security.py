@@ -1,4 +1,4 @@
-"""What each listener of a broker asks of the connections that it takes, by the settings of that listener."""
+"""Security of each listener: TLS, SASL, and principals of its connections."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNKNOWN_USERS: Final = b"klog cluster secret 1, unknown users\0"
-"""What the cluster's secret signs for the salts of unknown users."""
+"""The text that is signed with the cluster's secret for the salts of unknown users."""
 WARN_EVERY_S: Final = 86400.0
 LOOK_EVERY_S: Final = 2.0
-"""How often changed certificates and key sets are looked for."""
+"""Interval of checks for changed certificates and key sets."""
 
 
 class ListenerSecurity:
@@ -73,7 +73,7 @@ class ListenerSecurity:
         config = self._runtime.config.of_listener(listener.name, OAUTHBEARER)
         if OAUTHBEARER not in config.words("sasl.enabled.mechanisms"):
             return
-        from klog.server.token_keys import TokenKeys  # who has no tokens does not pay for loading it
+        from klog.server.token_keys import TokenKeys  # imported only for tokens
 
         found = await self._runtime.executors.run(Purpose.OTHER, TokenKeys, config, listener.name)
         self._token_keys[listener.name] = found
@@ -122,7 +122,7 @@ class ListenerSecurity:
         )
 
     def days_left(self) -> dict[str, float]:
-        """Listener -> days until the first of its own certificates expires. From any thread."""
+        """Listener -> days until the first of its own certificates expires. Any thread."""
         now = datetime.now(UTC)
         return {
             keeper.name: (keeper.expires_at - now).total_seconds() / 86400
@@ -136,7 +136,7 @@ class ListenerSecurity:
                 log.warning("listener %s: its certificate ends in %.1f days", name, days)
 
     async def keep(self) -> None:
-        """Take in certificates and key sets that have changed, for as long as the broker runs."""
+        """Reload changed certificates and key sets, while the broker runs."""
         watched: list[TlsKeeper | TokenKeys] = [*self.keepers.values(), *self._token_keys.values()]
         warned_s = -math.inf
         while watched and not self._runtime.is_stopping:
@@ -168,13 +168,13 @@ def _tell_skipped(keys: TokenKeys) -> None:
 
 
 def peer_addresses_of(config: BrokerConfig) -> PeerAddresses:
-    """How this broker connects to others, by its own listeners. Reads files: in a thread. Raises InvalidConfig."""
+    """Connections to other brokers, by this broker's own listeners. In a thread: reads files. Raises InvalidConfig."""
     plain = tuple(one.name for one in config.listeners.all if one.protocol == PLAINTEXT)
     return PeerAddresses(config.listeners.brokers.name, security_between(config), plain)
 
 
 def security_between(config: BrokerConfig) -> ClientSecurity:
-    """How this broker connects to others, by the settings of their listener. Reads files: in a thread.
+    """Security of connections to other brokers, by the settings of their listener. In a thread: reads files.
 
     Raises InvalidConfig.
     """
@@ -217,7 +217,7 @@ def security_between(config: BrokerConfig) -> ClientSecurity:
 
 
 class _Recognition:
-    """Makes a principal of a client's certificate."""
+    """Maps a client's certificate to its principal."""
 
     def __init__(self, rules: MappingRules) -> None:
         self._rules = rules
@@ -234,7 +234,7 @@ class _Recognition:
 
 
 def check_settings(config: BrokerConfig) -> None:
-    """Whether the settings of all listeners fit together, as far as no file is needed. Raises InvalidConfig."""
+    """Check the settings of all listeners together, without reading files. Raises InvalidConfig."""
     if config.integer("schema.registry.port") and all(one.has_sasl for one in config.listeners.all):
         raise InvalidConfig(
             "schema.registry.port: every listener asks for a login, and the registry over HTTP knows no users",

@@ -1,4 +1,4 @@
-"""The addresses where a broker listens, and those it advertises."""
+"""The addresses where a broker listens, and those that it advertises."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ log = logging.getLogger(__name__)
 UNFINISHED_BYTES_MAX: Final = "queued.max.request.bytes"
 MEMORY_SHARE: Final = 32
 UNFINISHED_BYTES: Final = (64 << 20, 1 << 30)
-"""At least and at most, of the memory for requests that have come in part and for answers that wait, each."""
+"""Minimum and maximum of the memory for unfinished requests, and of that for unsent answers."""
 FULL_EVENTS_A_MINUTE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """``endpoints`` are advertised to clients, each to those that came by its listener; ``address`` is the one for
-    clients and tools that know of a single one. ``inter_broker`` (``host:port``, "" for that one) is where brokers go.
+    """``endpoints``: advertised to clients, each to those of its listener; ``address``: for clients and tools that know
+    one only. ``inter_broker``: ``host:port`` for other brokers, "" for ``address``.
 
-    ``bind`` (``host:port``) is where brokers' probes go: the socket itself, also behind a load balancer (rule R6).
+    ``bind`` (``host:port``): for brokers' probes; the socket itself, also behind a load balancer (rule R6).
     """
 
     address: tuple[str, int]
@@ -49,7 +49,7 @@ class Listening:
 
     @classmethod
     def begin(cls, config: BrokerConfig, server: Server, setup: Callable[[Listener], ConnectionSetup]) -> Listening:
-        """Open the ports. PortInUse where one is taken."""
+        """Open the ports. Raises PortInUse."""
         listeners = config.listeners
         told: dict[str, Endpoint] = {}
         bind = ""
@@ -69,9 +69,9 @@ class Listening:
 def server_of(
     config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors, tell: Callable[..., None] | None = None
 ) -> Server:
-    """A server with the limits that the settings and the machine give. ``tell`` records an event. Raises InvalidConfig.
+    """A server with the limits of the settings and the machine. ``tell`` records an event. Raises InvalidConfig.
 
-    Blocks where max.connections.per.ip.overrides has names of hosts.
+    Blocks if max.connections.per.ip.overrides has host names.
     """
     idle_max_ms = config.integer("connections.max.idle.ms")
     return Server(
@@ -92,13 +92,13 @@ def server_of(
 
 
 def http_host(config: BrokerConfig) -> str:
-    """Where the endpoints over HTTP listen."""
+    """The host of the HTTP endpoints."""
     host = config["klog.http.host"]
     return host if isinstance(host, str) else config.listener[0]
 
 
 def unfinished_bytes_max(config: BrokerConfig) -> float:
-    """``queued.max.request.bytes``; by the machine's memory unless given."""
+    """``queued.max.request.bytes``; default: by the machine's memory."""
     given = config[UNFINISHED_BYTES_MAX]
     if isinstance(given, int):
         return given if given >= 0 else math.inf
@@ -122,7 +122,7 @@ def connection_limits(config: BrokerConfig, descriptors: Descriptors) -> Connect
 
 
 def arrival_limits(config: BrokerConfig) -> ArrivalLimits:
-    """By Kafka's settings."""
+    """From Kafka's settings."""
     rate = config.integer(CREATION_RATE)
     return ArrivalLimits(
         Windows(config.integer("quota.window.num"), config.integer("quota.window.size.seconds")),
@@ -133,7 +133,7 @@ def arrival_limits(config: BrokerConfig) -> ArrivalLimits:
 
 
 def _of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
-    """What single listeners are given."""
+    """Listener -> its own value of a setting."""
     return {
         one.name: config.of_listener(one.name).integer(setting)
         for one in config.listeners.all
@@ -142,13 +142,13 @@ def _of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
 
 
 def _listener_of_brokers(config: BrokerConfig) -> str | None:
-    """None where clients use it, too."""
+    """The inter-broker listener; None if clients use it, too."""
     listeners = config.listeners
     return listeners.brokers.name if len(listeners.all) > 1 else None
 
 
 class FullListeners:
-    """Tells, as an event, which listener takes no more connections; not as often as clients can cause it."""
+    """Records events of full listeners, limited, since clients can cause them."""
 
     def __init__(self, tell: Callable[..., None], clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
@@ -161,13 +161,13 @@ class FullListeners:
 
 
 def _if_given(config: BrokerConfig, name: str) -> int | None:
-    """A socket buffer's size only if the configuration sets one: the kernel's own sizes adapt to the connection."""
+    """A socket buffer's size if the configuration sets one; else None: the kernel adapts it to the connection."""
     value = config[name]
     return value if isinstance(value, int) and value > 0 and config.is_given(name) else None
 
 
 def _overrides(items: object) -> dict[str, int]:
-    """``127.0.0.1:200,host:5`` by address; InvalidConfig for anything else, and for a host that is not known."""
+    """``127.0.0.1:200,host:5`` by address. Raises InvalidConfig, also for an unknown host."""
     found: dict[str, int] = {}
     for item in items if isinstance(items, tuple) else ():
         host, _, limit = item.rpartition(":")
@@ -187,7 +187,7 @@ def _overrides(items: object) -> dict[str, int]:
 
 
 def _reachable(host: str) -> str:
-    """The advertised host where none is set: this machine's name if the broker listens on every interface."""
+    """The default advertised host: this machine's name if the broker listens on every interface."""
     return host if host not in ("", "0.0.0.0", "::") else socket.gethostname()
 
 

@@ -1,8 +1,8 @@
-"""How many requests of a kind that costs much clients have in hand at a time (rule P2).
+"""Limits clients' expensive requests under way (rule P2).
 
-Long ones: an element of a request takes a hundred bytes once it is decoded, so a request of 100,000 elements some ten
-megabytes, until it is answered; and so does an answer, until it has been taken. A request that finds no slot waits as
-the bytes that have come. Addresses have a bound of their own: one that keeps all its slots taken makes itself wait.
+A decoded element takes a hundred bytes, so a request of 100,000 elements some ten megabytes until it is answered; and
+so does an answer until it has been taken. A request without a slot waits undecoded. Addresses have a limit of their
+own: one that uses all its slots delays itself.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class LongRequests:
         self._of_address_max = of_address_max
         self._all = asyncio.Semaphore(in_hand_max)
         self._of_address: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
-        """With those who have a slot or wait for one."""
+        """Address -> its slots, and the requests that have one or wait for one."""
 
     @asynccontextmanager
     async def in_hand(self, connection: Connection) -> AsyncIterator[None]:
-        """Wait for a slot. The task is cancelled where the connection ends meanwhile."""
+        """Wait for a slot. Cancels the task if the connection ends meanwhile."""
         async with self.of_address(connection), self.of_all(connection):
             yield
 

@@ -1,10 +1,10 @@
-"""Clients' look-ups: by time, by count, checksums. They are bounded, and end with their connection (rule P1).
+"""Clients' look-ups: by time, by count, checksums. They are limited, and end with their connection (rule P1).
 
 Strategy
-    A look-up may read a lot, so look-ups have few threads (`Purpose.LOOK_UPS`), and a connection has one of them at
+    A look-up may read a lot, so look-ups have few threads (`Purpose.LOOK_UPS`), and a connection uses one of them at
     most: a client that sends five hundred waits only for itself. So does an address with many connections, since
     addresses take turns. A look-up beyond its share of time gets REQUEST_TIMED_OUT, after which clients ask again. The
-    segment's index remembers how far it got, so that the next attempt begins further on.
+    segment's index keeps how far it got, so that the next attempt begins further on.
 
 Rules
     * A look-up whose connection ends while it waits never begins; a running one ends at the next batch.
@@ -24,12 +24,12 @@ from klog.server.executors import Executors, Purpose
 from klog.storage.lookup_budget import LookupBudget
 
 LOOK_UP_S: Final = 3.0
-"""Of a thread, for one piece of work: a partition, or what one of klog's own requests asks. Those who wait for a thread
-wait for so long a piece of work before them."""
+"""Thread time per piece of work: a partition, or a question of one of klog's own requests. Others wait that long per
+piece before them."""
 LOOK_UP_BYTES_MAX: Final = 1 << 30
-"""Walked over or read for one: the default size of a segment."""
+"""Bytes walked over or read per look-up: the default size of a segment."""
 REQUEST_S: Final = 30.0
-"""For all that one request asks: then its client has given up."""
+"""Per request: by then its client has given up."""
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class LookUps:
         self._turns: WeakKeyDictionary[Connection, asyncio.Lock] = WeakKeyDictionary()
 
     def of(self, connection: Connection | None) -> LookUp:
-        """The look-ups of one request; ``connection`` is None for the broker's own request."""
+        """The look-ups of one request; ``connection``: None for the broker's own."""
         turn = asyncio.Lock() if connection is None else self._turns.setdefault(connection, asyncio.Lock())
         return LookUp(self._executors, connection, turn)
 
@@ -65,7 +65,7 @@ class LookUp:
             self._turn.release()
 
     async def run(self, disk: str, question: Callable[[LookupBudget], T]) -> T:
-        """Ask logs of that log dir a question in a thread. RequestTimedOut beyond the bounds.
+        """Ask logs of that log dir a question in a thread. Raises RequestTimedOut beyond the limits.
 
         If the connection ends, the waiting task is cancelled.
         """

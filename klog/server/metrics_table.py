@@ -86,7 +86,7 @@ def _led(measured: Measured) -> list[LedPartition]:
 
 
 def under_replicated(measured: Measured) -> int:
-    """Partitions led here that have a replica that is not in sync."""
+    """Partitions led here with a replica that is not in sync."""
     return sum(len(one.isr) < len(one.replicas) for one in _led(measured))
 
 
@@ -99,7 +99,7 @@ def _at_min_isr(measured: Measured) -> int:
 
 
 def _reassigning(measured: Measured) -> int:
-    """The partitions led here that are being reassigned, by the controller's last update."""
+    """Partitions led here that are being reassigned, by the controller's last update."""
     topics = measured.image.topics
     count = 0
     for name in list(measured.replicas.partitions):
@@ -604,7 +604,7 @@ def _process() -> psutil.Process:
 
 
 def resident_bytes() -> int:
-    """Of this process. Any thread."""
+    """This process's resident memory. Any thread."""
     return int(_process().memory_info().rss)
 
 

@@ -1,14 +1,14 @@
-"""How numbers have changed over the last day: log ends, and offsets that groups committed. For the lag of groups.
+"""History of numbers over the last day: log ends, and committed offsets. For the lag of groups.
 
 Strategy
-    A leader remembers where its logs ended, a coordinator what its groups committed: each broker what it knows itself.
-    `klog status --html` asks all of them (ReadLagHistory), and the difference is the lag. Each minute has the numbers
-    that have changed in it; one that does not change costs nothing.
+    A leader keeps its log ends, a coordinator the commits of its groups. `klog status --html` asks all brokers
+    (ReadLagHistory), and the difference is the lag. Each minute has the numbers that changed in it; an unchanged one
+    costs nothing.
 
-Bounds, of one `OffsetHistory`
-    `CURVES_MAX` numbers: further ones are left out, and the answer says so. `POINTS_MAX` changes of 12 bytes: beyond
-    that minutes are merged in pairs, first where a pair is short for its age: the past becomes coarser, and the oldest
-    minute goes where that is not enough. All in all some 3 MB, of names that are as long as may be 7.
+Limits of one `OffsetHistory`
+    `CURVES_MAX` numbers: further ones are omitted, which the answer tells. `POINTS_MAX` changes of 12 bytes: beyond
+    that minutes are merged in pairs, first where a pair is short for its age: the past becomes coarser; if that is not
+    enough, the oldest minute is dropped. In all some 3 MB; 7 MB with names of maximum length.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ WINDOW_MS: Final = 24 * 3_600_000
 CURVES_MAX: Final = 4_000
 POINTS_MAX: Final = 100_000
 MERGES_A_MINUTE: Final = 2
-"""Each takes some milliseconds of the event loop where 4,000 numbers change."""
+"""Each takes some milliseconds of the event loop if 4,000 numbers change."""
 UNKNOWN: Final = -1
-"""From here on this broker does not know the number."""
+"""This broker does not know the number from here on."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Minute(NamedTuple):
-    """What had changed by ``time_ms``: numbers of curves, and their values."""
+    """Changes by ``time_ms``: numbers of curves, and their values."""
 
     time_ms: int
     curves: array[int]
@@ -47,7 +47,7 @@ class CurveStart(NamedTuple, Generic[K]):
 
 
 class Snapshot(NamedTuple, Generic[K]):
-    """From ``begin_ms`` on. ``is_full``: there are numbers that are not remembered."""
+    """From ``begin_ms`` on. ``is_full``: some numbers are omitted."""
 
     begin_ms: int
     curves: list[CurveStart[K]]
@@ -66,7 +66,7 @@ class _Curve(Generic[K]):
 
 
 class OffsetHistory(Generic[K]):
-    """Event loop only. ``keeps_idle``: a number is remembered though nothing was noted of it within the window."""
+    """Event loop only. ``keeps_idle``: keep a number even without a change within the window."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class OffsetHistory(Generic[K]):
         self._by_number: dict[int, _Curve[K]] = {}
         self._next = 0
         self._now: dict[K, int] = {}
-        """Noted in the minute that is not over yet."""
+        """Changes in the current minute."""
         self._minutes: list[Minute] = []
         self._points = 0
         self._begin_ms = clock.now_ms()
@@ -92,7 +92,7 @@ class OffsetHistory(Generic[K]):
         self._left_out = self._left_out_before = False
 
     def note(self, key: K, value: int) -> None:
-        """The number's value now."""
+        """Note the number's current value."""
         if key not in self._curves:
             if value == UNKNOWN:
                 return
@@ -105,7 +105,7 @@ class OffsetHistory(Generic[K]):
 
     @property
     def known(self) -> Iterable[K]:
-        """The numbers that are remembered."""
+        """The numbers that are kept."""
         return self._curves.keys()
 
     def end_minute(self) -> None:
@@ -129,7 +129,7 @@ class OffsetHistory(Generic[K]):
         self._forget(now_ms - WINDOW_MS)
 
     def snapshot(self) -> Snapshot[K]:
-        """All that is remembered, the oldest minute first; the last one is not over yet. Its parts do not change."""
+        """All minutes, the oldest first; the last one is the current one. Its parts do not change."""
         return Snapshot(
             self._begin_ms,
             [CurveStart(one.number, one.key, one.base) for one in self._curves.values()],
@@ -154,14 +154,14 @@ class OffsetHistory(Generic[K]):
             self._drop_oldest()
 
     def _shortest_pair(self) -> int:
-        """Where two minutes are that together are shortest for their age."""
+        """The index of the two minutes that together are shortest for their age."""
         times = [one.time_ms for one in self._minutes]
         begins = [self._begin_ms, *times]
         pairs = range(len(times) - 1)
         return min(pairs, key=lambda at: (times[at + 1] - begins[at]) / (times[-1] - begins[at] + 1))
 
     def _merge(self, at: int) -> None:
-        """A minute and the next become one, with the later values."""
+        """Merge a minute with the next, keeping the later values."""
         first, second = self._minutes[at : at + 2]
         merged = dict(zip(first.curves, first.values, strict=True))
         for number, value in zip(second.curves, second.values, strict=True):

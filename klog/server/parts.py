@@ -1,4 +1,4 @@
-"""The parts of a broker that handlers may ask for, by these names; see `klog.server.dispatch`."""
+"""The parts of a broker that handlers may ask for by name; see `klog.server.dispatch`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Parts:
     look_ups: LookUps
     authority: Authority
     access: Access | None
-    """None where everybody may do everything (authorizer.class.name)."""
+    """None if everybody may do everything (authorizer.class.name)."""
     acl_keeper: AclKeeper | None
     quota_keeper: QuotaKeeper
     controller: Controller
@@ -75,6 +75,6 @@ class Parts:
     """Opens the leader's side of a follower's connection: (broker id, incarnation)."""
     history: HistoryKeeper
     measured: Callable[[], Measured]
-    """What the metrics are read from."""
+    """The source of the metrics."""
     take_metadata: Callable[[Any], None]
-    """Takes in the cluster state of the controller's UpdateMetadata request."""
+    """Applies the controller's UpdateMetadata request."""

@@ -1,8 +1,8 @@
-"""Compares this broker's clock with those of the other brokers, which `Identity.clock_ahead_ms` then tells (rule L7).
+"""Compares this broker's clock with the other brokers', for `Identity.clock_ahead_ms` (rule L7).
 
-A broker whose clock is wrong while it leads takes right messages for ones of the future, or deletes what is young. Of
-three brokers or more, the clock is the odd one that differs from most of the others; of two, neither is: `klog status`
-shows both. The other brokers are asked when a broker comes, and now and then; some of them, where they are many.
+A leader with a wrong clock takes correct messages for future ones, or deletes young ones. Of three brokers or more, a
+clock is the odd one if it differs from most of the others; of two, neither is: `klog status` shows both. The other
+brokers, or a sample of many, are asked when a broker joins, and now and then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 30.0
 NEWS_S: Final = 0.5
-"""Between looks whether a broker has come."""
+"""Interval of checks for a new broker."""
 ANSWER_WITHIN_S: Final = 5.0
 PEERS_MAX: Final = 8
 
@@ -44,7 +44,7 @@ class PeerClocks:
         self._secret = secret
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         known: frozenset[int] = frozenset()
         looked_s = 0.0
         while True:
@@ -73,7 +73,7 @@ class PeerClocks:
         identity.clock_ahead_ms = ahead_ms
 
     async def _ahead_of_us_ms(self, there: BrokerImage) -> int | None:
-        """How far another broker's clock is ahead of ours; None where it does not answer."""
+        """How far another broker's clock is ahead of ours; None if it does not answer."""
         identity = self._runtime.identity
         address = identity.peer_addresses.to(there.endpoints, there.inter_address)
         try:
@@ -96,7 +96,7 @@ class PeerClocks:
 
 
 def odd_by_ms(others_ms: Sequence[int]) -> int:
-    """How far our clock is ahead of most, where it is the odd one; else 0.
+    """How far our clock is ahead of most, if it is the odd one; else 0.
 
     ``others_ms``: how far each other one is ahead of ours. Most: more than half of all, ours included, agree with one
     another and not with ours.

@@ -1,4 +1,4 @@
-"""Connects to another broker, or finds out why that is not possible (rule R6).
+"""Connects to another broker, or finds out why that fails (rule R6).
 
 Brokers connect to one another at an address that may belong to a load balancer. A probe goes to the socket where the
 broker itself listens.
@@ -36,7 +36,7 @@ def introduction(own_id: int, secret: Secret, broker_id: int) -> Introduction:
 async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s: float) -> Channel:
     """A channel to the broker, on which each side has proved that it belongs to the cluster.
 
-    CannotConnect, which is a refusal only where its own address refuses; ClusterAuthorizationFailed.
+    Raises CannotConnect, a refusal only where its own address refuses; ClusterAuthorizationFailed.
     """
     address = identity.peer_addresses.to_broker(there)
     try:
@@ -59,7 +59,7 @@ async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s:
 
 
 async def probe(there: Broker, identity: Identity, *, timeout_s: float) -> None:
-    """Return when a process answers where the broker listens. CannotConnect."""
+    """Return when a process answers where the broker listens. Raises CannotConnect."""
     channel = await Channel.connect(
         *there.probe_address,
         connect_timeout_s=CONNECT_WITHIN_S,
@@ -72,7 +72,7 @@ async def probe(there: Broker, identity: Identity, *, timeout_s: float) -> None:
 
 
 async def answers(host: str, port: int, security: ClientSecurity = OPEN, *, name: str | None = None) -> bool | None:
-    """Whether a process answers there: the host of one that ended refuses at once. None (unknown) for one that hangs.
+    """Whether a process answers there: after its end the host refuses at once. None (unknown) for one that hangs.
 
     ``security``: of the listener there; a login is not needed. ``name``: the host in its certificate, if not ``host``.
     A process that is ending accepts connections for a moment and answers none: the probe repeats until it is refused.
@@ -89,7 +89,7 @@ async def answers(host: str, port: int, security: ClientSecurity = OPEN, *, name
 
 
 async def _answers(host: str, port: int, security: ClientSecurity, name: str | None) -> bool:
-    """Whether ApiVersions is answered; False where the connection ends instead. ConnectionRefusedError."""
+    """Whether ApiVersions is answered; False if the connection ends instead. Raises ConnectionRefusedError."""
     try:
         reader, writer = await open_streams(host, port, security, server_name=name, logs_in=False)
     except ConnectionResetError:

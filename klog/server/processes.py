@@ -1,15 +1,15 @@
 """Several brokers of one host as processes of one parent (`klog broker start --processes N`).
 
-A broker is one event loop, so it uses one core and a little more. The parent shares one configuration out
-(klog.config.processes), starts a process for each broker, and keeps it alive:
+A broker is one event loop, so it uses one core and a little more. The parent divides one configuration
+(klog.config.processes), starts a process per broker, and restarts it:
 
 * a process that ends before it has ever served ends all of them, with its exit code: its settings are wrong;
-* later, one that ends by a fault is started again, after a pause that doubles up to half a minute;
+* later, one that ends by a fault is restarted, after a pause that doubles up to half a minute;
 * one that was asked to stop (`klog broker stop ID`) stays stopped, and one that was asked to restart starts at once.
 
 The parent and each process share a socket. Over it the process gets its configuration (one line of JSON, so that no
-setting shows in the list of processes), and sends ``ready HOST:PORT``. When the parent has died the socket ends, and
-the process stops in order: a second parent could not start brokers whose ports and log dirs are still in use.
+setting shows in the list of processes), and sends ``ready HOST:PORT``. When the parent has died the socket closes, and
+the process shuts down: a second parent could not start brokers whose ports and log dirs are in use.
 
 A stop goes from the last broker to the first, one at a time, so that leaderships move to those that still serve.
 """
@@ -37,7 +37,7 @@ MODULE: Final = "klog.server.broker_process"
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
-"""One that has served so long is started again after the shortest pause."""
+"""One that has served that long is restarted after the shortest pause."""
 READY_LINE_BYTES_MAX: Final = 1024
 CONFIG_BYTES_MAX: Final = 4 << 20
 KILLED_CODE: Final = 130
@@ -46,8 +46,8 @@ KILLED_CODE: Final = 130
 def run(configs: Sequence[BrokerConfig], log_format: str, level: int, *, ready_fd: int | None = None) -> int:
     """Run these brokers until a signal asks to stop, or until none is left; the exit code.
 
-    ``log_format`` (text or json) and ``level`` are those of the lines that all of them log. ``ready_fd`` gets the line
-    ``ready HOST:PORT,HOST:PORT...`` when all of them serve.
+    ``log_format`` (text or json) and ``level``: of the log lines of all. ``ready_fd`` gets the line ``ready
+    HOST:PORT,HOST:PORT...`` when all of them serve.
     """
     return asyncio.run(_run(configs, log_format, level, ready_fd))
 
@@ -64,7 +64,7 @@ def read_config(parent: socket.socket) -> BrokerConfig:
 
 
 class BrokerProcess:
-    """One broker's process, started again when it ends by a fault. Event loop only."""
+    """One broker's process, restarted when it ends by a fault. Event loop only."""
 
     def __init__(self, config: BrokerConfig, log_format: str, level: int) -> None:
         self.broker_id = config.integer("broker.id")
@@ -76,7 +76,7 @@ class BrokerProcess:
         self._stop_asked = asyncio.Event()
 
     async def keep(self) -> int:
-        """Return when it is to stay ended: the last exit code, which is 0 where it was asked to stop."""
+        """Return when it is to stay ended: the last exit code, 0 if it was asked to stop."""
         loop = asyncio.get_running_loop()
         pause_s = PAUSE_S
         while True:
@@ -142,7 +142,7 @@ class BrokerProcess:
                 if not part or len(line) > READY_LINE_BYTES_MAX:
                     return
                 line += part
-        except ConnectionError:  # its end says more
+        except ConnectionError:  # its exit code tells more
             return
         if not self.ready.done():
             self.ready.set_result(line.decode().removeprefix("ready ").strip())

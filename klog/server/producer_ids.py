@@ -1,4 +1,4 @@
-"""Producer ids, which the broker claims from ZooKeeper in blocks, ahead of need.
+"""Producer ids, claimed from ZooKeeper in blocks, ahead of need.
 
 An idempotent producer begins with one. With a block in stock, producers can begin while ZooKeeper is unreachable.
 """
@@ -24,7 +24,7 @@ class ProducerIds:
         self._ids = range(0)
         self._spare = range(0)
         self.below = 0
-        """All ids that this broker has claimed are below it."""
+        """An upper bound of the ids that this broker has claimed."""
         self._claiming = asyncio.Lock()
         self._stocking: asyncio.Task[None] | None = None
 

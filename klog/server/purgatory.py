@@ -1,14 +1,14 @@
 """Requests that wait: acks=all for the high watermark, long polls for bytes.
 
-The name is Kafka's. A delayed produce holds one place per partition that it wrote to, and answers when the last one is
-committed or has failed. A delayed fetch watches its partitions and answers when there is enough data, or its time is
-over, whichever comes first.
+The name is Kafka's. A delayed produce waits in each partition that it wrote to, and answers when the last one is
+committed or has failed. A delayed fetch watches its partitions and answers when there is enough data, or at its
+time-out.
 
 Limits
-    A sweep checks the time-outs of produce requests every `SWEEP_EVERY_S`, not to the millisecond, since one timer per
-    request costs more than the append itself.
+    A sweep checks the time-outs of produce requests every `SWEEP_EVERY_S`, since one timer per request costs more than
+    the append itself.
     Long polls are limited per connection, and by the number of partitions that all of them wait for. A long poll may be
-    answered early at any time, so the oldest one is answered where there are too many. It ends with its connection.
+    answered early at any time, so beyond the limit the oldest one is answered. It ends with its connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FETCHED_PARTITIONS_MAX: Final = 1_000_000
 
 
 class DelayedProduce:
-    """A produce request with acks=all that has been appended and is not committed yet. Event loop only."""
+    """A produce request with acks=all that is appended and not committed yet. Event loop only."""
 
     __slots__ = ("_answers", "_batches", "_connection", "_head", "_left", "_order", "_reply", "deadline_s")
 
@@ -51,7 +51,7 @@ class DelayedProduce:
         connection: Connection,
         order: BatchOrder,
     ) -> None:
-        """``batches``: the batch that each answer concerns, for an idempotent producer."""
+        """``batches``: the batch of each answer, for an idempotent producer."""
         self.deadline_s = deadline_s
         self._batches = batches
         self._connection = connection
@@ -88,7 +88,7 @@ class DelayedProduce:
             self.answer()
 
     def expire(self) -> None:
-        """The request's time is over: uncommitted batches get REQUEST_TIMED_OUT, and may still be committed later."""
+        """Time out: uncommitted batches get REQUEST_TIMED_OUT, and may still be committed later."""
         if self._reply is None:
             return
         late = RequestTimedOut("not committed within the request's timeout")
@@ -113,7 +113,7 @@ class DelayedProduce:
 
 
 class _PartitionWait:
-    """One partition's part of a delayed produce."""
+    """A delayed produce's wait in one partition."""
 
     __slots__ = ("_index", "_request")
 
@@ -155,7 +155,7 @@ class DelayedFetch:
             self.finish()
 
     def finish(self) -> None:
-        """Answer: the time is over, there is enough, the connection is closed, or other requests need the place."""
+        """Answer: at the time-out, with enough data, after the connection's end, or in favour of other requests."""
         self._timer.cancel()
         self._purgatory.leave(self)
         self.connection.at_end.discard(self.finish)
@@ -165,12 +165,12 @@ class DelayedFetch:
 
 
 class Purgatory:
-    """Ends the produce requests whose time is over. Event loop only; `produces` may be read from any thread."""
+    """Times out produce requests. Event loop only; `produces` may be read from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._fetches: dict[DelayedFetch, None] = {}
-        """In the order they came."""
+        """In the order in which they came."""
         self._fetched_partitions = 0
         self._of_connection: WeakKeyDictionary[Connection, dict[DelayedFetch, None]] = WeakKeyDictionary()
         self._waiting: deque[DelayedProduce] = deque()
@@ -178,11 +178,11 @@ class Purgatory:
 
     @property
     def fetches(self) -> int:
-        """Long polls that wait. Any thread."""
+        """Waiting long polls. Any thread."""
         return len(self._fetches)
 
     def park(self, fetch: DelayedFetch) -> None:
-        """One more request waits. If too many wait, the oldest one is answered with the data that there is."""
+        """Add a waiting request. If there are too many, the oldest one is answered with the data that there is."""
         of_connection = self._of_connection.setdefault(fetch.connection, {})
         of_connection[fetch] = self._fetches[fetch] = None
         self._fetched_partitions += len(fetch.partitions)
@@ -210,7 +210,7 @@ class Purgatory:
 
     @property
     def produces(self) -> int:
-        """Waiting requests with acks=all, among those that the last sweep has left."""
+        """Waiting requests with acks=all, as of the last sweep."""
         return sum(not request.answered() for request in self._waiting.copy())
 
     def _sweep(self) -> None:

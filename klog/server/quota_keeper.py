@@ -1,8 +1,8 @@
-"""Keeps a broker's quotas as ZooKeeper has them.
+"""Keeps a broker's quotas in step with ZooKeeper.
 
 Each broker watches Kafka's folder of notices itself, and reads the entities that they name; after a lost connection it
-reads everything. While ZooKeeper is away the quotas that were read last apply. Until the first read nothing is limited:
-a broker that cannot read quotas serves, and says so in its log.
+reads everything. While ZooKeeper is away the last known quotas apply. Until the first read nothing is limited: a broker
+that cannot read quotas serves, and logs that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSE_S: Final = 0.2
 
 
 class _Read(NamedTuple):
-    """What one look has found."""
+    """The result of a look."""
 
     notices: config_notices.Notices
     quotas: QuotasRead
@@ -51,12 +51,11 @@ class QuotaKeeper:
 
     @property
     def quotas(self) -> Mapping[Entity, Values]:
-        """As they were read last."""
+        """The quotas as last read."""
         return self._table.quotas
 
     async def start(self, dispatcher: Dispatcher, arrivals: Arrivals) -> None:
-        """Hold clients, and addresses that connect, to their quotas; returns when those have been read, or cannot be
-        soon."""
+        """Apply quotas to clients and addresses; returns when they have been read, or cannot be read soon."""
         self._dispatcher, self._arrivals = dispatcher, arrivals
         await self._reads.start()
         if not self._is_read:
@@ -92,7 +91,7 @@ class QuotaKeeper:
                 self._damage.pop(quotas.path_of(entity), None)
         self._damage |= found.damage
         self.throttling.table = self._table
-        if self._dispatcher is not None:  # without quotas nothing is asked on the way of a request
+        if self._dispatcher is not None:  # without quotas requests are not metered
             self._dispatcher.metering = self.throttling if self._table.limits_requests else None
         if self._arrivals is not None:
             self.throttling.limit_addresses(self._arrivals)

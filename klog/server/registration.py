@@ -1,4 +1,4 @@
-"""This broker's entry among the live brokers: registers it, watches it, and never takes a live broker's (rule R7).
+"""This broker's entry among the live brokers: registers and watches it, and never replaces a live broker's (rule R7).
 
 An entry with the UUIDs of this broker's log dirs comes from its own dead process, or from a live process on a copy of
 the folders: a copied folder has the same UUIDs and another lock. So this broker first asks the address in the entry.
@@ -6,7 +6,7 @@ the folders: a copied folder has the same UUIDs and another lock. So this broker
     refused, or this broker listens there     dead: its entry is replaced
     a broker of this id answers               alive: this broker does not start
     neither                                   it is asked again for as long as its session may last without it;
-                                              a broker that has hung loses its entry by then
+                                              a broker that hangs has lost its entry by then
 
 Each registration of a broker id raises the version of the node beside the entry. The broker watches that node: if
 another process has raised it, the broker stops appending at once, and then stops.
@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 0.5
 ANSWER_WITHIN_S = 2.0
 SPARE_S = 3.0
-"""Beyond the session's time-out: ZooKeeper ends sessions in ticks."""
+"""Added to the session's time-out: ZooKeeper ends sessions in ticks."""
 LOOK_AGAIN_S = 1.0
 
 
 class OwnRegistration:
-    """See the module. Event loop only, but for `register`."""
+    """See the module. Event loop only, except `register`."""
 
     def __init__(self, runtime: Runtime, secret: Secret, on_displaced: Callable[[KlogError, KlogError], None]) -> None:
-        """``on_displaced`` is called when another process has this broker's entry: (why this one stops, the error of
-        appends from then on)."""
+        """``on_displaced`` is called when another process has replaced this broker's entry: (why this one stops, the
+        error of appends from then on)."""
         self._runtime = runtime
         self._identity = runtime.identity
         self._secret = secret
@@ -83,7 +83,7 @@ class OwnRegistration:
                 return
 
     async def _is_dead(self, held: Registration) -> bool:
-        """Whether the holder is dead; False where that is unknown. Raises BrokerIdInUse where it is alive."""
+        """Whether the holder is dead; False if unknown. Raises BrokerIdInUse if it is alive."""
         identity = self._identity
         host, port = held.broker.probe_address
         try:
@@ -121,7 +121,7 @@ class OwnRegistration:
         self._runtime.from_thread(self.look)
 
     def look(self) -> None:
-        """A process has registered this id: another one, or this one."""
+        """A process, perhaps this one, has registered this id."""
         self._runtime.spawn(self._look())
 
     async def _look(self) -> None:

@@ -1,8 +1,8 @@
-"""Keeps a copy of the registries beside the logs, in each log dir (see `klog.coordination.registry_copy`).
+"""Keeps a copy of the registries in each log dir (see `klog.coordination.registry_copy`).
 
 Strategy: an update of the controller changes the image. A moment later a thread writes the image, and then pauses for
-twenty times as long as the write took, so that 30,000 partitions that come and go cost no more than a twentieth of a
-thread. A controlled shutdown writes the last changes.
+twenty times as long as the write took, so that frequent changes of 30,000 partitions cost a twentieth of a thread at
+most. A controlled shutdown writes the last changes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How many requests of clients are being answered at a time (rule P2).
+"""Limits clients' requests under way (rule P2).
 
-A request costs memory from when it is decoded until its answer has been taken: so only so many are decoded, of one
-address and in all. Others wait as the bytes that have come, one of each connection, from which nothing more is read
-meanwhile. Addresses take turns, so a crowd from one delays itself; what waits ends with its connection.
+A request costs memory from its decoding until its answer has been taken: so only a limited number is decoded, per
+address and in all. Others wait undecoded, one per connection, which is not read meanwhile. Addresses take turns, so
+many connections of one delay only themselves; waiting requests end with their connection.
 
-Requests that wait by their nature (JoinGroup, SyncGroup, a held heartbeat, Fetch) need no slot, nor do brokers'. There
-are slots of three kinds, by what an answer waits for: a disk that hangs, or a ZooKeeper that is away, must not keep
-Metadata from the clients whose look-ups or commits wait there.
+Requests that wait by their nature (JoinGroup, SyncGroup, a delayed heartbeat, Fetch) and brokers' requests need no
+slot. There are three kinds of slots, by what an answer waits for: a disk that hangs, or a ZooKeeper that is away, must
+not keep Metadata from clients whose look-ups or commits wait there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
 
 SLOTS: Final = 512
 OF_ADDRESS: Final = 64
-"""Some take seconds, as a topic's deletion, and hold up nothing else meanwhile."""
+"""Some take seconds, such as a topic's deletion, and delay nothing else meanwhile."""
 
 
 class WaitsFor(Enum):
@@ -54,7 +54,7 @@ class _Waiting(NamedTuple):
 
 
 class RequestSlots:
-    """Event loop only. Who has entered must leave."""
+    """Event loop only. Each `enter` needs a `leave`."""
 
     def __init__(self, total: int = SLOTS, of_address: int = OF_ADDRESS) -> None:
         self._free = total
@@ -64,18 +64,18 @@ class RequestSlots:
         self._is_scheduled = False
 
     def enter(self, address: str) -> bool:
-        """Take a slot; False where there is none, or others of the address wait for one."""
+        """Take a slot; False if there is none, or others of the address wait for one."""
         if not self._may_enter(address) or address in self._waiting:
             return False
         self._take(address)
         return True
 
     def call_when_free(self, connection: Connection, begin: Callable[[], None]) -> None:
-        """Have ``begin`` called once there is a slot, which it has then; never after the connection's end."""
+        """Call ``begin`` once there is a slot, which it then has; never after the connection's end."""
         self._waiting.put(connection.address, _Waiting(connection, begin))
 
     def leave(self, address: str, turns: Turns) -> None:
-        """``turns``: of the loop, which those who waited share with all others."""
+        """Free a slot. ``turns``: of the loop, shared by waiting requests."""
         self._free += 1
         self._taken[address] -= 1
         if not self._taken[address]:
@@ -95,7 +95,7 @@ class RequestSlots:
             asyncio.get_running_loop().call_soon(self._begin, turns)
 
     def _begin(self, turns: Turns) -> None:
-        """Begin requests that wait, while there are slots and the slice lasts."""
+        """Start waiting requests, while there are slots and the slice lasts."""
         self._is_scheduled = False
         until_s = time.perf_counter() + SLICE_S
         while (one := self._waiting.take(self._may_enter)) is not None:

@@ -1,7 +1,7 @@
-"""What every part of a broker needs: its settings, its threads, the event loop, the ZooKeeper session.
+"""What all parts of a broker share: settings, threads, the event loop, the ZooKeeper session.
 
-A part gets this and the parts that it works with. It never sees the broker, so that a test can build it from the same
-few objects.
+A part gets this and the parts that it works with, never the broker, so that a test can build it from the same few
+objects.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ CLIENT_ID_PREFIX = "klog-broker-"
 
 
 class Identity:
-    """Who this broker is in the cluster. Event loop only."""
+    """This broker's identity in the cluster. Event loop only."""
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.client_id = f"{CLIENT_ID_PREFIX}{broker_id}"
-        """The client id under which the broker sends requests to other brokers."""
+        """The client id of requests to other brokers."""
         self.peer_addresses = PeerAddresses()
-        """How it connects to other brokers."""
+        """How to connect to other brokers."""
         self.started_at_ms = time.time_ns() // 1_000_000
         self.registration: Registration | None = None
         self.fenced: KlogError | None = None
         """The error of appends while the broker may not append (its session has expired); None while it may."""
         self.clock_ahead_ms = 0
-        """How far this broker's clock is ahead of most others', where it is the odd one (`PeerClocks`); else 0."""
+        """How far this broker's clock is ahead of most others', if it is the odd one (`PeerClocks`); else 0."""
 
     def by_its_clock(self, found: T) -> T | NotLeader:
-        """What was found; a refusal of messages for their times is one that clients may retry while it is this
-        broker's clock that is wrong."""
+        """The result; if this broker's clock is wrong, a refusal of messages for their times becomes a retriable
+        error."""
         if self.clock_ahead_ms and isinstance(found, InvalidTimestamp):
             return NotLeader(f"{found.message}; but it is this broker's clock that is wrong")
         return found
@@ -77,7 +77,7 @@ class Runtime:
         self.connected = asyncio.Event()
         """Set while there is a connection to ZooKeeper."""
         self.on_event: Callable[[str, Mapping[str, Any]], None] | None = None
-        """Records the cluster's events; None until the broker has a place to write them."""
+        """Records the cluster's events; None until the broker can write them."""
         self.on_events_awaited: Callable[[], Awaitable[object]] | None = None
         """Waits until the events so far are in ``klog.events``."""
         self.stopping = asyncio.Event()
@@ -110,7 +110,7 @@ class Runtime:
             task.cancel()
 
     def from_thread(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function on the event loop. From any thread; nothing happens once the loop has ended."""
+        """Call a function on the event loop. Any thread; ignored once the loop has ended."""
         try:
             self.loop.call_soon_threadsafe(functools.partial(function, *arguments))
         except RuntimeError:

@@ -1,7 +1,7 @@
 """The broker's access to the schema registry, in a few threads of its own, and the registry over HTTP.
 
-While ZooKeeper is unreachable, each request waits for it as long as a session may be silent. In the broker's common
-threads, a few requests for schemas would then delay its cold reads.
+While ZooKeeper is unreachable, each request waits for it for up to a session time-out. In the broker's common threads,
+a few requests for schemas would then delay its cold reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class BrokerRegistry:
-    """Event loop only, but for ``verbs``, which are thread-safe and block."""
+    """Event loop only, except ``verbs``, which are thread-safe and block."""
 
     def __init__(self, zookeeper: ZooKeeper, has_room: Callable[[int], None]) -> None:
         """``has_room``: see `ZooKeeperRegistry`; any thread."""
@@ -61,7 +61,7 @@ class BrokerRegistry:
         return found if len(found) == len(set(ids)) else await self.ask(lambda verbs: verbs.schemas(ids))
 
     async def ask(self, question: Callable[[ZooKeeperRegistry], T]) -> T:
-        """What the registry answers."""
+        """Ask the registry, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, question, self.verbs)
 
     def close(self) -> None:

@@ -1,26 +1,26 @@
-"""Holds clients to their quotas (`klog.security.quotas`), as Kafka's brokers do (KIP-13, KIP-124, KIP-219, KIP-599).
+"""Enforces quotas (`klog.security.quotas`), as Kafka's brokers do (KIP-13, KIP-124, KIP-219, KIP-599).
 
-A client that takes too much is answered at once, with the time for which it should wait, and the broker reads nothing
-from that connection for so long, whether the client waits or not. Requests of brokers are not counted.
+A client over its quota is answered at once, with its throttle time, and the broker reads nothing from that connection
+for that time, whether the client waits or not. Requests of brokers are not counted.
 
 Strategy
-    Without quotas the dispatcher has nothing here to ask (`Dispatcher.metering` is None): a request costs one look at
-    that. With quotas each request of a client gets a `MeteredReply`, which counts, writes the throttle time into the
-    encoded answer, and mutes the connection.
+    Without quotas the dispatcher's `Dispatcher.metering` is None, and a request costs one check of that. With quotas
+    each request of a client gets a `MeteredReply`, which counts, writes the throttle time into the encoded answer, and
+    mutes the connection.
 
-What is counted
+Counted
     produce     the bytes of the request, when it has come
-    fetch       the bytes of records in the answer. One that is too much is answered without records, and is not
-                counted; so that batches larger than the quota's windows are read at all, the first after a silence is
-                sent in any case. No answer has more than the windows allow.
+    fetch       the bytes of records in the answer. An answer over the quota is sent without records, and not counted;
+                so that batches larger than the quota's windows are read at all, the first after a silence is sent in
+                any case. No answer has more than the windows allow.
     request     the time for which the event loop was busy with the request until its answer is filled: decoding, the
-                handler, encoding. Not: what threads do for it, sending, and a commit that completes a produce request.
+                handler, encoding. Not: threads, sending, and the commit that completes a produce request.
     mutations   partitions created and deleted, at the controller, for the client whose request another broker forwards
-    connections of addresses, where they are taken (`klog.net.arrivals`)
+    connections of addresses, where they are accepted (`klog.net.arrivals`)
 
 Limits
-    The state of clients that are silent for all windows is forgotten, which changes nothing for them; beyond
-    `METERS_MAX` of a kind those go that were seen longest ago (`klog_quota_meters_dropped_total`).
+    The state of clients that are silent for all windows is dropped, which changes nothing for them; beyond `METERS_MAX`
+    of a kind the least recently seen are dropped (`klog_quota_meters_dropped_total`).
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class ThrottleEvents:
     """One event for many throttled requests of the same, and few of all together. Event loop only."""
 
     def __init__(self, tell: Callable[[str, Mapping[str, Any]], None], clock: Callable[[], float]) -> None:
-        """``tell`` records an event; ``clock`` gives seconds."""
+        """``tell`` records an event; ``clock``: seconds."""
         self._tell = tell
         self._clock = clock
         self._repeats: Repeats[tuple[QuotaKey, Scope]] = Repeats()
 
     def note(self, key: QuotaKey, limit: Limit, user: str, client: str, host: str, wait_s: float) -> None:
-        """A client of a user has to wait for so long."""
+        """A client of a user is throttled for ``wait_s``."""
         before = self._repeats.count((key, limit.scope), self._clock())
         if before is None:
             return
@@ -86,7 +86,7 @@ class Throttling:
         measured: dict[str, Throttled],
         tell: Callable[[str, Mapping[str, Any]], None],
     ) -> None:
-        """``clock`` gives seconds; ``measured``: by quota, is filled; ``tell`` records an event."""
+        """``clock``: seconds; ``measured``: by quota, filled here; ``tell`` records an event."""
         self.table = QuotaTable()
         windows = Windows(config.integer("quota.window.num"), config.integer("quota.window.size.seconds"))
         of_controller = Windows(
@@ -114,7 +114,7 @@ class Throttling:
         return metered
 
     def count(self, key: QuotaKey, user: str, client: str, amount: float) -> float:
-        """For how many seconds the client must now be silent."""
+        """Count; returns the throttle time in seconds."""
         limit = self.table.limit(key, user, client)
         if limit is None:
             return 0.0
@@ -124,7 +124,7 @@ class Throttling:
         return rate.wait_s(limit.rate, now_s)
 
     def count_fetch(self, user: str, client: str, size_bytes: int) -> float:
-        """The same for an answer with so many bytes of records. Above 0: it is not counted, and must not be sent."""
+        """`count` for an answer with that many bytes of records. Above 0: not counted, and must not be sent."""
         limit = self.table.limit(QuotaKey.CONSUMER_BYTE_RATE, user, client)
         if limit is None:
             return 0.0
@@ -139,7 +139,7 @@ class Throttling:
         return wait_s
 
     def fetch_bytes_max(self, user: str, client: str) -> int | None:
-        """What one answer may have; None: as much as without quotas."""
+        """The limit of one answer; None: no quota."""
         limit = self.table.limit(QuotaKey.CONSUMER_BYTE_RATE, user, client)
         if limit is None:
             return None
@@ -148,7 +148,7 @@ class Throttling:
         return int(min(rate.allowed_at_once(limit.rate), THROTTLE_MS_MAX))
 
     def mutations(self, actor_principal: str, client: str, host: str, *, is_strict: bool) -> Mutations:
-        """What a client creates and deletes by one request. ``actor_principal``: "" for an anonymous one."""
+        """Counts a request's creations and deletions. ``actor_principal``: "" for an anonymous client."""
         key = QuotaKey.CONTROLLER_MUTATION_RATE
         user = (Principal.parse(actor_principal) if actor_principal else ANONYMOUS).name
         limit = self.table.limit(key, user, client)
@@ -159,14 +159,14 @@ class Throttling:
         return Mutations(bucket, limit.rate, self._clock, note, is_strict=is_strict)
 
     def note(self, key: QuotaKey, user: str, client: str, host: str, wait_s: float) -> None:
-        """A client has to wait for so long: it is counted, and an event says it."""
+        """Count a throttled client, and record an event."""
         self.measured[key].add(wait_s)
         limit = self.table.limit(key, user, client)
         if limit is not None:  # else it has been removed meanwhile
             self._events.note(key, limit, user, client, host, wait_s)
 
     def limit_addresses(self, arrivals: Arrivals) -> None:
-        """Hold the addresses from which connections come to their quotas as they are now (`klog.net.arrivals`)."""
+        """Apply the current quotas of addresses (`klog.net.arrivals`)."""
         key = QuotaKey.CONNECTION_CREATION_RATE
         if key not in self.measured:
             self.measured[key] = Throttled(arrivals.of_addresses)
@@ -200,7 +200,7 @@ class MeteredReply(Reply):
         self._began_s: float | None = time.perf_counter()
 
     def throttle(self, key: QuotaKey, wait_s: float) -> None:
-        """The answer tells the client to wait for so long, and nothing is read from it meanwhile."""
+        """Put the throttle time into the answer, and mute the connection for it."""
         wait_s = min(wait_s, THROTTLE_MS_MAX / 1000)
         self._throttling.note(key, self.user, self.client, self._connection.address, wait_s)
         self._mute(wait_s)
@@ -211,12 +211,12 @@ class MeteredReply(Reply):
             self._connection.mute(wait_s)
 
     def fetch_bytes_max(self, bytes_max: int) -> int:
-        """What the answer to a fetch may have of them."""
+        """The limit of a fetch's answer, ``bytes_max`` at most."""
         of_quota = self._throttling.fetch_bytes_max(self.user, self.client)
         return bytes_max if of_quota is None else min(bytes_max, of_quota)
 
     def refuses(self, size_bytes: int) -> bool:
-        """Whether an answer with so many bytes of records would be too much now; else they are counted."""
+        """Whether an answer with that many bytes of records exceeds the quota; else they are counted."""
         wait_s = self._throttling.count_fetch(self.user, self.client, size_bytes)
         if wait_s:
             self.throttle(QuotaKey.CONSUMER_BYTE_RATE, wait_s)
@@ -231,27 +231,27 @@ class MeteredReply(Reply):
         self._inner.send(*parts)
 
     def _obey(self, answer: Part) -> None:
-        """The controller, another broker or this one, may have said by itself how long the client must wait."""
+        """Obey a throttle time in the answer, set by the controller: another broker or this one."""
         at = throttle_at(self._head.key, self._head.version)
         if at is not None and isinstance(answer, bytes | bytearray):
             wait_s = _I32.unpack_from(answer, at)[0] / 1000
             if wait_s > 0:
                 self._mute(wait_s)
 
-    # --- the time that the request takes of the loop ------------------------------------------------------------------
+    # --- the request's time on the event loop -------------------------------------------------------------------------
 
     def goes_on(self) -> None:
         """A step of the request begins; `handled` ends it."""
         self._began_s = time.perf_counter()
 
     def handled(self) -> None:
-        """The handler has returned; what goes on does so in `timed` or `measured`."""
+        """The handler has returned; later work is timed by `timed` or `measured`."""
         if self._began_s is not None:
             self._spent_s += time.perf_counter() - self._began_s
             self._began_s = None
 
     def measured(self, act: Callable[[], None]) -> Callable[[], None]:
-        """An act that is done later, counted as time of this request."""
+        """A later call, timed as a part of this request."""
 
         def measured() -> None:
             self.goes_on()
@@ -263,7 +263,7 @@ class MeteredReply(Reply):
         return measured
 
     async def timed(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that goes on after the handler has returned: what it takes between two waits is counted."""
+        """Work after the handler has returned: its time between two waits is counted."""
         await _Steps(self, work)
 
     def _count_time(self) -> None:
@@ -274,12 +274,12 @@ class MeteredReply(Reply):
         if self._began_s is not None:
             spent_s += time.perf_counter() - self._began_s
         wait_s = throttling.count(QuotaKey.REQUEST_PERCENTAGE, self.user, self.client, spent_s * 100)
-        if wait_s:  # Kafka's bound: time that is over cannot be given back
+        if wait_s:  # Kafka's limit: used time cannot be given back
             self.throttle(QuotaKey.REQUEST_PERCENTAGE, min(wait_s, throttling.windows.size_s))
 
 
 class _Steps(Generator[Any, Any, None]):
-    """What a coroutine does between two waits, each a step of a request."""
+    """A coroutine whose steps between two waits are timed."""
 
     def __init__(self, reply: MeteredReply, work: Coroutine[Any, Any, None]) -> None:
         self._reply = reply
@@ -304,7 +304,7 @@ class _Steps(Generator[Any, Any, None]):
 
 
 class Mutations:
-    """What one request creates and deletes. Strict: what is beyond the quota is refused; else it is only waited for."""
+    """A request's creations and deletions. Strict: refuses those beyond the quota; else only throttles."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class Mutations:
         *,
         is_strict: bool,
     ) -> None:
-        """``bucket`` None: nothing limits it. ``note`` is called where the client has to wait for so many seconds."""
+        """``bucket`` None: unlimited. ``note`` is called with the throttle time in seconds."""
         self._bucket = bucket
         self._limit = limit
         self._clock = clock
@@ -323,7 +323,7 @@ class Mutations:
         self._is_strict = is_strict
 
     def take(self, partitions: int) -> None:
-        """Before so many partitions are created or deleted. ThrottlingQuotaExceeded: they must not be, for now."""
+        """Call before that many partitions are created or deleted. Raises ThrottlingQuotaExceeded if refused."""
         if self._bucket is None:
             return
         wait_s = self._bucket.wait_s(self._limit, self._clock())
@@ -334,7 +334,7 @@ class Mutations:
         self._bucket.take(partitions, self._limit, self._clock())
 
     def throttle_ms(self) -> int:
-        """When the request is done: how long the client should wait."""
+        """The throttle time at the end of the request."""
         if self._bucket is None:
             return 0
         wait_s = self._bucket.wait_s(self._limit, self._clock())
@@ -344,14 +344,14 @@ class Mutations:
 
 
 FREE: Final = Mutations(None, 0.0, lambda: 0.0, lambda wait_s: None, is_strict=False)
-"""By no quota."""
+"""Unlimited."""
 
 # --- the throttle time in an encoded answer ---------------------------------------------------------------------------
 
 
 @cache
 def throttle_at(key: int, version: int) -> int | None:
-    """The byte of an answer, its length in front, where its throttle time is; from the end if below 0.
+    """The position of the throttle time in an answer, its length in front; from the end if below 0.
 
     None for an answer without one, or with one elsewhere.
     """
@@ -373,7 +373,7 @@ def throttle_at(key: int, version: int) -> int | None:
 
 
 def with_throttle(head: RequestHead, parts: tuple[Part, ...], throttle_ms: int) -> tuple[Part, ...]:
-    """The answer with this throttle time, where its version has one."""
+    """The answer with this throttle time, if its version has one."""
     at = throttle_at(head.key, head.version)
     if at is None:
         return parts

@@ -1,4 +1,4 @@
-"""The key set by which a listener checks tokens: a file, read again when it changes."""
+"""The key set by which a listener verifies tokens: a file, read again when it changes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FILE_BYTES_MAX: Final = 1 << 20
 
 
 class TokenKeys:
-    """The keys in use, and the file that they came from. All of it may be called in any thread; files are read."""
+    """The current keys and their file. Thread-safe; blocks: reads files."""
 
     def __init__(self, config: BrokerConfig, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """``config``: as it holds for one listener and OAUTHBEARER; ``name``: the listener's. Raises InvalidConfig."""
+        """``config``: of one listener and OAUTHBEARER; ``name``: the listener's. Raises InvalidConfig."""
         self.name = name
         self._clock = clock
         self._path = key_file(config)
@@ -38,11 +38,11 @@ class TokenKeys:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """What of the file is not used, in words."""
+        """Unused entries of the file, in words."""
         return self._keys.skipped
 
     def check(self, token: str) -> tuple[str, float]:
-        """The user of a token, and for how many seconds it holds. Raises SaslAuthenticationFailed."""
+        """The user of a token, and its remaining lifetime in seconds. Raises SaslAuthenticationFailed."""
         now_s = self._clock.now_ms() / 1000
         try:
             found = bearer_of(token, self._keys, self._rules, now_s)
@@ -51,7 +51,7 @@ class TokenKeys:
         return found.name, found.ends_s - now_s
 
     def look(self) -> bool:
-        """Whether the file has changed; its keys are in use by then. InvalidConfig, and the old ones stay in use."""
+        """Reload a changed file; whether it had changed. Raises InvalidConfig, and keeps the old keys."""
         stamp = self._read_stamp()
         if stamp == self._stamp:
             return False
@@ -81,7 +81,7 @@ class TokenKeys:
 
 
 def key_file(config: BrokerConfig) -> Path:
-    """The file that the setting names. Raises InvalidConfig, also where it is not set or names something else."""
+    """The file named by the setting. Raises InvalidConfig, also if it is not set or not a file's URL."""
     given = _text(config, URL)
     if given is None:
         raise InvalidConfig(

@@ -1,6 +1,6 @@
-"""What the log says of a request that klog does not serve: which one, whose, and what to use in its place.
+"""Log lines for requests that klog does not serve: which one, of which client, and what to use instead.
 
-The connection is closed, as Kafka 4 does it. The log bounds the lines of a peer, and this the length of one.
+The connection is closed, as by Kafka 4. The log limits the lines per peer; this module their length.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ INSTEAD: Final = {
     **_all((*range(76, 80), *range(83, 88), *range(90, 93)), "klog has no share groups: use a consumer group"),
     **_all((88, 89), "klog has no streams groups: set group.protocol=classic"),
 }
-"""By the keys of Kafka's requests, for people who find the line in the log."""
+"""By key, for readers of the log."""
 
 
 def describe(frame: memoryview, software: tuple[str, str] | None, served: tuple[int, int] | None) -> str:
-    """The line. ``served``: the versions of this request that are; ``software``: what the client said of itself."""
+    """The line. ``served``: the supported versions of this request; ``software``: the client's name and version."""
     key, version, _, size = _HEAD.unpack_from(frame.tobytes()[: _HEAD.size].ljust(_HEAD.size, b"\xff"))
     client = bytes(frame[_HEAD.size : _HEAD.size + max(0, min(size, CLIENT_CHARS_MAX))]).decode("utf-8", "replace")
     library = " ".join(software)[:CLIENT_CHARS_MAX] if software else "unknown"

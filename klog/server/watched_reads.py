@@ -1,7 +1,7 @@
-"""What a broker knows of a part of ZooKeeper's tree that has notices of its changes: read at the start and by notice.
+"""Keeps a broker's copy of a part of ZooKeeper's tree that has notices of changes: read at the start and by notice.
 
 The notices are watched. After a lost connection, with which the watches were lost, everything is read again. While
-ZooKeeper is away what was read last stays, and the reading is tried again.
+ZooKeeper is away the copy stays, and reads are retried.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class WatchedReads(Generic[R]):
     def __init__(
         self, runtime: Runtime, what: str, read: Callable[[bool], R], take: Callable[[R], bool], *, pause_s: float
     ) -> None:
-        """``read``, in a thread, sets a watch by `fired` and then reads what has changed; everything where it is given
-        True. ``take`` gets what it returned, and says whether there is more to read at once. ``pause_s``: from one look
-        to the next, unless a look is waited for; one look sees all changes in between. ``what``: for the log.
-        """
+        """``read``, in a thread, sets a watch by `fired` and then reads what has changed; with True, everything.
+        ``take`` gets its result, and returns whether there is more to read at once. ``pause_s``: pause between looks,
+        unless a look is awaited; one look sees all changes in between. ``what``: for the log."""
         self._runtime = runtime
         self._what = what
         self._read = read
@@ -45,18 +44,18 @@ class WatchedReads(Generic[R]):
         """Everything must be read."""
         self._wakeup = asyncio.Event()
         self._awaited = asyncio.Event()
-        """A look is waited for: the pause before it is over."""
+        """A look is awaited: the pause before it ends."""
         self._looks_begun = 0
         self._looks_done = 0
         self._looked = asyncio.Event()
 
     async def start(self) -> None:
-        """Begin; returns when all has been read, or cannot be read soon."""
+        """Start; returns when all has been read, or cannot be read soon."""
         self._runtime.spawn(self._run())
         await self.look()
 
     async def look(self) -> None:
-        """Read what has changed until now; returns in any case after `PATIENCE_S`."""
+        """Read what has changed until now; returns after `PATIENCE_S` at the latest."""
         wanted = self._looks_begun + 1
         self._wakeup.set()
         self._awaited.set()

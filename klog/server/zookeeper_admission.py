@@ -1,13 +1,13 @@
-"""What clients can make ZooKeeper keep is bounded against its heap (rule P2): a ZooKeeper without memory stops all.
+"""Limits what clients can store in ZooKeeper, against its heap (rule P2): a ZooKeeper without memory stops everything.
 
 Strategy
-    Every broker asks ZooKeeper every `LOOK_EVERY_S` how much it keeps, and adds what it has let in since. What can grow
-    without bound is refused by kind, what is least needed first, each at its share of the heap (`LIMITS`). Offsets that
-    have a node, and all that brokers write for themselves, always have room.
+    Every broker asks ZooKeeper every `LOOK_EVERY_S` for the size of its data, and adds what it has admitted since. Data
+    that can grow without bound are refused by kind, the least needed first, each at its part of the heap (`LIMITS`).
+    Offsets that have a node, and the brokers' own data, are never refused.
 
 Rules
-    * A refusal is POLICY_VIOLATION, and names the kind, the share and the limit; the first of a minute is an event.
-    * A ZooKeeper that does not tell its size (``mntr`` is not in its whitelist) bounds nothing.
+    * A refusal is POLICY_VIOLATION, with kind, share and limit; the first of a minute is an event.
+    * A ZooKeeper that does not tell its size (``mntr`` is not in its whitelist) limits nothing.
     * `klog status` has a finding from half of the first limit on.
 """
 
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 5.0
 TIMEOUT_S: Final = 2.0
 GROUP_BYTES: Final = 2_000
-"""Of a new group, with its nodes' overhead."""
+"""Per new group, with its nodes' overhead."""
 PARTITION_BYTES: Final = 1_000
-"""Of a new partition, likewise."""
+"""Per new partition, likewise."""
 OFFSET_BYTES: Final = 500
-"""Of a node that a committed offset has, or an entry of a member."""
+"""Per node of a committed offset, or entry of a member."""
 RULE_BYTES: Final = 2_000
-"""Of a user, a quota or a permission."""
+"""Per user, quota or permission."""
 
 
 class Kind(Enum):
@@ -60,7 +60,7 @@ LIMITS: Final = {
     Kind.MEMBERS: FULL_SHARE + 0.3,
     Kind.RULES: FULL_SHARE + 0.3,
 }
-"""Of ZooKeeper's heap."""
+"""Parts of ZooKeeper's heap."""
 
 
 class ZooKeeperAdmission:
@@ -70,14 +70,14 @@ class ZooKeeperAdmission:
         self._runtime = runtime
         self._size = ServerSize()
         self._let_in_bytes = 0
-        """Since the last look: what it has not seen."""
+        """Bytes admitted since the last look."""
         self._told = {kind: EventLimit(1) for kind in Kind}
 
     def start(self) -> None:
         self._runtime.spawn(self._watch())
 
     def admit(self, kind: Kind, size_bytes: int) -> None:
-        """Count what is about to be written. PolicyViolation where ZooKeeper keeps too much for that."""
+        """Count bytes before they are written. Raises PolicyViolation."""
         share, limit = self._size.share(self._let_in_bytes + size_bytes), LIMITS[kind]
         if share is None or share < limit:
             self._let_in_bytes += size_bytes
@@ -91,27 +91,27 @@ class ZooKeeperAdmission:
         )
 
     def new_group(self, name: str) -> None:
-        """A group is about to get its nodes. PolicyViolation."""
+        """Before a group gets its nodes. Raises PolicyViolation."""
         self.admit(Kind.GROUPS, len(name.encode()) + GROUP_BYTES)
 
     def new_partitions(self, count: int) -> None:
-        """A client has so many made. PolicyViolation."""
+        """Before a client's partitions are created. Raises PolicyViolation."""
         self.admit(Kind.PARTITIONS, count * PARTITION_BYTES)
 
     def new_offsets(self, count: int) -> None:
-        """Committed offsets are about to get so many nodes. PolicyViolation."""
+        """Before committed offsets get nodes. Raises PolicyViolation."""
         self.admit(Kind.OFFSETS, count * OFFSET_BYTES)
 
     def new_entries(self, count: int) -> None:
-        """So many entries of members are about to be made. PolicyViolation."""
+        """Before entries of members are created. Raises PolicyViolation."""
         self.admit(Kind.ENTRIES, count * OFFSET_BYTES)
 
     def new_rules(self, count: int) -> None:
-        """So many users, quotas or permissions are about to be added. PolicyViolation."""
+        """Before users, quotas or permissions are added. Raises PolicyViolation."""
         self.admit(Kind.RULES, count * RULE_BYTES)
 
     def grow_group(self, size_bytes: int) -> None:
-        """What a group's node keeps of its members is about to grow by so much. PolicyViolation."""
+        """Before a group's node grows by ``size_bytes``. Raises PolicyViolation."""
         self.admit(Kind.MEMBERS, size_bytes)
 
     def _tell(self, kind: Kind, share: float, heap_mib: int) -> None:
@@ -127,7 +127,7 @@ class ZooKeeperAdmission:
         zookeeper = self._runtime.zookeeper
         servers, context = zookeeper.address.servers, zookeeper.access.context
         while True:
-            for host, port in servers:  # each keeps the same
+            for host, port in servers:  # each stores the same
                 before_bytes = self._let_in_bytes
                 with contextlib.suppress(OSError):
                     self._size = await self._runtime.executors.run(

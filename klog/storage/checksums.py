@@ -20,7 +20,7 @@ from klog.storage.lookup import segment_at
 from klog.storage.segment import Segment
 
 READ_BYTES: Final = 512 * 1024
-"""Per read: 13 GB/s from the page cache; larger reads are no faster (measured)."""
+"""Per read: 13 GB/s from the page cache; larger reads gain nothing (measured)."""
 _ZEROS: Final = bytes(64 * 1024)
 
 

@@ -97,7 +97,7 @@ class Scrubber:
             return
         file = _PacedFile(segment.file, self._rate_bytes, self._stop)
         for event in check_batches(file, segment.base_address, segment.base_address, end):
-            # Truncated or removed while it was read: then missing bytes are no damage.
+            # Truncated or removed while it was read: then missing bytes are not damage.
             if isinstance(event, Skipped) and segment in log.segments and not log.is_closed:
                 damage = DamageRecord(event.address, event.end, event.reason)
                 _log.error(

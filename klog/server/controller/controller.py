@@ -83,7 +83,7 @@ class Controller:
         self.deleted_topics = DeletedTopics(runtime, state, channels, partitions, self.topics)
         self._reconciling: asyncio.Task[None] | None = None
         self._has_lost_broker = False
-        """A broker refuses connections, which the others are told after the elections that it causes: a thousand
+        """A broker refuses connections, which the others learn after the elections that it causes: a thousand
         requests before them would delay them."""
 
     # --- the term ---------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
 STAND_BACK_S = 3.0
-"""How long a controller that has resigned is no candidate; the others notice within milliseconds."""
+"""How long a controller that has resigned does not stand for election; the others notice within milliseconds."""
 ASK_WITHIN_S = 30.0
 
 
