@@ -429,7 +429,16 @@ def test_whatever_is_killed_there_is_the_topic_or_the_deleted_topic(cluster: Run
     cluster.wait_until(lambda: not any(folders(one, topic) for one in cluster.brokers.values()), "its logs are gone")
 
 
-@pytest.mark.parametrize("api", [ApiKey.DELETE_TOPICS, ApiKey.RESTORE_TOPIC, ApiKey.PURGE_TOPIC])
+@pytest.mark.parametrize(
+    "api",
+    [
+        ApiKey.DELETE_TOPICS,
+        *(
+            pytest.param(one, marks=pytest.mark.long("another act"))
+            for one in (ApiKey.RESTORE_TOPIC, ApiKey.PURGE_TOPIC)
+        ),
+    ],
+)
 def test_a_controller_that_is_killed_meanwhile(cluster: RunningCluster, topic: str, api: ApiKey) -> None:
     cluster.heal()
     at = ["-B", cluster.bootstrap]
@@ -468,7 +477,7 @@ def ask(cluster: RunningCluster, broker_id: int, api: ApiKey, version: int, **fi
         cluster.ask(broker_id, api, version, **fields)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long("extra seeds")) for n in (1, 2))])
 def test_any_order_of_acts_and_kills(cluster: RunningCluster, topic: str, seed: int) -> None:
     """Against a model: the messages that the topic has, or None; whether it is deleted."""
     rng = random.Random(seed)

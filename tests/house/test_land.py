@@ -127,6 +127,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.long("runs pytest five times")
 def test_what_fails_runs_again_alone(folder: Path, tmp_path: Path) -> None:
     path = folder / "test_small.py"
     path.write_text(TESTS)

@@ -270,7 +270,7 @@ def cpu_s(pid: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connections", [1, 100])
+@pytest.mark.parametrize("connections", [pytest.param(1, marks=pytest.mark.long("a smaller crowd")), 100])
 def test_a_crowd_that_asks_without_end_delays_itself_alone(make_broker: MakeBroker, connections: int) -> None:
     """Before there were places a client of another address waited for a minute here, and the broker took 0.9 GB.
 

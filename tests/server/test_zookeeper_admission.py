@@ -90,6 +90,7 @@ def until(wanted: int, act: Callable[[], int]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.long("another heap to be filled; test_whatever_clients_have_kept_is_refused has all kinds")
 @pytest.mark.slow
 def test_metadata_of_commits_ends_before_zookeepers_heap_does(
     small: ZooKeeperServer, broker: RunningBroker, channel: BlockingChannel
@@ -105,6 +106,7 @@ def test_metadata_of_commits_ends_before_zookeepers_heap_does(
     broker.wait_for_log("ERROR", "zookeeper_admission")
 
 
+@pytest.mark.long("another heap to be filled")
 @pytest.mark.slow
 def test_members_are_not_shown_to_old_tools_where_that_fills_zookeeper(
     small: ZooKeeperServer, broker: RunningBroker

@@ -41,13 +41,13 @@ REMOVALS = (
         "R1: a log that may lack what was never flushed does not lead",
         ("R1 safe",),
         Plan(config=NEVER, weights={"power": 4, "kill all": 3, "kill": 1, "pause": 1}, every_s=0.5),
-        23,
+        104,
     ),
     Removal(
         "R1: a log that lacks something does not lead",
         ("R1 whole",),
         Plan(config=EVERY_FLUSH, weights={"rot and kill": 1}, every_s=1.5),
-        0,
+        1,
     ),
     Removal(
         "R1: otherwise all must be back",
@@ -65,7 +65,7 @@ REMOVALS = (
         "R1: nobody leaves for one who is only registered",
         ("R1 heard",),
         Plan(config=NEVER, weights={"power": 4, "kill": 6}, every_s=0.3),
-        47,
+        71,
     ),
     Removal(
         "R1: no empty log where an earlier incarnation counts",
@@ -77,7 +77,7 @@ REMOVALS = (
         "R2: an ISR change in flight counts both",
         ("R2",),
         Plan(weights={"isolate": 2, "cut": 2, "kill": 3, "pause": 2, "zookeeper cut": 2}, every_s=0.3),
-        21,
+        23,
     ),
     Removal(
         "R2: in doubt the state is read again",
@@ -89,7 +89,7 @@ REMOVALS = (
         "R3: a position is one incarnation's",
         ("R3 incarnation",),
         Plan(weights={"empty and kill": 1}, every_s=1.2, late_share=0.1),
-        87,
+        203,
     ),
     Removal("R3: a leader looks whether a follower agrees", ("R3 agreement",), Plan(), 1),
     Removal("R3: a follower cuts where it parts, not at its high watermark", ("R3 divergence",), Plan(), 0),
@@ -97,13 +97,13 @@ REMOVALS = (
         "D4: a follower reports what it has flushed",
         ("D4 follower",),
         Plan(config=EVERY_FLUSH, weights={"power of all": 3, "slow disk": 3}, every_s=0.4),
-        1,
+        22,
     ),
     Removal(
         "D4: a leader counts what it has flushed",
         ("D4 leader",),
         Plan(config=EVERY_FLUSH, weights={"power of all": 3, "slow disk": 3}, every_s=0.4),
-        3,
+        16,
     ),
     Removal(
         "R5: a dead broker leaves the ISR at once",

@@ -57,6 +57,9 @@ SECOND = record(
 )
 
 
+ONE = ["parquet", *(pytest.param(one, marks=pytest.mark.long("another format")) for one in FORMATS if one != "parquet")]
+
+
 def datum(schema: Any, value: dict[str, Any]) -> bytes:
     written = io.BytesIO()
     fastavro.schemaless_writer(written, schema, value)
@@ -221,7 +224,7 @@ def test_later_schemas_add_columns(
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", ONE)
 def test_spark_reads_the_columns_of_all_batches(
     spark: Any, registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
 ) -> None:
@@ -315,7 +318,7 @@ def test_typed_files_have_the_columns_that_were_planned(
     assert typed.field("record").type.field("at").type == pa.timestamp("us", "UTC")
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", ONE)
 def test_merged_batches_say_what_they_said(
     registry: SchemaRegistry, new_topic: Callable[..., TopicOnBroker], tmp_path: Path, format_: str
 ) -> None:

@@ -92,6 +92,7 @@ def is_worker(process: psutil.Process) -> bool:
     return "spawn_main" in " ".join(process.cmdline())
 
 
+@pytest.mark.long("test_export_run.py has runs after one that failed")
 @pytest.mark.usefixtures("small_tasks")
 def test_a_killed_process_ends_the_run_and_the_next_one_goes_on(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()

@@ -81,6 +81,7 @@ def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path
     assert list((tmp_path / "_staging").iterdir()) == []
 
 
+@pytest.mark.long("test_export_run.py kills a run at every step, Spark only at these")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "step",

@@ -78,12 +78,14 @@ def test_spark_reads_the_plan_of_another_filter(handing_over: Any) -> None:
     assert frame.count() == 1  # of 2
 
 
+@pytest.mark.long("of a setting that Spark has off by default")
 def test_spark_asks_for_all_columns(handing_over: Any) -> None:
     handing_over.dataSource.register(Numbers)
     frame = handing_over.read.format("numbers").load().select("number")
     assert frame._jdf.queryExecution().optimizedPlan().collectLeaves().head().output().size() == 2
 
 
+@pytest.mark.long("of a setting that Spark has off by default")
 def test_klogs_rows_are_right_all_the_same(handing_over: Any, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     for partition in range(2):

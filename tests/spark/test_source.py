@@ -149,6 +149,7 @@ def test_what_is_gone_is_an_error_unless_that_is_wanted(spark: Any, new_topic: N
         load(spark, topic, subscribe="is-not-there").collect()
 
 
+@pytest.mark.long("test_what_is_gone_is_an_error_unless_that_is_wanted is the common case")
 def test_what_goes_while_it_is_read_is_an_error_and_no_short_answer(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic()
     offsets = topic.produce(make_messages(30), batch=5)

@@ -76,6 +76,7 @@ def test_conditions_narrow_what_is_read_and_never_what_is_found(asked: tuple[Str
         assert (bounds[topic.name] != Bounds()) == is_narrowed, condition
 
 
+@pytest.mark.long("test_forms_exports_and_what_is_wrong asks, too")
 def test_a_topic_that_is_read_twice_is_read_whole(asked: tuple[Streams, TopicOnBroker]) -> None:
     streams, topic = asked
     name = topic.name.replace("-", "_")

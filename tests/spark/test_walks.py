@@ -32,6 +32,7 @@ def walk(folder: Path, script: str, *arguments: Path) -> str:
     return ran.stdout
 
 
+@pytest.mark.long("a document that is walked")
 @pytest.mark.timeout(200)
 def test_the_quickstart_counts_the_same_at_every_step(tmp_path: Path) -> None:
     file = tmp_path / "a web site's.log"
