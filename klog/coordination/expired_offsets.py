@@ -5,7 +5,7 @@ An offset's retention begins at the latest of these times, all by ZooKeeper's cl
     - the offset was written
     - the group's node was written, which a join does, and the leave of the last member of the brokers' protocol
     - consumers that coordinate through ZooKeeper were last seen. They leave no time behind, so while they live klog
-    writes the folder ``/klog/commits/<g>`` now and then; its data is never read
+      writes the folder ``/klog/commits/<g>`` now and then; its data is never read
 
 Fences guard the removal (`Expired.operations`). Each node is deleted at the version that was read, so an offset that is
 committed meanwhile stays. The group's node is checked at its version, so a group that a member joins meanwhile keeps

@@ -3,9 +3,9 @@
 Framings
     gzip    members in a row (RFC 1952).
     snappy  raw, as by librdkafka, or snappy-java's: a 16-byte head, then blocks with int32 lengths. klog writes the
-    latter: Java's stream reader is built for it.
+            latter: Java's stream reader is built for it.
     lz4     frames (magic 0x184D2204) of *independent* blocks: Java's reader refuses linked ones, which lz4 libraries
-    write by default. That is why klog builds the frame from blocks.
+            write by default. That is why klog builds the frame from blocks.
     zstd    frames, with or without their content's size.
 
 Limits: the output has ``max_bytes`` at most, whatever the input claims. The buffer grows with the output, from a guess;

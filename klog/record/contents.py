@@ -137,7 +137,7 @@ _STEPS: Final = [
 _ALIKE_BYTES_MAX: Final = 1024
 """The largest records counted in rows: longer ones are few."""
 _ROW: Final = range(32, 4096)
-"""Records looked at in one go: the fewest, which must be alike, and the most."""
+"""Records compared in one go (stop), and how many of them must be alike to try another row (start)."""
 
 
 def _count(data: bytes, position: int, header: BatchHeader) -> None:

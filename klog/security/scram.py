@@ -27,7 +27,7 @@ from klog.security.errors import SaslAuthenticationFailed
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-"""Kafka's limit for stored credentials."""
+"""Kafka's limits for stored credentials."""
 STRETCHED_MAX: Final = 1_000_000
 """Iterations that our clients do at most."""
 NAME_BYTES_MAX: Final = 1024

@@ -72,7 +72,7 @@ class IndexBudget:
         self._lock = threading.Lock()
         self._indexes: WeakSet[BatchIndex] = WeakSet()
         self._estimate = 0
-        """An upper bound: indexes may have gone since the last count."""
+        """Too high if indexes have gone since the last count."""
 
     def added(self, index: BatchIndex) -> None:
         """Count an anchor."""
@@ -87,7 +87,7 @@ class IndexBudget:
                 for one in indexes:
                     one.thin()
                 count = sum(len(one.anchors.addresses) for one in indexes)
-            # Each index keeps its first anchor, so with very many segments a thinning may free nothing.
+            # Each index keeps its first anchor, which counts for half the budget at most: others always get the rest.
             self._estimate = min(count, self._anchors_max // 2)
 
 

@@ -31,7 +31,7 @@ class ZkCalls:
     async def call(self, function: Callable[Concatenate[ZooKeeper, P], T], *arguments: P.args, **named: P.kwargs) -> T:
         """``function(zookeeper, ...)`` in a thread. Raises CoordinatorNotAvailable without an answer within `wait_s`.
 
-        Without a connection it fails at once: it would take one of the few threads.
+        It waits for a connection without a thread, since there are few.
         """
         try:
             async with asyncio.timeout(self.wait_s):

@@ -361,7 +361,7 @@ def _bytes_below(partition: LedPartition, asked: AskedPartition) -> int:
 
 
 def _shown_end(partition: LedPartition, asked: int) -> int:
-    """The end offset in the answer, at least the requested offset: all below it was committed when the consumer read
-    it. A new leader may not know that yet; the consumer never sees the end move back (rule R8)."""
+    """The end offset in the answer. A new leader may not know the end yet: then at least the requested offset, since
+    the consumer has read committed messages up to there and must never see the end move back (rule R8)."""
     high = partition.high_watermark.offset
     return high if partition.end_is_known else max(high, asked)

@@ -14,7 +14,7 @@ from klog.server.runtime import Runtime
 
 
 class LeaderEndpoint(NamedTuple):
-    """A leader's address, its security, and the incarnations of the leader and of this broker for which it is valid."""
+    """A leader's address, whether it is plaintext, and the incarnations of both brokers for which that holds."""
 
     host: str
     port: int
