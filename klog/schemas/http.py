@@ -357,5 +357,5 @@ def _schema_in(call: _Call) -> tuple[str, str]:
             raise InvalidSchema(f"{name} is not served: a schema alone is kept")
     for name in ("id", "version"):
         if isinstance(body.get(name), int) and body[name] > 0:
-            raise OperationNotPermitted(f"an {name} of one's own is not served: klog gives them out")
+            raise OperationNotPermitted(f"klog assigns the {name}: leave it out of the request")
     return kind, text
