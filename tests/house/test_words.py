@@ -1,14 +1,9 @@
-"""The words of what users read: the phrases of scripts/prose do not spread; docs/glossary.md lists the terms."""
+"""The words of what users read: docs/glossary.md lists the terms."""
 
 from __future__ import annotations
 
 import re
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 from tests.house.test_tidy import PAGES, ROOT, TRACKED
 from tests.rows import each
@@ -30,38 +25,10 @@ OLD_NAMES = r"office|handovers?|refill(s|ed)?|unsettle[sd]?|roster|shower|keeper
 group, a formatter, a rebalancer, probes and the operators' verbs."""
 
 
-def read_prose() -> ModuleType:
-    loader = SourceFileLoader("prose", str(ROOT / "scripts" / "prose"))
-    spec = spec_from_loader("prose", loader)
-    assert spec is not None
-    loader.exec_module(module := module_from_spec(spec))
-    return module
-
-
-PROSE = read_prose()
-
-
 def plain(path: Path) -> str:
     """A page as one line of lower-case words, without its commands and names."""
     text = re.sub(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", " ", path.read_text(), flags=re.S)
     return " ".join(text.lower().split())
-
-
-@pytest.mark.slow
-@pytest.mark.long("scripts/check, which runs before the tests, does the same")
-def test_no_room_has_more_of_the_banned_phrases_than_it_is_allowed() -> None:
-    assert PROSE.too_many() == []
-
-
-def test_a_banned_phrase_is_found_in_strings_and_comments_and_not_in_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PROSE, "ROOT", tmp_path)
-    (tmp_path / "a.py").write_text('nobody = 1  # nobody\n\nx = f"""{nobody} is no\nnumber"""\ny = ("made " "anew")\n')
-    (tmp_path / "a.md").write_text("It is no longer here.\nNobody is told.\n")
-    expected = [(1, "nobody"), (3, "is no"), (5, "anew")]
-    assert [(line, found) for line, found, _ in sorted(PROSE.hits(Path("a.py")))] == expected
-    assert [(line, found) for line, found, _ in PROSE.hits(Path("a.md"))] == [(2, "Nobody"), (2, "is told")]
 
 
 @each("term", TERMS)
