@@ -166,7 +166,7 @@ class GroupWriter:
         fences = {write.slot.fence: None for write, _ in part}  # a dict for its order
         everything = [one for _, operations in part for one in operations]
         try:
-            self._zookeeper.commit([*fences, *everything], lambda: self._stands(everything))
+            self._zookeeper.commit([*fences, *everything], lambda: self._is_written(everything))
         except (BadVersion, NodeExists, NoNode):
             half = len(part) // 2
             return self._send(part[:half]) | self._send(part[half:])
@@ -183,7 +183,7 @@ class GroupWriter:
         for _ in range(TRIES):
             sent = operations
             try:
-                self._zookeeper.commit([write.slot.fence, *sent], lambda sent=sent: self._stands(sent))  # type: ignore[misc]
+                self._zookeeper.commit([write.slot.fence, *sent], lambda sent=sent: self._is_written(sent))  # type: ignore[misc]
                 write.landed(sent)
                 return None
             except (BadVersion, NodeExists, NoNode) as failed:
@@ -206,7 +206,7 @@ class GroupWriter:
         slot = self._zookeeper.find(paths.group_slot(write.slot.slot))
         if slot is None or slot.stat.version != write.slot.version:
             return _Verdict.FENCED, NotCoordinator(f"another broker coordinates group {write.group!r}")
-        if write.in_doubt and self._stands(write.in_doubt):
+        if write.in_doubt and self._is_written(write.in_doubt):
             write.landed(write.in_doubt)
             return _Verdict.LANDED, None
         state = group_states.read(self._zookeeper, write.group)
@@ -214,7 +214,7 @@ class GroupWriter:
             return _Verdict.UNFENCED, None
         return _Verdict.FENCED, GroupChanged(state)
 
-    def _stands(self, operations: Sequence[Operation]) -> bool:
+    def _is_written(self, operations: Sequence[Operation]) -> bool:
         """Whether every node holds what we wrote: a success whose answer was lost (rule Z2)."""
         written: dict[str, bytes | None] = {}
         for one in operations:

@@ -219,7 +219,7 @@ class SchemaRegistry:
             write = self._write_subject(changed, node)
             operations: list[Operation] = [write, Check(paths.SCHEMAS, root.stat.version)]
             operations += _acts(actor, subject, changed)
-            if self._commit(operations, lambda: self._stands(write)):  # noqa: B023
+            if self._commit(operations, lambda: self._is_written(write)):  # noqa: B023
                 return changed
         raise _too_many_races(name)
 
@@ -236,7 +236,7 @@ class SchemaRegistry:
             check(settings.level)
             write = SetData(paths.SCHEMAS, _encode_settings(replace(settings, level=level)), root.stat.version)
             noted = _acts(actor, Subject("", settings.level), Subject("", level))
-            if settings.level == level or self._commit([write, *noted], lambda: self._stands(write)):  # noqa: B023
+            if settings.level == level or self._commit([write, *noted], lambda: self._is_written(write)):  # noqa: B023
                 return settings.level
         raise _too_many_races("all subjects")
 
@@ -250,7 +250,7 @@ class SchemaRegistry:
             return False
         return True
 
-    def _stands(self, write: Create | SetData) -> bool:
+    def _is_written(self, write: Create | SetData) -> bool:
         node = self._zookeeper.find(write.path)
         version = write.version + 1 if isinstance(write, SetData) else 0
         return node is not None and node.data == write.data and node.stat.version == version

@@ -1,1 +1,1 @@
-"""One group of consumers by Kafka's group protocol: its members, its generations, its phases. Pure decisions."""
+"""A consumer group by Kafka's group protocol: members, generations, phases. Pure decisions."""

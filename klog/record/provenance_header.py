@@ -151,8 +151,8 @@ class Marker:
                 if not wanted:
                     continue
                 offsets = [one.offset for one in wanted]
-                anew = encode_batch(wanted)
-                header, data = read_header(anew), bytes(anew[HEADER_BYTES:])
+                encoded = encode_batch(wanted)
+                header, data = read_header(encoded), bytes(encoded[HEADER_BYTES:])
             parts += self._batches(data, header, offsets, codec)
             first = offsets[0] if first < 0 else first
             last = offsets[-1]
@@ -257,9 +257,9 @@ class Marker:
                     tail = fixed + offset.to_bytes(offset_bytes, "big")
                     size = len(body) + len(tail)
                 if cuts and number >= each:
-                    anew = varint(number % each)
-                    size += len(anew) - (numbered_to - numbered_at)
-                    body = body[: numbered_at - start] + anew + body[numbered_to - start :]
+                    renumbered = varint(number % each)
+                    size += len(renumbered) - (numbered_to - numbered_at)
+                    body = body[: numbered_at - start] + renumbered + body[numbered_to - start :]
                 append(_LENGTHS[size] if size < small else varint(size))
                 append(body)
                 append(tail)

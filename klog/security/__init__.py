@@ -1,1 +1,1 @@
-"""Who is there, and who may what: decided without I/O."""
+"""Authentication, authorization and quotas: decided without I/O."""

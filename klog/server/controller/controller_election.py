@@ -25,7 +25,7 @@ from klog.server.runtime import Runtime
 log = logging.getLogger(__name__)
 
 AGAIN_S = 0.2
-STAND_BACK_S = 3.0
+NO_CANDIDATE_S = 3.0
 """How long a controller that has resigned does not stand for election; the others notice within milliseconds."""
 ASK_WITHIN_S = 30.0
 
@@ -60,7 +60,7 @@ class ControllerElection:
         self._reachable = asyncio.Event()
         """Set while there is a connection to the controller, or this broker is it."""
         self._deposed: set[int] = set()
-        self._stands_from_s = 0.0
+        self._candidate_from_s = 0.0
         self._closed = False
 
     @property
@@ -93,7 +93,7 @@ class ControllerElection:
         """Resign. Raises BadVersion or NoNode if another broker is the controller already."""
         term = self._term
         if term is not None and self._candidate.active:
-            self._stands_from_s = self._runtime.loop.time() + STAND_BACK_S
+            self._candidate_from_s = self._runtime.loop.time() + NO_CANDIDATE_S
             # The watch on /controller fires here too.
             await self._runtime.executors.run(Purpose.ELECTIONS, registry.resign, self._zookeeper, term)
 
@@ -140,7 +140,7 @@ class ControllerElection:
     def _elect(self, instead_of: ControllerTerm | None) -> ControllerTerm:
         """In a thread. Returns the controller's term; the watch reports any later change."""
         while True:
-            if self._runtime.loop.time() < self._stands_from_s and registry.current(self._zookeeper) is None:
+            if self._runtime.loop.time() < self._candidate_from_s and registry.current(self._zookeeper) is None:
                 raise NotController("this broker has just resigned")
             term = registry.elect(self._zookeeper, self._runtime.broker_id, instead_of)
             now = registry.current(self._zookeeper, self._watch)

@@ -193,7 +193,7 @@ def write_states(
 
     In a thread. Raises ZooKeeperError, SessionLost among them, if the outcome is unknown.
     """
-    stands: dict[TopicPartition, PartitionState | None] = {}
+    outcome: dict[TopicPartition, PartitionState | None] = {}
     left = dict(wanted)
     for together in (True, True, False):
         if not left:
@@ -201,16 +201,16 @@ def write_states(
         groups = [left] if together else [{name: state} for name, state in left.items()]
         for group in groups:
             try:
-                stands |= partition_states.write_many(zookeeper, group, _together(fences, group))
+                outcome |= partition_states.write_many(zookeeper, group, _together(fences, group))
                 left = {name: state for name, state in left.items() if name not in group}
             except (BadVersion, NodeExists, NoNode):
                 continue
         # In a multi one failure fails the others; of several multis some may be written.
         for name, found in partition_states.read_many(zookeeper, left).items():
             if found is None or found.version != left[name].version:
-                stands[name] = found
+                outcome[name] = found
                 del left[name]
-    return stands | dict.fromkeys(left)  # alone, at the right version, and rejected: a fence has failed
+    return outcome | dict.fromkeys(left)  # alone, at the right version, and rejected: a fence has failed
 
 
 def _together(fences: Fences, names: Iterable[TopicPartition]) -> list[Check]:
