@@ -276,8 +276,7 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
     command.traits = traits
     command.types = {parameter.name: parameter.annotation for parameter in (*own, *shared)}
     for parameter in command.params:
-        if isinstance(parameter, TyperArgument):
-            parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
+        parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
         convert_here(parameter, command.types[parameter.name])  # type: ignore[arg-type]
     return command
 
@@ -302,14 +301,8 @@ def arguments(command: KlogCommand) -> list[TyperArgument]:
 
 def usage_of(argument: TyperArgument) -> str:
     """``NAME``, ``[NAME]``, ``NAME...`` or ``[NAME...]``."""
-    text = argument_name(argument) + ("..." if argument.nargs != 1 else "")
+    text = str(argument.metavar) + ("..." if argument.nargs != 1 else "")
     return text if argument.required else f"[{text}]"
-
-
-def argument_name(argument: TyperArgument) -> str:
-    """An argument's name in usage lines."""
-    assert argument.metavar is not None  # set when the command was made
-    return argument.metavar
 
 
 def usage_line(ctx: Any) -> str:
@@ -323,7 +316,7 @@ def usage_line(ctx: Any) -> str:
 def flag_words(option: Any) -> str:
     """``-p, --partitions N``: an option's words, short ones first, and what it takes."""
     words = sorted([*option.opts, *option.secondary_opts], key=lambda word: word.startswith("--"))
-    takes = "" if option.is_flag or option.count else f" {option.metavar or option.name.upper().replace('_', '-')}"
+    takes = "" if option.is_flag or option.count else f" {option.metavar}"
     return ", ".join(words) + takes
 
 

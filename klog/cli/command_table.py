@@ -84,7 +84,7 @@ ENTRIES: tuple[Entry, ...] = (
         TOOLS,
         ("profiles",),
     ),
-    Entry("shell", "klog.cli.shell", "shell", "Run commands interactively.", TOOLS),
+    Entry("shell", "klog.cli.shell.command", "shell", "Run commands interactively.", TOOLS),
     Entry("man", "klog.cli.man", "man", "Show the man page of a command.", TOOLS),
     Entry("completion", "klog.cli.completion", "completion", "Print completion scripts for bash, zsh and fish.", TOOLS),
 )

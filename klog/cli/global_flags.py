@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from klog.render import Format
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from klog.admin.shell.screen import Screen
-    from klog.admin.shell.tree import Names
+    from klog.cli.screen import Screen
     from klog.cli.session import Session
 
 
@@ -41,8 +41,9 @@ class GlobalFlags:
     """Connections of the shell that the command runs in."""
     screen: Screen | None = None
     """The shell's screen: pages, and tables that do not fit."""
-    live: Names | None = None
-    """The names that the shell knows, for completion."""
+    live: Callable[[str, str], Sequence[str]] | None = None
+    """The names that the shell knows, for completion: by what they are of (``topics``), and what of (``numbers`` of a
+    topic)."""
 
     def over(self, outer: GlobalFlags) -> GlobalFlags:
         """These flags, and the outer ones where these say nothing."""

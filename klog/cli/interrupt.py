@@ -93,6 +93,23 @@ def exit_code() -> int:
 
 
 @contextmanager
+def left_to_child() -> Iterator[None]:
+    """While inside, Ctrl-C does nothing here: it reaches a child on the same terminal, whose end is waited for.
+
+    Not by KeyboardInterrupt, which can strike in the middle of ``Popen.wait`` and lose the exit code, and not by
+    ignoring the signal, which the child would inherit. Outside of the main thread nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def raising() -> Iterator[None]:
     """While a person is asked: Ctrl-C raises KeyboardInterrupt at once, for nothing else comes back from a question.
 

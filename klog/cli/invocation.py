@@ -25,7 +25,7 @@ from klog.cli.connect_by import connect_by
 from klog.cli.flags import DEFAULT_TIMEOUT_S
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.other_cluster import other_servers, profile_of_other
-from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve, secured
+from klog.cli.target import Target, klog_home, profiles_here, resolve, secured
 from klog.cli.traits import Traits, command_name
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
@@ -169,10 +169,7 @@ class Invocation:
     def target(self) -> Target:
         """The cluster that is meant, and who said so."""
         if self._target is None:
-            flags = TargetFlags(
-                self.shared.bootstrap_server, self.shared.zookeeper, self.shared.profile, self.shared.address_source
-            )
-            self._target = secured(resolve(flags, os.environ, klog_home()), self.client_config, self.connect_by)
+            self._target = secured(resolve(self.shared), self.client_config, self.connect_by)
             self.detail(f"cluster: {self._target}")
             if self.traits.changes and not self.shared.dry_run:
                 self.check_may_change()

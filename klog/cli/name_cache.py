@@ -17,7 +17,8 @@ from typing import Any
 
 import typer
 
-from klog.cli.target import Target, TargetFlags, klog_home, profiles_here, resolve
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.target import Target, klog_home, profiles_here, resolve
 from klog.cli.traits import command_name
 from klog.event_kinds import EVENT_KINDS
 
@@ -101,10 +102,9 @@ def deleted_topics(ctx: typer.Context, incomplete: str) -> list[str]:
 def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
     """What ``klog status`` can explain: the kind first, or the name alone."""
     before = ctx.params.get("subject") or []
-    if len(before) == 1:
-        return _beginning(incomplete, _names(ctx, SUBJECTS.get(before[0], "")))
     if before:
-        return []
+        kind = SUBJECTS.get(before[0]) if len(before) == 1 else None
+        return _beginning(incomplete, _names(ctx, kind) if kind else ())
     names = [name for kind in ("topics", "groups", "brokers", "partitions") for name in _names(ctx, kind)]
     return list(dict.fromkeys(_beginning(incomplete, [*SUBJECTS, *names])))
 
@@ -205,8 +205,8 @@ def _names(ctx: typer.Context, kind: str, about: str = "") -> Sequence[str]:
         if kind == "profiles":
             profiles = profiles_here(klog_home(), Path.cwd())
             return [] if profiles is None else sorted(profiles.by_name)
-        flags = TargetFlags(*(_given(ctx, name) for name in ("bootstrap_server", "zookeeper", "profile")))
-        target = resolve(flags, os.environ, klog_home())
+        flags = {name: _given(ctx, name) for name in ("bootstrap_server", "zookeeper", "profile")}
+        target = resolve(GlobalFlags(**flags))  # type: ignore[arg-type]
         if kind == "znodes":
             below = f"{about.rstrip('/')}/"
             known = {*ZNODES, *_remembered(target, kind)}

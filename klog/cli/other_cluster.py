@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klog.cli.target import TargetFlags, klog_home, profiles_here, resolve, secured
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.target import klog_home, profiles_here, resolve, secured
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile
@@ -27,8 +28,7 @@ async def other_servers(given: str, flag: str, timeout_s: float) -> str:
 
     from klog.client.cluster import Cluster
 
-    flags = TargetFlags(profile=given.removeprefix(PROFILE))
-    target = await asyncio.to_thread(secured, resolve(flags, {}, klog_home()))
+    target = await asyncio.to_thread(secured, resolve(GlobalFlags(profile=given.removeprefix(PROFILE))))
     servers = target.bootstrap
     if servers is None:
         assert target.zookeeper is not None

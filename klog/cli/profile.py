@@ -14,9 +14,10 @@ import typer
 
 from klog.cli import flags
 from klog.cli.command import Noun
+from klog.cli.global_flags import GlobalFlags
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import profile_names
-from klog.cli.target import HOME_FILE, PROFILE_VARIABLE, PROJECT_FILE, TargetFlags, klog_home, resolve
+from klog.cli.target import HOME_FILE, PROFILE_VARIABLE, PROJECT_FILE, klog_home, resolve
 from klog.errors import KlogError, NoSuchThing, Refused, UsageError
 from klog.render import Report
 
@@ -44,7 +45,7 @@ def _profiles() -> Profiles:
 def _in_use() -> str | None:
     """The profile that a command without flags takes here."""
     try:
-        target = resolve(TargetFlags(), os.environ, klog_home())
+        target = resolve(GlobalFlags())
     except KlogError:
         return None
     return None if target.profile is None else target.profile.name
@@ -78,7 +79,7 @@ def show(
 
     in_use = _in_use()
     if name is None and in_use is None:
-        target = resolve(TargetFlags(), os.environ, klog_home())
+        target = resolve(GlobalFlags())
         raise NoSuchThing(f"no profile is in use here: the cluster is {target}", hint="klog profile use NAME")
     chosen = _profiles().named(name or in_use or "", "argument NAME")
     return invocation.report([profiles.row(chosen, in_use)], footer=f"in {chosen.file}")

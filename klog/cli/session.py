@@ -2,8 +2,7 @@
 
 A command line opens what it needs and closes it at its end. The shell hands each of its commands a `Session` (in
 `GlobalFlags`), which keeps an event loop, the connections to each cluster and the sessions with ZooKeeper. What the
-shell asks for itself, names and the facts of its toolbar, goes through a second one in a thread (`Background`): no
-command waits for it.
+shell asks for itself, names and the facts of its toolbar, goes through a second one: no command waits for it.
 
 Rules
     * A connection that has ended is opened again, and its cluster id is then compared again.
@@ -15,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog.coordination.zookeeper_access import ZooKeeperAccess, access_of
-from klog.errors import TimedOut
 from klog.security.client_security import ClientSecurity
 
 if TYPE_CHECKING:
@@ -143,43 +141,3 @@ class Session:
         if runner is not None:
             runner.close()
 
-
-class Background:
-    """A thread with an event loop and a session: what no command waits for. Thread-safe; the thread is a daemon."""
-
-    def __init__(self) -> None:
-        self.session = Session()
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def ask(self, question: Callable[[Session], Awaitable[T]], timeout_s: float) -> T:
-        """The answer, from another thread; TimedOut where it takes longer."""
-        future = asyncio.run_coroutine_threadsafe(self._bounded(question, timeout_s), self._running())
-        try:
-            return future.result(timeout_s + 1)
-        except TimeoutError:
-            raise TimedOut(f"the cluster does not answer within {timeout_s:g} s") from None
-
-    async def _bounded(self, question: Callable[[Session], Awaitable[T]], timeout_s: float) -> T:
-        async with asyncio.timeout(timeout_s):
-            return await question(self.session)
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="shell-background", daemon=True).start()
-            return self._loop
-
-    def close(self) -> None:
-        """End its connections and the thread, where they end at once; otherwise with the process."""
-        with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        try:
-            asyncio.run_coroutine_threadsafe(self.session.close_clusters(), loop).result(1)
-        except Exception:
-            pass  # the process ends, and its connections with it
-        loop.call_soon_threadsafe(loop.stop)
-        self.session.stop_zookeepers()

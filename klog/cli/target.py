@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from klog.cli.global_flags import GlobalFlags
 from klog.errors import KlogError, Refused, UsageError
 from klog.security.client_security import OPEN, PROTOCOL, ClientSecurity
 
@@ -66,17 +67,6 @@ class Target:
         return f"{', '.join(part for part in parts if part)} (from {self.source})"
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFlags:
-    """What the command line says about it."""
-
-    bootstrap: str | None = None
-    zookeeper: str | None = None
-    profile: str | None = None
-    source: str | None = None
-    """Who gave the addresses, where it was not -B and -z."""
-
-
 def secured(target: Target, given: ClientConfig | None = None, more: Mapping[str, str] | None = None) -> Target:
     """The target whose servers know how to connect to them: by ``given``, else by the target's own file, with ``more``
     settings before those of the file; else by ``more`` alone.
@@ -114,17 +104,22 @@ def klog_home() -> Path:
     return Path(os.environ.get("KLOG_HOME") or Path.home() / ".klog")
 
 
-def resolve(flags: TargetFlags, environment: Mapping[str, str], home: Path, folder: Path | None = None) -> Target:
+def resolve(
+    flags: GlobalFlags,
+    environment: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+    folder: Path | None = None,
+) -> Target:
     """The cluster that is meant in a folder, the working one if not given.
 
     NoCluster where nothing says so, Refused where several local ones run.
     """
-    folder = folder or Path.cwd()
-    if flags.profile and (flags.bootstrap or flags.zookeeper):
+    home, folder = home or klog_home(), folder or Path.cwd()
+    if flags.profile and (flags.bootstrap_server or flags.zookeeper):
         raise UsageError("--profile excludes -B and -z", hint="give either the profile or addresses")
-    if flags.bootstrap or flags.zookeeper:
-        words = " and ".join(word for word, given in (("-B", flags.bootstrap), ("-z", flags.zookeeper)) if given)
-        return Target(flags.bootstrap, flags.zookeeper, flags.source or f"flag {words}")
+    if flags.bootstrap_server or flags.zookeeper:
+        words = " and ".join(word for word, given in (("-B", flags.bootstrap_server), ("-z", flags.zookeeper)) if given)
+        return Target(flags.bootstrap_server, flags.zookeeper, flags.address_source or f"flag {words}")
     if flags.profile:
         return _named(flags.profile, "flag --profile", home, folder)
     bootstrap, zookeeper = environment.get(SERVER_VARIABLE), environment.get(ZOOKEEPER_VARIABLE)

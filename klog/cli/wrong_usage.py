@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from typer.core import TyperOption
 
 from klog.cli import error_report, other_words
-from klog.cli.command import KlogCommand, NounGroup, argument_name, arguments, usage_line
+from klog.cli.command import KlogCommand, NounGroup, arguments, usage_line
 from klog.cli.flag_parsing import did_you_mean
 from klog.cli.traits import command_name
 from klog.errors import KlogError
@@ -51,7 +51,7 @@ def _in_words(error: WrongUsage, ctx: Any) -> tuple[str, str]:
     if not hasattr(error, "possibilities"):  # the flag is there, and its value is not, or should not be
         return _value_of(_flag(ctx, word), word), see
     taken = other_words.ARGUMENTS.get(word) or word.lstrip("-").upper()
-    if isinstance(ctx.command, KlogCommand) and taken in map(argument_name, arguments(ctx.command)):
+    if isinstance(ctx.command, KlogCommand) and taken in [one.metavar for one in arguments(ctx.command)]:
         return f"flag {word} does not exist: {taken} is given without a flag", f"usage: {usage_line(ctx)}"
     if re.match(r"-\d", word) and not word.startswith("--"):
         return f"flag {word} does not exist", "an argument that begins with - follows --, which ends the flags"
@@ -62,7 +62,7 @@ def _value_of(flag: TyperOption | None, word: str) -> str:
     """The mistake in the use of a known flag."""
     if flag is None or flag.is_flag or flag.count:
         return f"{word} takes no value"
-    return f"{word} needs a value: {word} {flag.metavar or 'VALUE'}"
+    return f"{word} needs a value: {word} {flag.metavar}"
 
 
 def _meant(ctx: Any, word: str) -> str:

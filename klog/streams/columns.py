@@ -6,13 +6,15 @@ import asyncio
 import re
 from typing import TYPE_CHECKING
 
-from klog.admin.shell.sql_words import COLUMNS
 from klog.schemas.remote import RemoteRegistry
 from klog.streams.streams import MESSAGE, Form
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.streams.program import Input
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""Of each topic, but for ``value`` where it has a form."""
 
 
 async def columns_of(cluster: Cluster, asked: Input) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from klog.admin import offset_files, profiles, reassignment_file, security_files
-from klog.admin.shell import settings as shell_settings
 from klog.cli import user
+from klog.cli.shell import settings as shell_settings
 from klog.config.properties import read_properties
 from klog.net.tls_context import Store
 from klog.render import jsonl

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.admin.shell.history import QuietHistory
+from klog.cli.shell.history import QuietHistory
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import started
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from klog.admin import profiles
-from klog.cli.target import TargetFlags, resolve
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.target import resolve
 from klog.errors import UsageError
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
@@ -88,24 +89,24 @@ def test_a_file_that_is_not_text_is_named(at_home: Path) -> None:
 
 def test_the_nearest_project_file_chooses(at_home: Path, home: Path, project: Path) -> None:
     at_home.write_text('current = "prod"\n' + PROD)
-    assert resolve(TargetFlags(), {}, home).bootstrap == "127.0.0.1:1,127.0.0.1:2"
+    assert resolve(GlobalFlags(), {}, home).bootstrap == "127.0.0.1:1,127.0.0.1:2"
     (project / ".klog.toml").write_text('current = "mine"\n[mine]\nbootstrap_server = "far:1"\n')
-    target = resolve(TargetFlags(), {}, home)
+    target = resolve(GlobalFlags(), {}, home)
     assert (target.bootstrap, target.title) == ("far:1", "mine") and str(project) in target.source
     (project / "deep" / ".klog.toml").write_text('[near]\nbootstrap_server = "near:1"\n')
-    assert resolve(TargetFlags(), {}, home).title == "prod"  # the nearest one names none
-    assert resolve(TargetFlags(profile="near"), {}, home).bootstrap == "near:1"
+    assert resolve(GlobalFlags(), {}, home).title == "prod"  # the nearest one names none
+    assert resolve(GlobalFlags(profile="near"), {}, home).bootstrap == "near:1"
     (project / "deep" / ".klog.toml").write_text('current = "prod"\n')
-    assert resolve(TargetFlags(), {"KLOG_PROFILE": "prod"}, home).title == "prod"
-    many = resolve(TargetFlags("a:1,b:2,c:3", "d:4"), {}, home)
+    assert resolve(GlobalFlags(), {"KLOG_PROFILE": "prod"}, home).title == "prod"
+    many = resolve(GlobalFlags(bootstrap_server="a:1,b:2,c:3", zookeeper="d:4"), {}, home)
     assert "a:1" in many.title and "2" in many.title and "b:2" not in many.title and "c:3" in str(many)
-    assert resolve(TargetFlags(), {"KLOG_BOOTSTRAP_SERVER": "e:1"}, home).profile is None
+    assert resolve(GlobalFlags(), {"KLOG_BOOTSTRAP_SERVER": "e:1"}, home).profile is None
 
 
 def test_a_checkout_cannot_take_the_place_of_a_profile(at_home: Path, home: Path, project: Path) -> None:
     (project / ".klog.toml").write_text('[prod]\nbootstrap_server = "127.0.0.1:1"\n')
     with pytest.raises(UsageError) as two:
-        resolve(TargetFlags(profile="prod"), {}, home)
+        resolve(GlobalFlags(profile="prod"), {}, home)
     assert str(at_home) in two.value.message and str(project) in two.value.message
 
 
@@ -127,14 +128,14 @@ def test_a_project_file_that_others_may_write_is_refused(home: Path, project: Pa
     path.write_text('current = "a"\n[a]\nbootstrap_server = "h:1"\n')
     path.chmod(0o666)
     with pytest.raises(UsageError, match="everyone"):
-        resolve(TargetFlags(), {}, home)
+        resolve(GlobalFlags(), {}, home)
     path.chmod(0o644)
-    assert resolve(TargetFlags(), {}, home).title == "a"
+    assert resolve(GlobalFlags(), {}, home).title == "a"
     if os.getuid() == 0:
         os.chown(path, 12345, -1)
         with pytest.raises(UsageError, match="12345"):
-            resolve(TargetFlags(), {}, home)
-    assert resolve(TargetFlags(bootstrap="b:1"), {}, home).bootstrap == "b:1"
+            resolve(GlobalFlags(), {}, home)
+    assert resolve(GlobalFlags(bootstrap_server="b:1"), {}, home).bootstrap == "b:1"
 
 
 # --- the commands

@@ -16,17 +16,17 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from klog.admin.health.rules import SUBJECTS as PARTS
-from klog.admin.shell import bar
-from klog.admin.shell.completer import KlogCompleter, split_unfinished
-from klog.admin.shell.live_names import REFRESH_AFTER_S, LiveNames
-from klog.admin.shell.prompt import Prompt
-from klog.admin.shell.settings import ShellSettings
-from klog.admin.shell.shell import Shell
-from klog.admin.shell.syntax import read
 from klog.cli import name_cache
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.root import walk
-from klog.cli.shell_tree import Tree
+from klog.cli.shell import bar
+from klog.cli.shell.cluster import ShellCluster
+from klog.cli.shell.completer import KlogCompleter, split_unfinished
+from klog.cli.shell.live_names import REFRESH_AFTER_S, LiveNames
+from klog.cli.shell.prompt import Prompt
+from klog.cli.shell.settings import ShellSettings
+from klog.cli.shell.shell import Shell
+from klog.cli.shell.syntax import read
 from klog.names import TopicPartition
 from klog.tools.why.gathering import parsed
 from tests.admin.group_registry import commit, registry_of
@@ -45,20 +45,21 @@ def at(broker: RunningBroker) -> GlobalFlags:
 
 def completions(line: str, *topics: str) -> list[str]:
     names = LiveNames(lambda kind, about: list(topics) if kind == "topics" else [], patience_s=PATIENCE_S)
-    completer = KlogCompleter(Tree(GlobalFlags()), names)
+    completer = KlogCompleter(ShellCluster(GlobalFlags()), names)
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
 
 @pytest.fixture
 def offered(broker: RunningBroker) -> Iterator[Callable[..., list[str]]]:
     """What a shell at the broker offers at the end of a line, or before what is ``behind``."""
-    completer = KlogCompleter(tree := Tree(at(broker)), LiveNames(tree.names, patience_s=PATIENCE_S))
+    cluster = ShellCluster(at(broker))
+    completer = KlogCompleter(cluster, LiveNames(cluster.names, patience_s=PATIENCE_S))
 
     def texts(line: str, behind: str = "") -> list[str]:
         return [one.text for one in completer.get_completions(Document(line + behind, len(line)), CompleteEvent())]
 
     yield texts
-    tree.close()
+    cluster.close()
 
 
 def test_commands_then_verbs_then_flags_then_values() -> None:
@@ -211,8 +212,7 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
 
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
-    tree = Tree(GlobalFlags(bootstrap_server=dead_address))
-    live = LiveNames(tree.names)
+    live = LiveNames(ShellCluster(GlobalFlags(bootstrap_server=dead_address)).names)
     live.now("topics")
     refreshed()
     assert live.now("topics") == ()
@@ -260,11 +260,11 @@ def test_the_shells_cluster_is_the_commands_and_a_line_may_name_another(
 
 
 def typed(text: str, history: Path, shared: GlobalFlags | None = None) -> Shell:
-    shell = Shell(Tree(shared or GlobalFlags()))
+    shell = Shell(shared or GlobalFlags())
     with create_pipe_input() as keys:
         keys.send_text(text)
         Prompt(shell, ShellSettings(), history, terminal_input=keys, terminal_output=DummyOutput()).run()
-    shell.tree.close()
+    shell.cluster.close()
     return shell
 
 
@@ -288,11 +288,11 @@ def test_ctrl_c_drops_the_line(home: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_the_toolbar_names_the_cluster_and_a_failure(home: Path, dead_address: str) -> None:
-    shell = Shell(Tree(GlobalFlags(bootstrap_server=dead_address)))
+    shell = Shell(GlobalFlags(bootstrap_server=dead_address))
     assert dead_address in toolbar(shell) and "flag -B" in toolbar(shell) and "exit" not in toolbar(shell)
     shell.run_line("topic nonsense")
     assert "exit 2" in toolbar(shell)
-    assert "no cluster" in toolbar(Shell(Tree(GlobalFlags())))
+    assert "no cluster" in toolbar(Shell(GlobalFlags()))
 
 
 def test_at_a_terminal(broker: RunningBroker, topic: str, home: Path) -> None:

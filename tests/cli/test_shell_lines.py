@@ -16,19 +16,17 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from klog.admin.group_lag import LagRow
 from klog.admin.health.snapshot import Snapshot
-from klog.admin.shell import bar
-from klog.admin.shell.completer import KlogCompleter
-from klog.admin.shell.facts import ClusterFacts, LastCommand, LiveFacts, Place, WorstLag
-from klog.admin.shell.live_names import LiveNames
-from klog.admin.shell.screen import Screen
-from klog.admin.shell.secrets import without_secrets
-from klog.admin.shell.shell import Shell
-from klog.admin.shell.syntax import open_end, read, statements
-from klog.admin.shell.tree import Kind
-from klog.admin.shell.usage import usage
-from klog.admin.shell.using import Using
 from klog.cli.global_flags import GlobalFlags
-from klog.cli.shell_tree import Tree
+from klog.cli.screen import Screen
+from klog.cli.shell import bar
+from klog.cli.shell.cluster import Place
+from klog.cli.shell.completer import KlogCompleter, usage
+from klog.cli.shell.facts import ClusterFacts, LiveFacts, WorstLag
+from klog.cli.shell.history import without_secrets
+from klog.cli.shell.live_names import LiveNames
+from klog.cli.shell.shell import LastCommand, Shell
+from klog.cli.shell.syntax import open_end, read, statements
+from klog.cli.shell.words import Using
 from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import SECRETS as OF_BROKERS
 from klog.security.client_security import SECRETS as OF_CLIENTS
@@ -55,10 +53,10 @@ NAMES = {
 
 
 @pytest.fixture(scope="module")
-def tree() -> Iterator[Tree]:
-    tree = Tree(GlobalFlags())
-    yield tree
-    tree.close()
+def shell() -> Iterator[Shell]:
+    shell = Shell(GlobalFlags())
+    yield shell
+    shell.cluster.close()
 
 
 @pytest.fixture
@@ -169,17 +167,18 @@ def test_sh_takes_what_it_is_given_and_files_take_output(tmp_path: Path) -> None
     "line",
     ["echo 'x", "echo x >", "| cat", "echo x |", "\\nonsense", "\\watch", "echo x \\watch 0s", "echo x \\watch 2s 3s"],
 )
-def test_a_line_that_cannot_be_run_is_refused(line: str, tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "klog shell: " in refused(capfd, Shell(tree), line)
+def test_a_line_that_cannot_be_run_is_refused(line: str, shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
+    assert "klog shell: " in refused(capfd, shell, line)
 
 
-def test_a_line_ends_at_its_first_failure(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
-    shell = Shell(tree)
+def test_a_line_ends_at_its_first_failure(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
     shell.run_line("echo one; topic nonsense; echo two")
     assert shell.status == 2 and capfd.readouterr().out == "one\n"
     shell.keep_going = True
     shell.run_line("topic nonsense; echo two")
     assert capfd.readouterr().out == "two\n"
+    shell.keep_going = False
 
 
 def test_a_script_over_several_lines(tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ def test_a_line_without_a_secret_is_kept_as_it_is() -> None:
 
 def test_a_script_loads_nothing_of_the_prompt() -> None:
     loaded = modules_after_run(["shell", "-e", "echo x", "-e", "topic list -B 127.0.0.1:1 --timeout 1s"])
-    assert "klog.admin.shell.shell" in loaded and "klog.admin.shell.prompt" not in loaded
+    assert "klog.cli.shell.shell" in loaded and "klog.cli.shell.prompt" not in loaded
     assert not loaded & {"prompt_toolkit", "kazoo", "pydantic", "tomlkit"}
 
 
@@ -256,8 +255,8 @@ def test_a_wrong_setting_is_an_error_with_line_and_key(text: str, parts: list[st
         ("", []),
     ],
 )
-def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree) -> None:
-    found = usage(tree, line)
+def test_the_usage_of_what_is_typed(line: str, parts: list[str]) -> None:
+    found = usage(line)
     assert all(part in found for part in parts) and bool(found) == bool(parts)
 
 
@@ -299,18 +298,15 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str], tree: Tree) -> 
         ("sql 'select 1' --outp", ["--output"]),
     ],
 )
-def test_what_is_offered(line: str, offered: list[str] | None, tree: Tree, names: LiveNames) -> None:
+def test_what_is_offered(line: str, offered: list[str] | None, shell: Shell, names: LiveNames) -> None:
     history = ["export run orders --to s3://bucket/orders --format avro"]
-    completer = KlogCompleter(tree, names, history=lambda: history)
+    completer = KlogCompleter(shell.cluster, names, history=lambda: history)
     found = [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
     assert set(found) == set(offered) if offered is not None else "--output" in found
 
 
-def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveNames) -> None:
-    def using() -> Using:
-        return Using(Kind.TOPIC, "orders")
-
-    completer = KlogCompleter(tree, names, using=using)
+def test_a_name_in_use_is_left_out_of_the_line(shell: Shell, names: LiveNames) -> None:
+    completer = KlogCompleter(shell.cluster, names, using=lambda: Using("topic", "orders"))
     offered = [one.text for one in completer.get_completions(Document("topic config preall"), CompleteEvent())]
     assert offered == ["preallocate="]
     assert len(list(completer.get_completions(Document("tail -p "), CompleteEvent()))) == 3
@@ -321,8 +317,7 @@ def test_a_name_in_use_is_left_out_of_the_line(tree: Tree, names: LiveNames) -> 
 
 def test_a_name_in_use(broker: RunningBroker, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert klog("topic", "create", topic, "-p", "2", "-B", broker.bootstrap).code == 0
-    tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap))
-    shell = Shell(tree)
+    shell = Shell(GlobalFlags(bootstrap_server=broker.bootstrap))
     out = ran(capfd, shell, f"use {topic}", "topic describe", "topic config retention.ms=1000", "topic config")
     assert out.count(f"{topic} ") >= 2 and "retention.ms" in out
     shell.run_line("topic delete -y")
@@ -330,27 +325,26 @@ def test_a_name_in_use(broker: RunningBroker, topic: str, capfd: pytest.CaptureF
     shell.run_line("use no-such-topic")
     assert shell.status == 1 and shell.using is not None
     ran(capfd, shell, "use", f"use topic {topic}")
-    tree.close()
+    shell.cluster.close()
 
 
 def test_a_connection_outlives_commands_and_is_made_again_after_a_restart(
     make_broker: Callable[..., RunningBroker], capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker = make_broker().start()
-    tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap, timeout=10.0))
-    shell = Shell(tree)
+    shell = Shell(GlobalFlags(bootstrap_server=broker.bootstrap, timeout=10.0))
     ran(capfd, shell, "topic create before")
-    (cluster,) = tree.session.clusters
+    (cluster,) = shell.cluster.session.clusters
     ran(capfd, shell, "topic list", "zk ls /brokers", "group list")
-    assert tree.session.clusters == [cluster]
+    assert shell.cluster.session.clusters == [cluster]
     broker.stop()
     broker.start()
     assert "after" in ran(capfd, shell, "topic create after", "topic list", "zk ls /brokers/topics")
-    assert tree.session.clusters != [cluster]
+    assert shell.cluster.session.clusters != [cluster]
     broker.stop()
     shell.run_line("topic list --timeout 2s")
     assert shell.status == 1
-    tree.close()
+    shell.cluster.close()
 
 
 # --- The prompt and the toolbar ---------------------------------------------------------------------------------------

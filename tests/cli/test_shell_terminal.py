@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from klog.admin.shell.shell import Shell
 from klog.cli.global_flags import GlobalFlags
-from klog.cli.shell_tree import Tree
+from klog.cli.shell.shell import Shell
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal
 from tests.cli.runner import klog
@@ -132,11 +131,10 @@ def test_ctrl_c_in_the_pager_is_the_pagers(home: Path) -> None:
 
 @pytest.mark.timed
 def test_a_warm_command_is_quick(broker: RunningBroker) -> None:
-    tree = Tree(GlobalFlags(bootstrap_server=broker.bootstrap))
-    shell, took = Shell(tree), list[float]()
+    shell, took = Shell(GlobalFlags(bootstrap_server=broker.bootstrap)), list[float]()
     for _ in range(10):
         shell.run_line("topic list")
         assert shell.status == 0 and shell.last is not None
         took.append(shell.last.ms)
-    tree.close()
+    shell.cluster.close()
     assert min(took[1:]) < 50

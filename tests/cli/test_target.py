@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.admin.local_state import Plan, forget_cluster, note_cluster, save_plan, the_recorded_folder
-from klog.cli.target import NoCluster, TargetFlags, resolve
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.target import NoCluster, resolve
 from klog.errors import NoSuchThing
 from tests.cli.runner import klog
 
@@ -32,19 +33,19 @@ def profiles(home: Path) -> Path:
 
 def test_flags_are_highest_and_take_nothing_from_below(profiles: Path) -> None:
     environment = {"KLOG_BOOTSTRAP_SERVER": "env:1", "KLOG_ZOOKEEPER": "env:2", "KLOG_PROFILE": "staging"}
-    target = resolve(TargetFlags(bootstrap="flag:1"), environment, profiles)
+    target = resolve(GlobalFlags(bootstrap_server="flag:1"), environment, profiles)
     assert (target.bootstrap, target.zookeeper, target.source) == ("flag:1", None, "flag -B")
-    target = resolve(TargetFlags(zookeeper="flag:2"), environment, profiles)
+    target = resolve(GlobalFlags(zookeeper="flag:2"), environment, profiles)
     assert (target.bootstrap, target.zookeeper, target.source) == (None, "flag:2", "flag -z")
-    target = resolve(TargetFlags(bootstrap="a:1", zookeeper="b:2"), environment, profiles)
+    target = resolve(GlobalFlags(bootstrap_server="a:1", zookeeper="b:2"), environment, profiles)
     assert (target.bootstrap, target.zookeeper, target.source) == ("a:1", "b:2", "flag -B and -z")
-    assert resolve(TargetFlags(profile="half"), environment, profiles).zookeeper == "half-zk:2181"
+    assert resolve(GlobalFlags(profile="half"), environment, profiles).zookeeper == "half-zk:2181"
 
 
 def test_the_environments_addresses_go_before_its_profile(profiles: Path) -> None:
-    target = resolve(TargetFlags(), {"KLOG_BOOTSTRAP_SERVER": "env:1", "KLOG_PROFILE": "staging"}, profiles)
+    target = resolve(GlobalFlags(), {"KLOG_BOOTSTRAP_SERVER": "env:1", "KLOG_PROFILE": "staging"}, profiles)
     assert (target.bootstrap, target.zookeeper, target.source) == ("env:1", None, "KLOG_BOOTSTRAP_SERVER")
-    target = resolve(TargetFlags(), {"KLOG_PROFILE": "staging"}, profiles)
+    target = resolve(GlobalFlags(), {"KLOG_PROFILE": "staging"}, profiles)
     assert (target.bootstrap, target.zookeeper, target.cluster_id) == ("staging:9092", "staging-zk:2181/klog", "abc")
     assert "profile staging" in target.source and "KLOG_PROFILE" in target.source
 
@@ -59,8 +60,10 @@ def test_both_addresses_always_come_from_one_source(
     folder = tmp_path_factory.getbasetemp() / "target-home"
     folder.mkdir(exist_ok=True)
     (folder / "profiles.toml").write_text('[p]\nbootstrap_server = "profile"\nzookeeper = "profile"\n')
-    flags = TargetFlags(
-        "flag" if "B" in flag else None, "flag" if "z" in flag else None, "p" if flag == "profile" else None
+    flags = GlobalFlags(
+        bootstrap_server="flag" if "B" in flag else None,
+        zookeeper="flag" if "z" in flag else None,
+        profile="p" if flag == "profile" else None,
     )
     values = {name: "p" if name == "KLOG_PROFILE" else "env" for name in environment}
     try:
@@ -77,11 +80,11 @@ def test_both_addresses_always_come_from_one_source(
 
 def test_a_profile_that_is_not_there_says_where_and_what(profiles: Path) -> None:
     with pytest.raises(NoSuchThing, match="'prod'") as missing:
-        resolve(TargetFlags(profile="prod"), {}, profiles)
+        resolve(GlobalFlags(profile="prod"), {}, profiles)
     assert "staging" in (missing.value.hint or "")
     (profiles / "profiles.toml").unlink()
     with pytest.raises(NoSuchThing, match=r"profiles\.toml"):
-        resolve(TargetFlags(profile="staging"), {}, profiles)
+        resolve(GlobalFlags(profile="staging"), {}, profiles)
 
 
 def test_two_flags_that_say_which_cluster_are_wrong_usage(profiles: Path) -> None:
@@ -90,7 +93,7 @@ def test_two_flags_that_say_which_cluster_are_wrong_usage(profiles: Path) -> Non
 
 def test_no_cluster_at_all(home: Path) -> None:
     with pytest.raises(NoCluster) as none:
-        resolve(TargetFlags(), {}, home)
+        resolve(GlobalFlags(), {}, home)
     assert "klog up" in (none.value.hint or "") and str(home) in none.value.message
 
 

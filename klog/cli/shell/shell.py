@@ -7,35 +7,45 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, NamedTuple, TextIO
 
-from klog.admin.shell import pipe
-from klog.admin.shell.facts import LastCommand, Place
-from klog.admin.shell.own_commands import LEAVE, OWN
-from klog.admin.shell.screen import Screen
-from klog.admin.shell.syntax import Statement, open_end, read
-from klog.admin.shell.tree import CommandTree, command_path
-from klog.admin.shell.using import Using, filled_in
+from klog.cli import interrupt
+from klog.cli.command import KlogCommand
+from klog.cli.error_report import EXIT_FAILED, EXIT_USAGE
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.root import root
+from klog.cli.screen import Screen
+from klog.cli.shell import pipe
+from klog.cli.shell.cluster import Place, ShellCluster
+from klog.cli.shell.syntax import Statement, open_end, read
+from klog.cli.shell.words import Using, filled_in, named
 from klog.config.units import parse_duration_ms
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError, NoSuchThing, UsageError
 from klog.render.visible import for_stream
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 WATCH = "\\watch"
 WATCH_EVERY = "2s"
 WATCH_S_MIN = 0.1
+HISTORY_SHOWN = 50
+
+
+class LastCommand(NamedTuple):
+    """How the last command ended."""
+
+    status: int
+    ms: float
 
 
 class Shell:
     """Runs lines. One thread."""
 
-    def __init__(self, tree: CommandTree, screen: Screen | None = None) -> None:
-        self.tree = tree
-        self.screen = screen if screen is not None else Screen()
+    def __init__(self, shared: GlobalFlags) -> None:
+        self.screen = Screen()
+        self.cluster = ShellCluster(replace(shared, screen=self.screen))
         self.using: Using | None = None
         self.status = 0
         """The exit code of the last command."""
@@ -58,7 +68,7 @@ class Shell:
         """Find the cluster again: a command may have started or stopped it, or changed the profiles."""
         before = self.place
         try:
-            self.place, self.trouble = self.tree.place(), ""
+            self.place, self.trouble = self.cluster.place(), ""
         except (KlogError, OSError) as error:
             self.place, self.trouble = None, f"no cluster: {getattr(error, 'message', None) or error}"
         if self.place != before:
@@ -198,13 +208,25 @@ class Shell:
             return own.run(self, words[1:])
         if words[0].startswith("\\"):
             raise UsageError(f"the shell has no command {words[0]}", hint="\\h lists them")
-        path = command_path(self.tree, words)
-        shape = self.tree.shape(path)
-        if shape is not None:
-            words = [*path, *filled_in(path, words[len(path) :], shape, self.using)]
-        status = self.tree.execute(words)
+        ctx, rest = named(words)
+        if isinstance(ctx.command, KlogCommand):
+            words = [*words[: len(words) - len(rest)], *filled_in(ctx.command, rest, self.using)]
+        status = self.execute(words)
         self.look_where()
         return status
+
+    def execute(self, words: list[str]) -> int:
+        """Run one line as ``klog`` would, with the shell's flags below the line's own; its exit code."""
+        before = interrupt.take_over(ends_process=False)
+        try:
+            return root().execute(words, obj=self.cluster.shared)
+        except KeyboardInterrupt:
+            return interrupt.exit_code()
+        except Exception as error:
+            sys.stderr.write(f"klog: internal error: {type(error).__name__}: {error}\n")
+            return EXIT_FAILED
+        finally:
+            interrupt.give_back(before)
 
 
 def _interval(words: list[str]) -> float:
@@ -224,3 +246,109 @@ def _in_words(error: OSError) -> str:
 def script_lines(stream: TextIO) -> Iterable[str]:
     """The lines of a script, as they come: a later one may be written while an earlier one runs."""
     return iter(stream.readline, "")
+
+# --- the shell's own commands -----------------------------------------------------------------------------------------
+
+
+class OwnCommand(NamedTuple):
+    """What is about the shell and the choice of a cluster: its usage line, and the kinds of name that it takes."""
+
+    usage: str
+    help: str
+    run: Callable[[Shell, list[str]], int]
+    names: tuple[str, ...] = ()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(for_stream(text, sys.stdout) + "\n")
+
+
+def _one(words: list[str], usage: str) -> str | None:
+    if len(words) > 1:
+        raise UsageError(f"too many words: {' '.join(words[1:])}", hint=usage)
+    return words[0] if words else None
+
+
+def _switch(shell: Shell, words: list[str]) -> int:
+    where = _one(words, "\\c PROFILE")
+    if where is None:
+        _say(shell.place.text if shell.place is not None else shell.trouble)
+        return 0
+    shell.cluster.switch(where)
+    shell.using = None
+    shell.look_where()
+    return 0
+
+
+def _use(shell: Shell, words: list[str]) -> int:
+    if not words:
+        shell.using = None
+        return 0
+    kinds: list[Literal["topic", "group"]] = ["topic", "group"]
+    if words[0] in kinds and len(words) > 1:
+        kinds, words = [kind for kind in kinds if kind == words[0]], words[1:]
+    name = _one(words, "use TOPIC, use GROUP, or use topic NAME")
+    found = [kind for kind in kinds if name in shell.cluster.names(f"{kind}s", "")]
+    if len(found) > 1:
+        raise UsageError(f"{name!r} is a topic and a group", hint=f"use topic {name}, or use group {name}")
+    if not found or name is None:
+        raise NoSuchThing(f"there is no {' or '.join(kinds)} {name!r}", hint="`topic list`, `group list`")
+    shell.using = Using(found[0], name)
+    return 0
+
+
+def _help(shell: Shell, words: list[str]) -> int:
+    if words:
+        own = OWN.get(words[0])
+        if own is None:
+            return shell.execute([*words, "--help"])
+        _say(f"{own.usage}\n  {own.help}")
+        return 0
+    width = max(len(own.usage) for own in OWN.values())
+    _say("The shell's own commands; `help` lists klog's, `\\h COMMAND` explains one:")
+    for own in OWN.values():
+        _say(f"  {own.usage:<{width}}  {own.help}")
+    return 0
+
+
+def _all_help(shell: Shell, words: list[str]) -> int:
+    status = shell.execute(["--help"])
+    _say("\nThe shell has commands of its own: \\h")
+    return status
+
+
+def _history(shell: Shell, words: list[str]) -> int:
+    lines = list(shell.history())
+    wanted = " ".join(words)
+    shown = [line for line in lines if wanted in line] if wanted and not wanted.isdigit() else lines
+    for line in shown[-(int(wanted) if wanted.isdigit() else HISTORY_SHOWN) :]:
+        _say(line)
+    return 0
+
+
+def _echo(shell: Shell, words: list[str]) -> int:
+    _say(" ".join(words))
+    return 0
+
+
+def _only_behind(shell: Shell, words: list[str]) -> int:
+    raise UsageError("\\watch stands behind a command", hint="topic list \\watch 2s")
+
+
+def _leave(shell: Shell, words: list[str]) -> int:
+    return 0  # the loop has ended before
+
+
+OWN: dict[str, OwnCommand] = {
+    "\\c": OwnCommand("\\c [PROFILE|HOST:PORT]", "Talk to another cluster; show this one.", _switch, ("profiles",)),
+    "use": OwnCommand(
+        "use [TOPIC|GROUP]", "Name that later commands may leave out; none ends it.", _use, ("topics", "groups")
+    ),
+    "\\watch": OwnCommand("COMMAND \\watch [2s]", "Repeat the command until Ctrl-C.", _only_behind),
+    "history": OwnCommand("history [N|TEXT]", "Show the last lines, or those with a text.", _history),
+    "echo": OwnCommand("echo WORD...", "Print words.", _echo),
+    "\\h": OwnCommand("\\h [COMMAND]", "Show the shell's own commands, or the help of a command.", _help),
+    "help": OwnCommand("help [COMMAND]", "Show klog's commands, or the help of one.", _all_help),
+    "exit": OwnCommand("exit", "Leave the shell, as do quit, \\q and Ctrl-D.", _leave),
+}
+LEAVE = frozenset({"exit", "quit", "\\q"})

@@ -13,8 +13,6 @@ KEYWORDS: Final = (
     *("left", "group", "by", "order", "having", "limit", "distinct", "case", "when", "then", "else", "end", "desc"),
     *("count(*)", "sum(", "avg(", "min(", "max(", "interval", "now()", "cast(", "window(", "timestamp"),
 )
-COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""Of each topic, but for ``value`` where it has a form."""
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FROM: Final = re.compile(r"--from[ =](?:'([^']*)'|\"([^\"]*)\"|(\S+))")
@@ -56,6 +54,8 @@ def next_words(query: str, topics: Sequence[str], columns: Mapping[str, Sequence
     if _NAMES_FOLLOW.search(_TEXT.sub("''", before)):
         found = [SqlWord(name, "topic") for name in topics]
     else:
+        from klog.streams.columns import COLUMNS
+
         found = [SqlWord(name, f"column of {topic}") for topic, names in columns.items() for name in names]
         found += [SqlWord(name, "column") for name in (COLUMNS if not columns else ())]
         found += [SqlWord(text.upper() if word.isupper() else text, "SQL") for text in KEYWORDS]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.admin.shell.facts import ClusterFacts, LastCommand, Place
+from klog.cli.shell.cluster import Place
+from klog.cli.shell.facts import ClusterFacts
+from klog.cli.shell.shell import LastCommand
 from klog.render.visible import visible
 
 if TYPE_CHECKING:

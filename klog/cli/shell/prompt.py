@@ -14,15 +14,14 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from klog.admin.shell import bar
-from klog.admin.shell.completer import KlogCompleter
-from klog.admin.shell.facts import LiveFacts
-from klog.admin.shell.history import QuietHistory
-from klog.admin.shell.live_names import LiveNames
-from klog.admin.shell.settings import ShellSettings
-from klog.admin.shell.shell import Shell
-from klog.admin.shell.syntax import open_end
-from klog.admin.shell.usage import usage
+from klog.cli.shell import bar
+from klog.cli.shell.completer import KlogCompleter, usage
+from klog.cli.shell.facts import LiveFacts
+from klog.cli.shell.history import QuietHistory
+from klog.cli.shell.live_names import LiveNames
+from klog.cli.shell.settings import ShellSettings
+from klog.cli.shell.shell import Shell
+from klog.cli.shell.syntax import open_end
 from klog.render.visible import visible
 
 STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "usage": "italic"})
@@ -41,13 +40,13 @@ class Prompt:
         terminal_output: Output | None = None,
     ) -> None:
         self._shell = shell
-        self._names = LiveNames(shell.tree.names)
-        self._facts = LiveFacts(shell.tree.facts, self._redraw, settings.refresh_s)
+        self._names = LiveNames(shell.cluster.names)
+        self._facts = LiveFacts(shell.cluster.facts, self._redraw, settings.refresh_s)
         lines = QuietHistory(str(history))
         shell.history = lines.get_strings
         shell.switched = self._switched
         self._completer = KlogCompleter(
-            shell.tree,
+            shell.cluster,
             self._names,
             history=lines.get_strings,
             using=lambda: shell.using,
@@ -104,7 +103,7 @@ class Prompt:
     def toolbar(self) -> StyleAndTextTuples:
         """Two lines: the usage of what is typed, and the cluster."""
         shell = self._shell
-        typed = usage(shell.tree, self._session.default_buffer.document.text_before_cursor)
+        typed = usage(self._session.default_buffer.document.text_before_cursor)
         status = bar.toolbar(shell.place, self._facts.now(), shell.last, shell.trouble)
         return [("class:usage", f" {visible(typed)}\n"), ("", status)]
 

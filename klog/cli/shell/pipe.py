@@ -6,24 +6,22 @@ Done with the descriptor and not with ``sys.stdout``: commands write to it in mo
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from klog.cli.interrupt import EXIT_SIGNALLED, left_to_child
+
 STDOUT = 1
-SIGNALLED = 128
-"""And the signal's number: the exit code of a process that a signal has ended, as shells count."""
 
 
 @contextmanager
 def output_through(command: str) -> Iterator[Callable[[], int]]:
     """While inside, stdout goes into ``sh -c command``; afterwards the yielded function gives its exit code."""
     sys.stdout.flush()
-    with interrupts_left_to_child():
+    with left_to_child():
         process = _started(command, stdin=subprocess.PIPE)
     assert process.stdin is not None
     try:
@@ -31,7 +29,7 @@ def output_through(command: str) -> Iterator[Callable[[], int]]:
             process.stdin.close()
             yield lambda: _code(process)
     finally:
-        with interrupts_left_to_child():
+        with left_to_child():
             process.wait()
 
 
@@ -46,27 +44,10 @@ def output_to(file: Path, *, append: bool) -> Iterator[None]:
 def run(command: str, *, reads_stdin: bool = True) -> int:
     """``sh -c command`` on this terminal; its exit code."""
     sys.stdout.flush()
-    with interrupts_left_to_child():
+    with left_to_child():
         process = _started(command, stdin=None if reads_stdin else subprocess.DEVNULL)
         process.wait()
     return _code(process)
-
-
-@contextmanager
-def interrupts_left_to_child() -> Iterator[None]:
-    """While inside, Ctrl-C does nothing here: it reaches a child on the same terminal, whose end is waited for.
-
-    Not by KeyboardInterrupt, which can strike in the middle of ``Popen.wait`` and lose the exit code, and not by
-    ignoring the signal, which the child would inherit. Outside of the main thread nothing is changed.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -92,4 +73,4 @@ def _started(command: str, *, stdin: int | None = None) -> subprocess.Popen[byte
 
 
 def _code(process: subprocess.Popen[bytes]) -> int:
-    return process.returncode if process.returncode >= 0 else SIGNALLED - process.returncode
+    return process.returncode if process.returncode >= 0 else EXIT_SIGNALLED - process.returncode

@@ -1,4 +1,4 @@
-"""``klog shell``: hands the command tree to the admin shell."""
+"""``klog shell``: at a terminal the prompt, otherwise a script."""
 
 from __future__ import annotations
 
@@ -34,17 +34,13 @@ def shell(
     with a space. If stdin is not a terminal, its lines are run as a script. A script ends at the first command that
     fails, with its exit code.
     """
-    from klog.admin.shell import settings
-    from klog.admin.shell.screen import Screen
-    from klog.admin.shell.shell import Shell, script_lines
-    from klog.cli.shell_tree import Tree
+    from klog.cli.shell import settings
+    from klog.cli.shell.shell import Shell, script_lines
 
     if commands and file is not None:
         raise UsageError("-e and -f exclude each other")
     chosen = settings.load(klog_home() / settings.FILE)
-    screen = Screen()
-    tree = Tree(invocation.shared, screen)
-    running = Shell(tree, screen)
+    running = Shell(invocation.shared)
     running.keep_going = keep_going
     before = interrupt.take_over(ends_process=False)
     try:
@@ -56,12 +52,12 @@ def shell(
         if file is not None or not is_terminal(sys.stdin):
             running.is_on_stdin = True
             return running.run_lines(script_lines(sys.stdin))
-        from klog.admin.shell.prompt import Prompt
+        from klog.cli.shell.prompt import Prompt
 
-        screen.pager = chosen.pager  # a script does not wait for a person
+        running.screen.pager = chosen.pager  # a script does not wait for a person
         return Prompt(running, chosen, klog_home() / "shell_history").run()
     except UnicodeDecodeError as error:
         raise UsageError(f"{file or 'stdin'}: not UTF-8 text: {error.reason}, byte {error.start}") from None
     finally:
-        tree.close()
+        running.cluster.close()
         interrupt.give_back(before)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from klog.admin.shell.pipe import interrupts_left_to_child
+from klog.cli.interrupt import left_to_child
 from klog.render import Format, Report, render
 
 NOT_FOUND = 127
@@ -60,7 +60,7 @@ class Screen:
 
     def _page(self, text: str) -> None:
         sys.stdout.flush()
-        with interrupts_left_to_child():
+        with left_to_child():
             secure = {**os.environ, "LESSSECURE": "1"}  # what is shown may come from strangers: nothing runs or writes
             process = subprocess.Popen(["sh", "-c", self.pager], stdin=subprocess.PIPE, env=secure)
             assert process.stdin is not None

@@ -19,24 +19,6 @@ LAG_EVERY = 3
 """The lag of groups, which costs the brokers more, is read at every third refresh."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The cluster that commands talk to. ``name`` is short, for the prompt; ``text`` says also where it came from."""
-
-    name: str
-    text: str
-    colour: str | None = None
-    protected: bool = False
-    read_only: bool = False
-
-
-class LastCommand(NamedTuple):
-    """How the last command ended."""
-
-    status: int
-    ms: float
-
-
 class WorstLag(NamedTuple):
     """The group that is furthest behind, over all its partitions; 0 messages: none is."""
 

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from prompt_toolkit.history import FileHistory
 
-from klog.admin.shell.secrets import without_secrets
+HIDDEN: Final = "***"
+_GIVEN: Final = re.compile(
+    r"""(?:password|jaas[._]config|(?:keystore|private)[._]key|key[._]pem|client_?secret|access_?token)["']?\s*[=:](?=\s*[^\s*])""",
+    re.IGNORECASE,
+)
+"""By the names of settings, Kafka's and those of profiles."""
+
+
+def without_secrets(line: str) -> str:
+    """The line up to the first secret that it gives: quotes may be anywhere, and what follows may be a part of it.
+
+    Nothing of klog's takes a secret from a line, but a person may type one all the same.
+    """
+    found = _GIVEN.search(line)
+    return line if found is None else line[: found.end()] + HIDDEN
 
 
 class QuietHistory(FileHistory):
