@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.errors import InvalidRequest, UsageError
 from klog.names import counted
@@ -18,31 +17,21 @@ if TYPE_CHECKING:
 acl = Noun("acl", "Permissions: list, add, remove, check.")
 
 ROW = "klog.admin.acls:AclRow"
-Principal = Annotated[
-    str, typer.Argument(metavar="PRINCIPAL", help="User:alice, or alice; User:* is everybody. Mind the shell's quotes.")
-]
-Operations = Annotated[
-    str, typer.Argument(metavar="OPERATION", help="read, write, create, ...; several with commas; all.")
-]
+Principal = Annotated[str, argument("PRINCIPAL", "User:alice, or alice; User:* is everybody. Mind the shell's quotes.")]
+Operations = Annotated[str, argument("OPERATION", "read, write, create, ...; several with commas; all.")]
 ResourceName = Annotated[
-    str,
-    typer.Argument(metavar="RESOURCE", help="topic:NAME, group:NAME, transactional-id:NAME or cluster; NAME * is all."),
+    str, argument("RESOURCE", "topic:NAME, group:NAME, transactional-id:NAME or cluster; NAME * is all.")
 ]
-Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow; deny comes before allow.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="NAME is the beginning of names.")]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Only from this IP address.")]
+Deny = Annotated[bool, flag("--deny", "Deny instead of allow; deny comes before allow.")]
+Prefixed = Annotated[bool, flag("--prefixed", "NAME is the beginning of names.")]
+Host = Annotated[str, flag("--host ADDRESS", "Only from this IP address.")]
 
 
 @acl.command("list", rows=ROW)
 async def list_acls(
     invocation: Invocation,
-    resource: Annotated[
-        str | None,
-        typer.Argument(metavar="RESOURCE", help="Only what is about this: topic:NAME, group:NAME, cluster."),
-    ] = None,
-    principal: Annotated[
-        str | None, typer.Option("--principal", metavar="PRINCIPAL", help="Only of this principal: User:alice, alice.")
-    ] = None,
+    resource: str | None = argument("RESOURCE", "Only what is about this: topic:NAME, group:NAME, cluster."),
+    principal: str | None = flag("--principal PRINCIPAL", "Only of this principal: User:alice, alice."),
 ) -> list[Any]:
     """List the ACLs. Of a resource: also those with `*`, or with the beginning of its name."""
     from klog.admin import acls

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from klog.cli.flags import argument, flag
 from klog.cli.name_cache import group_names, topic_names
 from klog.cli.name_values import settings
 from klog.config import units
@@ -34,34 +33,19 @@ def all_partitions(words: Sequence[str] | None) -> tuple[int, ...] | None:
     return tuple(sorted({number for word in words for number in partition_numbers(word)}))
 
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=topic_names)]
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", autocompletion=topic_names)]
-OptionalTopics = Annotated[
-    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", autocompletion=topic_names)
-]
-TopicFlag = Annotated[
-    list[str] | None,
-    typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topic_names),
-]
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=group_names)]
-OptionalGroups = Annotated[
-    list[str] | None, typer.Argument(metavar="GROUP", help="Only these groups.", autocompletion=group_names)
-]
-Partitions = Annotated[
-    list[str] | None,
-    typer.Option("-p", "--partition", "--partitions", metavar="0,2,5-8", help="Only these partitions."),
-]
-Regex = Annotated[
-    bool, typer.Option("-r", "--regex", help="Treat the pattern as a regular expression for the whole name.")
-]
+Topic = Annotated[str, argument("TOPIC", "The topic.", autocompletion=topic_names)]
+Topics = Annotated[list[str], argument("TOPIC", "The topics.", autocompletion=topic_names)]
+OptionalTopics = Annotated[list[str] | None, argument("TOPIC", "Only these topics.", autocompletion=topic_names)]
+TopicFlag = Annotated[list[str] | None, flag("-t --topic TOPIC", "Only this topic.", autocompletion=topic_names)]
+Group = Annotated[str, argument("GROUP", "The group.", autocompletion=group_names)]
+OptionalGroups = Annotated[list[str] | None, argument("GROUP", "Only these groups.", autocompletion=group_names)]
+Partitions = Annotated[list[str] | None, flag("-p --partition --partitions 0,2,5-8", "Only these partitions.")]
+Regex = Annotated[bool, flag("-r --regex", "Treat the pattern as a regular expression for the whole name.")]
 MostRate = Annotated[
-    units.Rate | None,
-    typer.Option("--rate", metavar="RATE", parser=units.parse_rate, help="At most 500/s (messages) or 20MB/s."),
+    units.Rate | None, flag("--rate RATE", "At most 500/s (messages) or 20MB/s.", parser=units.parse_rate)
 ]
-Count = Annotated[int | None, typer.Option("-c", "--count", metavar="N", min=0, help="Stop after N messages.")]
-Properties = Annotated[
-    list[str] | None, typer.Option("-X", "--property", metavar="NAME=VALUE", help="A setting, under Kafka's name.")
-]
+Count = Annotated[int | None, flag("-c --count N", "Stop after N messages.", min=0)]
+Properties = Annotated[list[str] | None, flag("-X --property NAME=VALUE", "A setting, under Kafka's name.")]
 
 
 def topic_settings(words: Sequence[str] | None) -> dict[str, str]:

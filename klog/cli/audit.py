@@ -7,11 +7,9 @@ import signal
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.command import Noun
-from klog.cli.flags import duration, limit
+from klog.cli.flags import duration, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import counting
@@ -27,29 +25,20 @@ if TYPE_CHECKING:
 audit = Noun("audit", "Compare what producers sent with what each cluster has.")
 
 Window = Annotated[
-    float | None,
-    typer.Option("--window", metavar="DURATION", parser=duration, help="Window length; the producers' if not given."),
+    float | None, flag("--window DURATION", "Window length; the producers' if not given.", parser=duration)
 ]
-AuditTopic = Annotated[str, typer.Option("--audit-topic", metavar="TOPIC", help="Topic with the published counts.")]
+AuditTopic = Annotated[str, flag("--audit-topic TOPIC", "Topic with the published counts.")]
 
 
 @audit.command("run", rows="klog.tools.audit.report:AuditRow")
 async def run(
     invocation: Invocation,
     topics: OptionalTopics = None,
-    tier: Annotated[str, typer.Option("--tier", metavar="NAME", help="Name of this cluster in reports.")] = "live",
-    publish_to: Annotated[
-        str | None,
-        typer.Option("--publish-to", metavar=METAVAR, help="The producers' cluster, if it is another one."),
-    ] = None,
-    no_publish: Annotated[bool, typer.Option("--no-publish", help="Show the counts without publishing them.")] = False,
-    from_start: Annotated[
-        bool, typer.Option("--from-start", help="Count everything again, not only new messages.")
-    ] = False,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="DURATION", parser=limit, help="Repeat at this interval until stopped."),
-    ] = None,
+    tier: str = flag("--tier NAME", "Name of this cluster in reports.", "live"),
+    publish_to: str | None = flag("--publish-to", "The producers' cluster, if it is another one.", metavar=METAVAR),
+    no_publish: bool = flag("--no-publish", "Show the counts without publishing them."),
+    from_start: bool = flag("--from-start", "Count everything again, not only new messages."),
+    every: float | None = flag("--every DURATION", "Repeat at this interval until stopped.", parser=limit),
     window: Window = None,
     audit_topic: AuditTopic = "klog.audit",
 ) -> Report | None:
@@ -98,25 +87,12 @@ async def run(
 async def report(
     invocation: Invocation,
     topics: OptionalTopics = None,
-    mirror: Annotated[
-        str | None, typer.Option("--mirror", metavar=METAVAR, help="A cluster with copies of the topics.")
-    ] = None,
-    export: Annotated[str | None, typer.Option("--export", metavar="ROOT", help="An export of the topics.")] = None,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Read the stamps of every window, not only of those whose counts differ."),
-    ] = False,
-    from_times: Annotated[
-        str | None,
-        typer.Option("--from", metavar="RANGE", help="Only windows that begin in this range: @-1d, @-2d:@-1d."),
-    ] = None,
-    grace: Annotated[
-        float | None,
-        typer.Option(
-            "--grace", metavar="DURATION", parser=duration, help="Skip windows that ended less than this ago (1m)."
-        ),
-    ] = None,
-    only_gaps: Annotated[bool, typer.Option("--only-gaps", help="Only windows that differ.")] = False,
+    mirror: str | None = flag("--mirror", "A cluster with copies of the topics.", metavar=METAVAR),
+    export: str | None = flag("--export ROOT", "An export of the topics."),
+    exact: bool = flag("--exact", "Read the stamps of every window, not only of those whose counts differ."),
+    from_times: str | None = flag("--from RANGE", "Only windows that begin in this range: @-1d, @-2d:@-1d."),
+    grace: float | None = flag("--grace DURATION", "Skip windows that ended less than this ago (1m).", parser=duration),
+    only_gaps: bool = flag("--only-gaps", "Only windows that differ."),
     window: Window = None,
     audit_topic: AuditTopic = "klog.audit",
 ) -> Report:

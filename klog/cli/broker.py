@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import Noun
-from klog.cli.flags import duration
+from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember
 from klog.cli.progress import counting
@@ -34,60 +32,28 @@ _log = logging.getLogger("klog.config")
 
 broker = Noun("broker", "Start, stop, list and configure brokers.")
 
-BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's id.")]
+BrokerId = Annotated[int, argument("ID", "The broker's id.", min=0)]
 
 
 @broker.command("start", connects=False, own_interrupt=True)
 def start(
     invocation: Invocation,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings file in the format of Kafka's server.properties."),
-    ] = None,
-    id: Annotated[int | None, typer.Option("--id", metavar="ID", min=0, help="Broker id (broker.id).")] = None,
-    directory: Annotated[
-        str | None, typer.Option("--dir", metavar="DIR,...", parser=str, help="Log directories (log.dirs).")
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Address to listen on [127.0.0.1].")
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option("--advertise", metavar="HOST:PORT", help="Address advertised to clients.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", min=0, max=65535, help="Port for Prometheus metrics."),
-    ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            "-z",
-            "--zookeeper",
-            metavar="HOST:PORT,.../CHROOT",
-            help="ZooKeeper of the cluster (zookeeper.connect); a missing chroot is created.",
-        ),
-    ] = None,
+    config: Path | None = flag("--config FILE", "Settings file in the format of Kafka's server.properties."),
+    id: int | None = flag("--id ID", "Broker id (broker.id).", min=0),
+    directory: str | None = flag("--dir DIR,...", "Log directories (log.dirs).", parser=str),
+    listen: str | None = flag("--listen HOST:PORT", "Address to listen on [127.0.0.1]."),
+    advertise: str | None = flag("--advertise HOST:PORT", "Address advertised to clients."),
+    metrics_port: int | None = flag("--metrics-port PORT", "Port for Prometheus metrics.", min=0, max=65535),
+    zookeeper: str | None = flag(
+        "-z --zookeeper HOST:PORT,.../CHROOT",
+        "ZooKeeper of the cluster (zookeeper.connect); a missing chroot is created.",
+    ),
     properties: Properties = None,
-    log_format: Annotated[
-        Literal["text", "json"],
-        typer.Option("--log-format", metavar="text|json", help="Format of the log lines on stderr."),
-    ] = "text",
-    ready_fd: Annotated[
-        int | None,
-        typer.Option(
-            "--ready-fd", metavar="FD", min=0, help="File descriptor that gets a line when the broker is ready."
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            min=1,
-            max=PROCESSES_MAX,
-            help="Number of brokers, each a process of its own [1].",
-        ),
-    ] = None,
+    log_format: Literal["text", "json"] = flag("--log-format text|json", "Format of the log lines on stderr.", "text"),
+    ready_fd: int | None = flag("--ready-fd FD", "File descriptor that gets a line when the broker is ready.", min=0),
+    processes: int | None = flag(
+        "--processes N", "Number of brokers, each a process of its own [1].", min=1, max=PROCESSES_MAX
+    ),
 ) -> int:
     """Run one broker, or several of one configuration, in the foreground.
 
@@ -167,10 +133,7 @@ def _level(invocation: Invocation) -> int:
 async def stop(
     invocation: Invocation,
     id: BrokerId,
-    wait: Annotated[
-        float,
-        typer.Option("--wait", metavar="DURATION", parser=duration, help="Time limit (30s).", show_default=False),
-    ] = 30.0,
+    wait: float = flag("--wait DURATION", "Time limit (30s).", 30.0, parser=duration, show_default=False),
 ) -> Report:
     """Shut a broker down: transfer its leaderships, then flush and close its logs.
 
@@ -195,15 +158,12 @@ async def stop(
 @broker.command("restart", rows="klog.admin.broker_restart:BrokerRestarted", asks=True, changes=True)
 async def restart(
     invocation: Invocation,
-    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", min=0, help="The brokers, in this order.")] = None,
-    host: Annotated[str | None, typer.Option("--host", metavar="HOST", help="All brokers on this host.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All brokers, host by host, the controller last.")] = False,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait", metavar="DURATION", parser=duration, help="Time limit for each broker (2m).", show_default=False
-        ),
-    ] = 120.0,
+    ids: list[int] | None = argument("ID", "The brokers, in this order.", min=0),
+    host: str | None = flag("--host HOST", "All brokers on this host."),
+    every: bool = flag("--all", "All brokers, host by host, the controller last."),
+    wait: float = flag(
+        "--wait DURATION", "Time limit for each broker (2m).", 120.0, parser=duration, show_default=False
+    ),
 ) -> Report:
     """Restart brokers one at a time, each with what it is started with.
 
@@ -247,11 +207,9 @@ def _outage(planned: Sequence[BrokerStop]) -> str:
 def show_log(
     invocation: Invocation,
     id: BrokerId,
-    last: Annotated[int, typer.Option("-n", "--last", metavar="N", min=0, help="Only the last N lines.")] = 20,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is logged, until Ctrl-C.")] = False,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Data folder of the cluster, if several are here.")
-    ] = None,
+    last: int = flag("-n --last N", "Only the last N lines.", 20, min=0),
+    follow: bool = flag("-f --follow", "Go on with what is logged, until Ctrl-C."),
+    directory: Path | None = flag("--dir DIR", "Data folder of the cluster, if several are here."),
 ) -> int:
     """Show the log of a broker that `klog up` runs on this machine, dead or alive."""
     from klog.admin.local_broker import log_of
@@ -269,8 +227,7 @@ def show_log(
 
 @broker.command("list", rows="klog.admin.brokers:BrokerRow")
 async def list_brokers(
-    invocation: Invocation,
-    host: Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only brokers on this host.")] = None,
+    invocation: Invocation, host: str | None = flag("--host HOST", "Only brokers on this host.")
 ) -> list[Any]:
     """List the live brokers."""
     from klog.admin import brokers
@@ -291,8 +248,7 @@ async def describe(invocation: Invocation, id: BrokerId) -> Report:
 
 @broker.command("config", rows="klog.admin.brokers:BrokerSetting")
 async def config(
-    invocation: Invocation,
-    id: Annotated[int | None, typer.Argument(metavar="ID", min=0, help="Broker id; any broker if not given.")] = None,
+    invocation: Invocation, id: int | None = argument("ID", "Broker id; any broker if not given.", min=0)
 ) -> list[Any]:
     """Show every setting of a broker: value, source, default and meaning."""
     from klog.admin import brokers

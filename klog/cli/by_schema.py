@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
 
 BySchema = Annotated[
     str | None,
-    typer.Option(
-        "--schema",
-        metavar="[ID|SUBJECT]",
+    flag(
+        "--schema [ID|SUBJECT]",
+        "Values are JSON here and Avro in the topic, by their schema ids, or by this schema.",
         parser=str,
-        help="Values are JSON here and Avro in the topic, by their schema ids, or by this schema.",
     ),
 ]
 """Empty without its value: the command's ``value_optional`` has it."""

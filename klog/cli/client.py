@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topic_names
 from klog.names import counted
@@ -18,12 +15,7 @@ client = Noun("client", "Clients that are connected.")
 @client.command("list", rows="klog.admin.clients:ClientRow")
 async def list_clients(
     invocation: Invocation,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "-t", "--topic", metavar="TOPIC", help="Only clients that read or write it.", autocompletion=topic_names
-        ),
-    ] = None,
+    topic: str | None = flag("-t --topic TOPIC", "Only clients that read or write it.", autocompletion=topic_names),
 ) -> Report:
     """List the clients that are connected to each broker, with what they read and write.
 

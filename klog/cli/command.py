@@ -3,22 +3,22 @@
     topic = Noun("topic", "Topics.")
 
     @topic.command("list", rows="klog.admin.topics:TopicSummary")
-    async def list_topics(invocation: Invocation, pattern: Annotated[str | None, typer.Argument(help="...")] = None):
+    async def list_topics(invocation: Invocation, pattern: str | None = argument("PATTERN", "Only ...")):
 
-A command takes the invocation, then its own parameters; it is async or not; it returns rows, a ``Report``, an exit
-code or nothing. The flags of every command are added here, and everything that is the same for all happens in
-``klog.cli.invocation.perform``.
+A command takes the invocation, then its own parameters, each with `flag` or `argument`; it is async or not; it returns
+rows, a ``Report``, an exit code or nothing. The flags of every command are added here, and everything that is the same
+for all happens in ``klog.cli.invocation.perform``.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -71,7 +71,7 @@ class PlainHelp:
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
-            convert_here(option, Annotated[bool, typer.Option()])
+            convert_here(option, bool, typer.Option())
         return option
 
 
@@ -79,8 +79,6 @@ class KlogCommand(PlainHelp, TyperCommand):
     """One command: its own flags and those of every command are listed apart, arguments as man pages write them."""
 
     traits: Traits = Traits()
-    types: Mapping[str, Any] = {}
-    """The annotation of each parameter, by its name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing and self._asks_for_schema(ctx, args):
@@ -255,17 +253,16 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
 
         perform(ctx, function, traits, values)
 
-    own = list(map(completed, list(inspect.signature(function, eval_str=True).parameters.values())[1:]))
-    has_properties = any(parameter.name == "properties" for parameter in own)
-    shared = [
-        completed(parameter)
+    parameters = [declared(one) for one in list(flags.parameters(function))[1:]]
+    has_properties = any(parameter.name == "properties" for parameter in parameters)
+    parameters += [
+        declared(parameter)
         for group in traits.flag_groups()
         for parameter in flags.parameters(group)
         if not (has_properties and parameter.name == "connect_by")
     ]
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    callback.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
+    callback.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     callback.__annotations__ = {}
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # What is one argument too many is named by KlogCommand.parse_args.
@@ -274,24 +271,33 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
     command = get_command(app)
     assert isinstance(command, KlogCommand)
     command.traits = traits
-    command.types = {parameter.name: parameter.annotation for parameter in (*own, *shared)}
-    for parameter in command.params:
-        parameter.metavar = parameter.metavar or parameter.name.upper().replace("_", "-")
-        convert_here(parameter, command.types[parameter.name])  # type: ignore[arg-type]
+    take_values(command, parameters)
     return command
 
 
-def completed(parameter: inspect.Parameter) -> inspect.Parameter:
-    """With what completes its values, by their name, unless it has that by itself."""
-    kind, *notes = (getattr(parameter.annotation, "__metadata__", ()) and get_args(parameter.annotation)) or (None,)
-    for number, note in enumerate(notes):
-        completer = BY_FLAG.get(parameter.name) or COMPLETERS.get(getattr(note, "metavar", None) or "")
-        is_other_id = isinstance(note, OptionInfo) and parameter.name in OTHER_IDS
-        if completer is not None and note.autocompletion is None and not is_other_id:
-            notes[number] = copy(note)
-            notes[number].autocompletion = completer
-            return parameter.replace(annotation=Annotated[(kind, *notes)])
-    return parameter
+def take_values(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Make the command convert the values of its parameters, which were `declared`, as klog does."""
+    for parameter, one in zip(command.params, parameters, strict=True):
+        parameter.metavar = parameter.metavar or one.name.upper().replace("_", "-")
+        convert_here(parameter, one.annotation, one.default)
+
+
+def declared(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter in Typer's default style: its type, and the flag or argument with its default and what completes it.
+
+    A flag of a type `bool` that is not given is False; others have the default that stands beside them.
+    """
+    kind, info = parameter.annotation, copy(parameter.default)
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+        info = copy(info)
+        info.default = ... if parameter.default is parameter.empty else parameter.default
+    if kind is bool and info.default is None:
+        info.default = False
+    is_other_id = isinstance(info, OptionInfo) and parameter.name in OTHER_IDS
+    if info.autocompletion is None and not is_other_id:
+        info.autocompletion = BY_FLAG.get(parameter.name) or COMPLETERS.get(info.metavar or "")
+    return parameter.replace(annotation=kind, default=info)
 
 
 def arguments(command: KlogCommand) -> list[TyperArgument]:

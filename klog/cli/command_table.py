@@ -36,14 +36,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("tail", "klog.cli.tail", "tail", "Show the messages of topics, from any position.", EVERY_DAY),
     Entry("replay", "klog.cli.replay", "replay", "Copy a range of a topic into another topic, once.", EVERY_DAY),
     Entry("where", "klog.cli.where", "where", "Locate a message: broker, file, byte position.", EVERY_DAY),
-    Entry(
-        "topic",
-        "klog.cli.topic",
-        "topic",
-        "Topics and partitions: create, describe, alter.",
-        CLUSTER,
-        ("topics",),
-    ),
+    Entry("topic", "klog.cli.topic", "topic", "Topics and partitions: create, describe, alter.", CLUSTER, ("topics",)),
     Entry("group", "klog.cli.group", "group", "Consumer groups: members, rewind, copy, delete.", CLUSTER, ("groups",)),
     Entry(
         "offset", "klog.cli.offset", "offset", "Show offsets; export and import those of groups.", CLUSTER, ("offsets",)
@@ -56,11 +49,7 @@ ENTRIES: tuple[Entry, ...] = (
         "quota", "klog.cli.quota", "quota", "Quotas of users and client ids: list, set, remove.", CLUSTER, ("quotas",)
     ),
     Entry(
-        "zookeeper",
-        "klog.cli.zookeeper",
-        "zookeeper",
-        "Run the embedded ZooKeeper; rebuild lost registries.",
-        CLUSTER,
+        "zookeeper", "klog.cli.zookeeper", "zookeeper", "Run the embedded ZooKeeper; rebuild lost registries.", CLUSTER
     ),
     Entry("zk", "klog.cli.zk", "zk", "Show the content of ZooKeeper.", CLUSTER),
     Entry("security", "klog.cli.security", "security", "Close a cluster: certificates, users, permissions.", CLUSTER),

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 from klog.cli.command import top_command
+from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
 from klog.cli.root import COMPLETE_VARIABLE, root
 
 
 @top_command("completion", connects=False)
 def completion(
-    invocation: Invocation,
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="bash, zsh or fish.")],
+    invocation: Invocation, shell: Literal["bash", "zsh", "fish"] = argument("SHELL", "bash, zsh or fish.", ...)
 ) -> None:
     """Print the completion script of a shell.
 

@@ -7,13 +7,12 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.flag_parsing import did_you_mean
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import event_kinds, subjects
 from klog.cli.watching import check_watchable, rows_as_they_come
@@ -32,32 +31,18 @@ LAST = 20
 @top_command("events", rows="klog.tools.events:EventRow")
 async def events(
     invocation: Invocation,
-    subject: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SUBJECT",
-            help="Only topic T, partition T-P, group G or broker ID; or a name, or an act's id.",
-            autocompletion=subjects,
-        ),
-    ] = None,
-    kinds: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--kind", metavar="KIND", help="Only this kind, such as leader-elected.", autocompletion=event_kinds
-        ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option("--by", metavar="PRINCIPAL", help="Only acts of this principal, or of a part of its name."),
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="POS", help=f"Start position; a day ago ({SINCE}) if not given.")
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option("-n", "--last", metavar="N", min=1, help=f"Only the last N [{LAST}; all with --since]."),
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what happens, until stopped.")] = False,
+    subject: list[str] | None = argument(
+        "SUBJECT",
+        "Only topic T, partition T-P, group G or broker ID; or a name, or an act's id.",
+        autocompletion=subjects,
+    ),
+    kinds: list[str] | None = flag(
+        "--kind KIND", "Only this kind, such as leader-elected.", autocompletion=event_kinds
+    ),
+    by: str | None = flag("--by PRINCIPAL", "Only acts of this principal, or of a part of its name."),
+    since: str | None = flag("--since POS", f"Start position; a day ago ({SINCE}) if not given."),
+    count: int | None = flag("-n --last N", f"Only the last N [{LAST}; all with --since].", min=1),
+    follow: bool = flag("--follow", "Go on with what happens, until stopped."),
 ) -> Report | None:
     """Show what has happened to the cluster, and who changed what: brokers, topics, leaders, settings, groups.
 

@@ -25,12 +25,11 @@ Parameter = TyperArgument | TyperOption
 INTEGER_MAX = 2**63 - 1
 
 
-def convert_here(parameter: Parameter, annotation: Any) -> None:
-    """Make a parameter convert its values without pydantic. ``annotation`` is ``Annotated[type, typer.Option(...)]``.
+def convert_here(parameter: Parameter, declared: Any, info: Any) -> None:
+    """Make a parameter convert its values to a type without pydantic. ``info``: the ``typer.Option`` it was made of.
 
     ``process_value`` is where Click, and so Typer, turns what was typed into a value.
     """
-    declared, info = get_args(annotation)[:2]
     convert = info.parser or _converter(declared)
     kind, is_flag = _inner(declared), parameter.param_type_name == "option"
     if info.parser is None and (kind is Path or (kind is str and is_flag)):

@@ -46,76 +46,60 @@ def named(word: str) -> str:
     return word
 
 
-def _common(*words: str, **more: Any) -> Any:
+def flag(words: str, help: str, default: Any = None, **more: Any) -> Any:
+    """A flag: ``-p --partitions N``, its words and the name of its value. ``...`` as the default: it must be given.
+
+    As a parameter's default, or in ``Annotated`` for a flag of several commands, whose default stands in each.
+    """
+    names = words.split()
+    if not names[-1].startswith("-"):
+        more["metavar"] = names.pop()
+    return typer.Option(default, *names, help=help, **more)
+
+
+def argument(name: str, help: str, default: Any = None, **more: Any) -> Any:
+    """An argument; otherwise as `flag`."""
+    return typer.Argument(default, metavar=name, help=help, **more)
+
+
+def _common(words: str, help: str, **more: Any) -> Any:
     """A flag of many commands."""
-    return typer.Option(*words, rich_help_panel=GLOBAL_PANEL, **more)
+    return flag(words, help, rich_help_panel=GLOBAL_PANEL, **more)
 
 
 BootstrapServer = Annotated[
     str | None,
     _common(
-        "-B",
-        "--bootstrap-server",
-        "--bootstrap-servers",
-        "--broker-list",
-        metavar="HOST:PORT,...",
+        "-B --bootstrap-server --bootstrap-servers --broker-list HOST:PORT,...",
+        "The cluster, by the addresses of one or more brokers.",
         parser=named,
-        help="The cluster, by the addresses of one or more brokers.",
     ),
 ]
 ZooKeeperFlag = Annotated[
-    str | None,
-    _common(
-        "-z", "--zookeeper", metavar="HOST:PORT,.../CHROOT", parser=named, help="The cluster, by its ZooKeeper address."
-    ),
+    str | None, _common("-z --zookeeper HOST:PORT,.../CHROOT", "The cluster, by its ZooKeeper address.", parser=named)
 ]
-Profile = Annotated[
-    str | None, _common("--profile", metavar="NAME", parser=named, help="The cluster, by the name of a profile.")
-]
+Profile = Annotated[str | None, _common("--profile NAME", "The cluster, by the name of a profile.", parser=named)]
 ClientConfig = Annotated[
     Path | None,
-    _common(
-        "--client-config", metavar="FILE", help="Client settings: consumer.properties or producer.properties of Kafka."
-    ),
+    _common("--client-config FILE", "Client settings: consumer.properties or producer.properties of Kafka."),
 ]
 ConnectBy = Annotated[
     list[str] | None,
     _common(
-        "-X",
-        "--property",
-        metavar="NAME=VALUE",
-        help="A setting of the connection, under Kafka's name: security.protocol, sasl.*, ssl.*.",
+        "-X --property NAME=VALUE", "A setting of the connection, under Kafka's name: security.protocol, sasl.*, ssl.*."
     ),
 ]
-Timeout = Annotated[
-    float | None, _common("--timeout", metavar="DURATION", parser=limit, help="Time limit for each answer (10s).")
-]
-Trace = Annotated[bool, _common("--trace", help="Show each request and znode access with its time in ms.")]
-Output = Annotated[
-    Format | None,
-    _common(
-        "-o",
-        "--output",
-        metavar="FORMAT",
-        help="Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns).",
-    ),
-]
-OutputLong = Annotated[
-    Format | None,
-    _common(
-        "--output",
-        metavar="FORMAT",
-        help="Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns).",
-    ),
-]
-NoHeader = Annotated[bool, _common("--no-header", help="Leave out the header line of tables and TSV.")]
-Quiet = Annotated[bool, _common("-q", "--quiet", help="Print only errors on stderr.")]
-Verbose = Annotated[bool, _common("-v", "--verbose", help="Show the cluster's address and where it came from.")]
-Yes = Annotated[bool, _common("-y", "--yes", help="Do not ask for confirmation.")]
-Confirm = Annotated[
-    str | None, _common("--confirm", metavar="NAME", help="Name of the profile, for --yes on a protected one.")
-]
-DryRun = Annotated[bool, _common("--dry-run", help="Show what would be done without doing it.")]
+Timeout = Annotated[float | None, _common("--timeout DURATION", "Time limit for each answer (10s).", parser=limit)]
+Trace = Annotated[bool, _common("--trace", "Show each request and znode access with its time in ms.")]
+_FORMATS = "Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns)."
+Output = Annotated[Format | None, _common("-o --output FORMAT", _FORMATS)]
+OutputLong = Annotated[Format | None, _common("--output FORMAT", _FORMATS)]
+NoHeader = Annotated[bool, _common("--no-header", "Leave out the header line of tables and TSV.")]
+Quiet = Annotated[bool, _common("-q --quiet", "Print only errors on stderr.")]
+Verbose = Annotated[bool, _common("-v --verbose", "Show the cluster's address and where it came from.")]
+Yes = Annotated[bool, _common("-y --yes", "Do not ask for confirmation.")]
+Confirm = Annotated[str | None, _common("--confirm NAME", "Name of the profile, for --yes on a protected one.")]
+DryRun = Annotated[bool, _common("--dry-run", "Show what would be done without doing it.")]
 
 
 def connection(

@@ -7,9 +7,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from klog.cli.arguments import (
     Group,
@@ -23,6 +21,7 @@ from klog.cli.arguments import (
 )
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import Noun, top_command
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember, topic_names
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
@@ -45,7 +44,7 @@ CHANGES = "klog.coordination.offset_changes:OffsetChange"
 @group.command("list", rows="klog.admin.groups:GroupRow")
 async def list_groups(
     invocation: Invocation,
-    pattern: Annotated[str | None, typer.Argument(help="Only groups whose name matches this glob pattern.")] = None,
+    pattern: str | None = argument("PATTERN", "Only groups whose name matches this glob pattern."),
     regex: Regex = False,
 ) -> Report:
     """List groups: those of stock clients, and those of consumers that coordinate through ZooKeeper.
@@ -105,18 +104,12 @@ async def lag(
     invocation: Invocation,
     names: OptionalGroups = None,
     topics: TopicFlag = None,
-    only_lagging: Annotated[bool, typer.Option("--only-lagging", help="Only partitions with lag.")] = False,
-    sort: Annotated[
-        Literal["name", "lag", "bytes", "time"],
-        typer.Option("--sort", metavar="WHAT", help="Sort by name, or descending by lag, bytes or time."),
-    ] = "name",
-    total: Annotated[
-        bool, typer.Option("--total", help="Show sums instead of partitions: by topic, by group and in total.")
-    ] = False,
-    trend: Annotated[
-        bool,
-        typer.Option("--trend", help="Show whether each group's lag grows or shrinks, and the time until it is gone."),
-    ] = False,
+    only_lagging: bool = flag("--only-lagging", "Only partitions with lag."),
+    sort: Literal["name", "lag", "bytes", "time"] = flag(
+        "--sort WHAT", "Sort by name, or descending by lag, bytes or time.", "name"
+    ),
+    total: bool = flag("--total", "Show sums instead of partitions: by topic, by group and in total."),
+    trend: bool = flag("--trend", "Show whether each group's lag grows or shrinks, and the time until it is gone."),
     watch: Watch = False,
     every: Every = None,
 ) -> Report | None:
@@ -162,25 +155,14 @@ async def lag(
 async def rewind(
     invocation: Invocation,
     name: Group,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="POSITION", help="start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h."),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            metavar="SHIFT",
-            parser=str,
-            help="From what is committed: messages (-1000, +10), or the time between messages (-1h).",
-        ),
-    ] = None,
+    to: str | None = flag("--to POSITION", "start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h."),
+    by: str | None = flag(
+        "--by SHIFT", "From what is committed: messages (-1000, +10), or the time between messages (-1h).", parser=str
+    ),
     topics: TopicFlag = None,
     partitions: Partitions = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also if the group has live members: they are fenced and must rejoin.")
-    ] = False,
-    create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist; needs -t.")] = False,
+    force: bool = flag("--force", "Also if the group has live members: they are fenced and must rejoin."),
+    create: bool = flag("--create", "Create the group if it does not exist; needs -t."),
 ) -> Report:
     """Set the committed offsets of a group, forward or back. Asks first, with a preview.
 
@@ -242,9 +224,7 @@ async def delete(invocation: Invocation, name: Group) -> Report:
 async def forget(
     invocation: Invocation,
     name: Group,
-    topic: Annotated[
-        str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", autocompletion=topic_names)
-    ],
+    topic: str = flag("-t --topic TOPIC", "The topic.", ..., autocompletion=topic_names),
 ) -> Report:
     """Remove the offsets that a group without members has committed in one topic, which may be gone. Asks first."""
     from klog.admin import rewind as rewinding
@@ -266,9 +246,7 @@ async def peek(
     name: Group,
     topics: TopicFlag = None,
     partitions: Partitions = None,
-    count: Annotated[
-        int, typer.Option("-n", "--count", metavar="N", min=1, max=1000, help="Messages of each partition.")
-    ] = 1,
+    count: int = flag("-n --count N", "Messages of each partition.", 1, min=1, max=1000),
     schema: BySchema = None,
 ) -> Report:
     """Show the next messages that a group would read, without moving it.
@@ -301,9 +279,7 @@ def _decoded(rows: list[PeekRow], decoder: MessageDecoder, note: Callable[[str],
 
 @group.command("copy", rows=CHANGES, changes=True, dry_run=True, acts=True)
 async def copy(
-    invocation: Invocation,
-    name: Group,
-    target: Annotated[str, typer.Argument(metavar="NEW-GROUP", help="The new group.")],
+    invocation: Invocation, name: Group, target: str = argument("NEW-GROUP", "The new group.", ...)
 ) -> Report:
     """Copy the offsets of a group, with their metadata, to a new group. Fails if the new group has offsets already."""
     from klog.admin import rewind as rewinding

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-
 from klog.cli.arguments import position
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
 from klog.names import counted
@@ -28,33 +27,19 @@ log = Noun("log", "Dump, verify and repair segment files; needs no broker.")
 
 ROWS = "klog.tools.log_files:LogRow"
 
-LogPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A segment file, a partition's folder or a log directory.")
-]
+LogPath = Annotated[Path, argument("PATH", "A segment file, a partition's folder or a log directory.")]
 
 
 @log.command("dump", rows=ROWS, connects=False)
 def dump(
     invocation: Invocation,
     path: LogPath,
-    begin: Annotated[
-        str | None,
-        typer.Option("--from", metavar="POS", help="Begin at this offset or time: 1000, @-1h, @2026-02-01T10:00:00Z."),
-    ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="POS", help="End before this offset or time.")] = None,
-    messages: Annotated[bool, typer.Option("--messages", help="Show the messages, as JSON Lines.")] = False,
-    decode: Annotated[
-        str | None,
-        typer.Option("--decode", metavar="avro[:key]", help="With --messages: decode values (or keys) of Avro."),
-    ] = None,
-    schemas: Annotated[
-        list[str] | None,
-        typer.Option("--schema", metavar="[ID=]FILE", help="With --decode: the schema of this id, or of every id."),
-    ] = None,
-    schemas_at: Annotated[
-        str | None,
-        typer.Option("--schemas-at", metavar="HOST:PORT", help="With --decode: the ZooKeeper that has the schemas."),
-    ] = None,
+    begin: str | None = flag("--from POS", "Begin at this offset or time: 1000, @-1h, @2026-02-01T10:00:00Z."),
+    end: str | None = flag("--to POS", "End before this offset or time."),
+    messages: bool = flag("--messages", "Show the messages, as JSON Lines."),
+    decode: str | None = flag("--decode avro[:key]", "With --messages: decode values (or keys) of Avro."),
+    schemas: list[str] | None = flag("--schema [ID=]FILE", "With --decode: the schema of this id, or of every id."),
+    schemas_at: str | None = flag("--schemas-at HOST:PORT", "With --decode: the ZooKeeper that has the schemas."),
 ) -> Report | int:
     """Show one row per batch, and one per address range without a valid batch; or the messages.
 

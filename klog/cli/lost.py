@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any, Literal
 
-import typer
-
 from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions
 from klog.cli.command import Noun
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import UsageError
 from klog.names import counted
@@ -16,10 +15,8 @@ from klog.render import Format, Report
 
 lost = Noun("lost", "Messages that truncation and recovery have set aside: list, show, replay.")
 
-BrokerOption = Annotated[int | None, typer.Option("--broker", metavar="ID", min=0, help="Only ranges on this broker.")]
-FromOption = Annotated[
-    int | None, typer.Option("--from", metavar="ADDRESS", min=0, help="Only the range that begins at this offset.")
-]
+BrokerOption = Annotated[int | None, flag("--broker ID", "Only ranges on this broker.", min=0)]
+FromOption = Annotated[int | None, flag("--from ADDRESS", "Only the range that begins at this offset.", min=0)]
 
 
 @lost.command("list", rows="klog.admin.quarantine:LostRow")
@@ -37,12 +34,7 @@ async def show(
     partitions: Partitions = None,
     broker: BrokerOption = None,
     from_address: FromOption = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "-f", "--format", metavar="FORMAT", parser=str, help="Format of each message, as for `klog tail`."
-        ),
-    ] = None,
+    form: str | None = flag("-f --format FORMAT", "Format of each message, as for `klog tail`.", parser=str),
 ) -> int:
     """Show the messages that were set aside: each value, followed by a newline.
 
@@ -69,7 +61,7 @@ async def show(
 async def replay(
     invocation: Invocation,
     topic: Topic,
-    target: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic that gets the messages.")],
+    target: str = flag("--to TOPIC", "The topic that gets the messages.", ...),
     partitions: Partitions = None,
     broker: BrokerOption = None,
     from_address: FromOption = None,

@@ -7,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated
-
-import typer
 
 import klog
 from klog.cli.command import NounGroup, top_command
 from klog.cli.command_table import ENTRIES, entry_named
+from klog.cli.flags import argument
 from klog.cli.invocation import Invocation, is_terminal
 
 WIDTH_MAX = 100
@@ -57,12 +55,9 @@ def command_words(incomplete: str) -> list[str]:
 @top_command("man", connects=False)
 def man(
     invocation: Invocation,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND", help="A command, such as `topic create`, or a noun.", autocompletion=command_words
-        ),
-    ] = None,
+    words: list[str] | None = argument(
+        "COMMAND", "A command, such as `topic create`, or a noun.", autocompletion=command_words
+    ),
 ) -> int:
     """Show the man page of a command; without one, what holds for all commands.
 

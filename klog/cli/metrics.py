@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from klog.cli.command import top_command
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.names import counted
@@ -19,12 +18,8 @@ if TYPE_CHECKING:
 @top_command("metrics", rows="klog.admin.metrics:MetricRow")
 async def metrics(
     invocation: Invocation,
-    pattern: Annotated[
-        str | None, typer.Argument(metavar="PATTERN", help="Only metrics whose name matches this glob pattern.")
-    ] = None,
-    broker: Annotated[
-        int | None, typer.Option("--broker", metavar="ID", min=0, help="Only the metrics of this broker.")
-    ] = None,
+    pattern: str | None = argument("PATTERN", "Only metrics whose name matches this glob pattern."),
+    broker: int | None = flag("--broker ID", "Only the metrics of this broker.", min=0),
     watch: Watch = False,
     every: Every = None,
 ) -> Report | None:

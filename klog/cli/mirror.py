@@ -6,13 +6,12 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any, Literal
 
 from klog.cli import flags
 from klog.cli.arguments import MostRate, Properties
 from klog.cli.command import top_command
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import settings
 from klog.cli.other_cluster import METAVAR, PROFILE, other_servers, registered_servers
@@ -38,66 +37,38 @@ CODEC_SETTINGS = ("compression.type", "compression.codec")
 @top_command("mirror", rows="klog.tools.copying.mirror:MirrorRow", connects=False, own_interrupt=True)
 async def mirror(
     invocation: Invocation,
-    sources: Annotated[
-        list[str] | None,
-        typer.Option("--source", metavar=METAVAR, help="A cluster to copy from."),
-    ] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar=METAVAR, help="The cluster to copy into.")] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic", "--whitelist", metavar="RE", help="Topics whose whole name matches this regular expression."
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", "--blacklist", metavar="RE", help="Topics to leave out, by regular expression."),
-    ] = None,
-    consumer_configs: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--consumer-config",
-            "--consumer.config",
-            metavar="FILE",
-            help="A source, by its consumer.properties; group.id and auto.offset.reset count.",
-        ),
-    ] = None,
-    producer_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--producer-config", "--producer.config", metavar="FILE", help="The target, by its producer.properties."
-        ),
-    ] = None,
+    sources: list[str] | None = flag("--source", "A cluster to copy from.", metavar=METAVAR),
+    target: str | None = flag("--target", "The cluster to copy into.", metavar=METAVAR),
+    topics: list[str] | None = flag(
+        "--topic --whitelist RE", "Topics whose whole name matches this regular expression."
+    ),
+    exclude: list[str] | None = flag("--exclude --blacklist RE", "Topics to leave out, by regular expression."),
+    consumer_configs: list[Path] | None = flag(
+        "--consumer-config --consumer.config FILE",
+        "A source, by its consumer.properties; group.id and auto.offset.reset count.",
+    ),
+    producer_config: Path | None = flag(
+        "--producer-config --producer.config FILE", "The target, by its producer.properties."
+    ),
     rate: MostRate = None,
-    compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
-        typer.Option("--compression", metavar="CODEC", help="Codec of the copies [the source's]."),
-    ] = None,
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = flag(
+        "--compression CODEC", "Codec of the copies [the source's]."
+    ),
     properties: Properties = None,
-    begin: Annotated[
-        Literal["start", "end"] | None,
-        typer.Option("--from", metavar="start|end", help="Start position of partitions not copied before [start]."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group", metavar="NAME", help="Group that commits the progress in the sources (mirror-ID of the target)."
-        ),
-    ] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--groups", metavar="NAME,...|RE", help="Groups whose committed offsets are translated to the target."
-        ),
-    ] = None,
-    once: Annotated[bool, typer.Option("-e", "--once", help="Exit at the end offsets as of start-up.")] = False,
-    no_settings: Annotated[
-        bool,
-        typer.Option("--no-settings", help="Create topics with the target's defaults, not with the source's settings."),
-    ] = False,
-    offsets: Annotated[
-        bool, typer.Option("--offsets", help="Only show the group offsets of the sources and of the target.")
-    ] = False,
+    begin: Literal["start", "end"] | None = flag(
+        "--from start|end", "Start position of partitions not copied before [start]."
+    ),
+    group: str | None = flag(
+        "--group NAME", "Group that commits the progress in the sources (mirror-ID of the target)."
+    ),
+    groups: list[str] | None = flag(
+        "--groups NAME,...|RE", "Groups whose committed offsets are translated to the target."
+    ),
+    once: bool = flag("-e --once", "Exit at the end offsets as of start-up."),
+    no_settings: bool = flag(
+        "--no-settings", "Create topics with the target's defaults, not with the source's settings."
+    ),
+    offsets: bool = flag("--offsets", "Only show the group offsets of the sources and of the target."),
     timeout: flags.Timeout = None,
     client_config: flags.ClientConfig = None,
 ) -> Report | int | None:
@@ -139,9 +110,9 @@ async def mirror(
         target = _reached_by(target, base)
     elif into_file is not None and into_file is not base:
         target = _address(into_file)
-    for missing, flag in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
+    for missing, word in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
         if not missing:
-            raise UsageError(f"{flag} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
+            raise UsageError(f"{word} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
     assert target is not None
     reading = files or ([] if base is None else [base])
     resets = {file.given["auto.offset.reset"] for file in reading if file.given.get("auto.offset.reset")}

@@ -178,7 +178,7 @@ COMPLETERS: Mapping[str, Callable[..., Sequence[Any]]] = {
     "NAME=VALUE": setting_names,
     "0,2,5-8": partition_numbers,
     **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), schema_subjects),
-    **dict.fromkeys(("POSITION", "POS", "OFFSET"), one_of(POSITIONS)),
+    **dict.fromkeys(("POSITION", "POS"), one_of(POSITIONS)),
     "RANGE": one_of(RANGES),
     "DURATION": one_of(DURATIONS),
 }

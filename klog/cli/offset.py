@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from klog.cli.arguments import Group, Partitions, Topic, all_partitions, position
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
 from klog.config.properties import decoded
@@ -25,17 +25,10 @@ offset = Noun("offset", "Show offsets at a position; export and import those of 
 async def list_offsets(
     invocation: Invocation,
     topic: Topic,
-    at: Annotated[
-        str, typer.Option("--at", metavar="POSITION", help="start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h.")
-    ] = "end",
+    at: str = flag("--at POSITION", "start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h.", "end"),
     partitions: Partitions = None,
-    before: Annotated[
-        str | None,
-        typer.Option("--before", metavar="POSITION", help="Show the last messages before this position instead."),
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, max=100, help="With --before: how many messages (1).")
-    ] = None,
+    before: str | None = flag("--before POSITION", "Show the last messages before this position instead."),
+    count: int | None = flag("--count N", "With --before: how many messages (1).", min=1, max=100),
 ) -> list[Any]:
     """Show the offset of a position in each partition of a topic, or those of the last messages before it."""
     from klog.admin import offsets
@@ -56,11 +49,10 @@ async def list_offsets(
 async def export(
     invocation: Invocation,
     name: Group,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Output file; stdout if not given.")] = None,
-    form: Annotated[
-        Literal["zk", "json", "csv"] | None,
-        typer.Option("--format", metavar="FORMAT", help="zk, json or csv; from the file's suffix, else json."),
-    ] = None,
+    file: Path | None = argument("FILE", "Output file; stdout if not given."),
+    form: Literal["zk", "json", "csv"] | None = flag(
+        "--format FORMAT", "zk, json or csv; from the file's suffix, else json."
+    ),
 ) -> None:
     """Write the committed offsets of a group, one per line.
 
@@ -83,21 +75,16 @@ async def export(
     if file is None:
         sys.stdout.write(for_stream(text, sys.stdout))
         return
-    file.write_text(text, "utf-8")
+    await asyncio.to_thread(file.write_text, text, "utf-8")
     invocation.say(f"{counted(len(known), 'offset')} of group {name} written to {file}")
 
 
 @offset.command("import", rows="klog.coordination.offset_changes:OffsetChange", asks=True, changes=True, acts=True)
 async def import_(
     invocation: Invocation,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file of `klog offset export` or of Kafka's tools; - for stdin.")
-    ],
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip invalid lines.")] = False,
-    name: Annotated[
-        str | None,
-        typer.Option("-g", "--group", metavar="GROUP", help="Commit for this group instead of the one in the file."),
-    ] = None,
+    file: Path = argument("FILE", "A file of `klog offset export` or of Kafka's tools; - for stdin.", ...),
+    skip_bad: bool = flag("--skip-bad", "Skip invalid lines."),
+    name: str | None = flag("-g --group GROUP", "Commit for this group instead of the one in the file."),
 ) -> Report:
     """Commit the offsets of a file, in any of the three forms. Asks first, and shows the changes.
 

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-import typer
-
 from klog.cli import error_report
 from klog.cli.arguments import MostRate, Properties, Topic, Topics
 from klog.cli.command import Noun
 from klog.cli.error_report import EXIT_FAILED
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
 from klog.cli.progress import Done, progress
@@ -23,46 +22,30 @@ from klog.names import counted
 perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency.")
 
 Acks = Annotated[
-    Literal["0", "1", "all"],
-    typer.Option("--acks", metavar="0|1|all", help="Required acknowledgements: none, leader, all in-sync replicas."),
+    Literal["0", "1", "all"], flag("--acks 0|1|all", "Required acknowledgements: none, leader, all in-sync replicas.")
 ]
 Compression = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"],
-    typer.Option("--compression", metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd."),
+    flag("--compression CODEC", "Codec: none, gzip, snappy, lz4 or zstd."),
 ]
-MessageSize = Annotated[
-    int, typer.Option("--message-size", metavar="SIZE", parser=units.parse_size, help="Size of a message's value.")
-]
-Threads = Annotated[
-    int, typer.Option("--threads", metavar="N", min=1, max=64, help="Number of clients, each in a thread.")
-]
-Csv = Annotated[
-    bool, typer.Option("--csv", help="One line with the header of 0.8's tools; with --no-header without it.")
-]
+MessageSize = Annotated[int, flag("--message-size SIZE", "Size of a message's value.", parser=units.parse_size)]
+Threads = Annotated[int, flag("--threads N", "Number of clients, each in a thread.", min=1, max=64)]
+Csv = Annotated[bool, flag("--csv", "One line with the header of 0.8's tools; with --no-header without it.")]
 
 
 @perf.command("produce", rows="klog.tools.perf.produce:ProducedRow", changes=True)
 async def produce(
     invocation: Invocation,
     topics: Topics,
-    messages: Annotated[
-        int, typer.Option("--messages", metavar="N", min=1, help="Number of messages to send.")
-    ] = 1_000_000,
+    messages: int = flag("--messages N", "Number of messages to send.", 1_000_000, min=1),
     message_size: MessageSize = 100,
-    vary: Annotated[
-        bool, typer.Option("--vary-message-size", help="Random sizes from 1 byte to --message-size.")
-    ] = False,
-    batch_messages: Annotated[
-        int, typer.Option("--batch-messages", "--batch-size", metavar="N", min=1, help="Most messages per batch.")
-    ] = 10_000,
+    vary: bool = flag("--vary-message-size", "Random sizes from 1 byte to --message-size."),
+    batch_messages: int = flag("--batch-messages --batch-size N", "Most messages per batch.", 10_000, min=1),
     threads: Threads = 1,
     acks: Acks = "all",
     compression: Compression = "none",
     rate: MostRate = None,
-    initial_id: Annotated[
-        int | None,
-        typer.Option("--initial-message-id", metavar="N", min=0, help="Number the messages, starting with this id."),
-    ] = None,
+    initial_id: int | None = flag("--initial-message-id N", "Number the messages, starting with this id.", min=0),
     csv: Csv = False,
     properties: Properties = None,
 ) -> int:
@@ -99,13 +82,8 @@ async def produce(
 async def consume(
     invocation: Invocation,
     topics: Topics,
-    messages: Annotated[
-        int | None,
-        typer.Option("--messages", metavar="N", min=1, help="Stop after N messages; at the end offsets if not given."),
-    ] = None,
-    fetch_size: Annotated[
-        int, typer.Option("--fetch-size", metavar="SIZE", parser=units.parse_size, help="Most bytes per fetch.")
-    ] = 4 * 1024 * 1024,
+    messages: int | None = flag("--messages N", "Stop after N messages; at the end offsets if not given.", min=1),
+    fetch_size: int = flag("--fetch-size SIZE", "Most bytes per fetch.", 4 * 1024 * 1024, parser=units.parse_size),
     threads: Threads = 1,
     csv: Csv = False,
     properties: Properties = None,
@@ -140,9 +118,9 @@ async def consume(
 async def latency(
     invocation: Invocation,
     topic: Topic,
-    messages: Annotated[int, typer.Option("--messages", metavar="N", min=1, help="Number of messages to time.")] = 1000,
+    messages: int = flag("--messages N", "Number of messages to time.", 1000, min=1),
     message_size: MessageSize = 100,
-    partition: Annotated[int, typer.Option("-p", "--partition", metavar="N", min=0, help="The partition to use.")] = 0,
+    partition: int = flag("-p --partition N", "The partition to use.", 0, min=0),
     acks: Acks = "all",
     compression: Compression = "none",
     rate: MostRate = None,

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
 
 from klog.cli.arguments import MostRate, Properties, Topic
 from klog.cli.by_schema import BySchema, encoder_by
 from klog.cli.command import top_command
 from klog.cli.error_report import EXIT_FAILED
-from klog.cli.flags import limit
+from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import pairs, settings
 from klog.cli.progress import Done, progress
@@ -51,100 +49,49 @@ class GivenUp(KlogError):
 async def produce(
     invocation: Invocation,
     topic: Topic,
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Files to read; stdin if none or -.")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="Send all messages to this partition.")
-    ] = None,
-    keep_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--keep-partitions", help="Send each message to the partition its line names (-i jsonl, or -f %p)."
-        ),
-    ] = False,
-    key: Annotated[
-        str | None, typer.Option("-k", "--key", metavar="KEY", parser=str, help="Key of all messages.")
-    ] = None,
-    key_delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "-K", "--key-delimiter", metavar="DELIM", parser=str, help="Split each line into key and value at DELIM."
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "-D",
-            "--delimiter",
-            metavar="DELIM",
-            parser=str,
-            help=r"End of each message: text with \n, \t, \0, \xHH [\n].",
-        ),
-    ] = None,
-    line_format: Annotated[
-        str | None,
-        typer.Option(
-            "-f",
-            "--format",
-            metavar="FORMAT",
-            parser=str,
-            help=r"Form of each line, as in `klog tail -f`: %k %s %T %h, as '%k\t%s'.",
-        ),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option("-H", "--header", metavar="NAME=VALUE", parser=str, help="Header of all messages."),
-    ] = None,
-    empty_is_null: Annotated[bool, typer.Option("-Z", "--null", help="Send an empty key or value as null.")] = False,
-    input_form: Annotated[
-        Literal["lines", "jsonl", "raw"],
-        typer.Option(
-            "-i",
-            "--input",
-            metavar="lines|jsonl|raw",
-            help="One message per line, one JSON object per line as `klog tail` writes it, or one message per file.",
-        ),
-    ] = "lines",
-    acks: Annotated[
-        Literal["0", "1", "all"] | None,
-        typer.Option(
-            "--acks", metavar="0|1|all", help="Required acknowledgements: none, leader, all in-sync replicas [all]."
-        ),
-    ] = None,
-    compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
-        typer.Option("--compression", metavar="CODEC", help="Codec: none, gzip, snappy, lz4 or zstd [none]."),
-    ] = None,
-    batch_messages: Annotated[
-        int | None, typer.Option("--batch-messages", metavar="N", min=1, help="Most messages per batch.")
-    ] = None,
+    files: list[Path] | None = argument("FILE", "Files to read; stdin if none or -."),
+    partition: int | None = flag("-p --partition N", "Send all messages to this partition.", min=0),
+    keep_partitions: bool = flag(
+        "--keep-partitions", "Send each message to the partition its line names (-i jsonl, or -f %p)."
+    ),
+    key: str | None = flag("-k --key KEY", "Key of all messages.", parser=str),
+    key_delimiter: str | None = flag(
+        "-K --key-delimiter DELIM", "Split each line into key and value at DELIM.", parser=str
+    ),
+    delimiter: str | None = flag(
+        "-D --delimiter DELIM", r"End of each message: text with \n, \t, \0, \xHH [\n].", parser=str
+    ),
+    line_format: str | None = flag(
+        "-f --format FORMAT", r"Form of each line, as in `klog tail -f`: %k %s %T %h, as '%k\t%s'.", parser=str
+    ),
+    headers: list[str] | None = flag("-H --header NAME=VALUE", "Header of all messages.", parser=str),
+    empty_is_null: bool = flag("-Z --null", "Send an empty key or value as null."),
+    input_form: Literal["lines", "jsonl", "raw"] = flag(
+        "-i --input lines|jsonl|raw",
+        "One message per line, one JSON object per line as `klog tail` writes it, or one message per file.",
+        "lines",
+    ),
+    acks: Literal["0", "1", "all"] | None = flag(
+        "--acks 0|1|all", "Required acknowledgements: none, leader, all in-sync replicas [all]."
+    ),
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = flag(
+        "--compression CODEC", "Codec: none, gzip, snappy, lz4 or zstd [none]."
+    ),
+    batch_messages: int | None = flag("--batch-messages N", "Most messages per batch.", min=1),
     rate: MostRate = None,
-    give_up_after: Annotated[
-        float | None,
-        typer.Option(
-            "--give-up-after",
-            metavar="DURATION",
-            parser=limit,
-            help="Give up on a message that is not acknowledged within this time [never].",
-        ),
-    ] = None,
-    rejects: Annotated[
-        Path | None,
-        typer.Option(
-            "--rejects",
-            metavar="FILE",
-            help="Append failed messages to FILE, for `klog produce -i jsonl` [the error names their lines].",
-        ),
-    ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
-    audit: Annotated[
-        bool | None,
-        typer.Option(
-            "--audit/--no-audit",
-            help="Stamp each message with host and time, and publish counts for `klog audit` [klog.audit.enable].",
-        ),
-    ] = None,
+    give_up_after: float | None = flag(
+        "--give-up-after DURATION",
+        "Give up on a message that is not acknowledged within this time [never].",
+        parser=limit,
+    ),
+    rejects: Path | None = flag(
+        "--rejects FILE", "Append failed messages to FILE, for `klog produce -i jsonl` [the error names their lines]."
+    ),
+    create: bool = flag("--create", "Create the topic if it does not exist."),
+    audit: bool | None = flag(
+        "--audit/--no-audit",
+        "Stamp each message with host and time, and publish counts for `klog audit` [klog.audit.enable].",
+    ),
     schema: BySchema = None,
     properties: Properties = None,
 ) -> int:
@@ -184,8 +131,8 @@ async def produce(
     if key is not None and key_delimiter is not None:
         raise UsageError("-k and -K exclude each other: one key for all messages, or one per line")
     configured = invocation.client_config.producer() if invocation.client_config is not None else {}
-    for name, flag in (("batch.num.messages", batch_messages), ("message.timeout.ms", give_up_after)):
-        if flag is not None:
+    for name, given in (("batch.num.messages", batch_messages), ("message.timeout.ms", give_up_after)):
+        if given is not None:
             configured.pop(name, None)
     configured_acks = configured.pop("acks", "all")
     configured_codec = configured.pop("compression.type", "none")

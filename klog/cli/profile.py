@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from klog.cli import flags
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import profile_names
@@ -30,10 +29,8 @@ ROW = "klog.admin.profiles:Profile"
 Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "white"]
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names)]
-Project = Annotated[
-    bool, typer.Option("--project", help=f"Write to {PROJECT_FILE} in the working folder, not to {HOME_FILE}.")
-]
+Name = Annotated[str, argument("NAME", "The profile.", autocompletion=profile_names)]
+Project = Annotated[bool, flag("--project", f"Write to {PROJECT_FILE} in the working folder, not to {HOME_FILE}.")]
 
 
 def _profiles() -> Profiles:
@@ -67,12 +64,7 @@ def list_profiles(invocation: Invocation) -> Report:
 @profile.command("show", rows=ROW, connects=False)
 def show(
     invocation: Invocation,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="The profile; the one in use here if not given.", autocompletion=profile_names
-        ),
-    ] = None,
+    name: str | None = argument("NAME", "The profile; the one in use here if not given.", autocompletion=profile_names),
 ) -> Report:
     """Show a profile, and where it is written."""
     from klog.admin import profiles
@@ -88,17 +80,15 @@ def show(
 @profile.command("add", rows=ROW, connects=False)
 async def add(
     invocation: Invocation,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The new profile.")],
+    name: str = argument("NAME", "The new profile.", ...),
     bootstrap_server: flags.BootstrapServer = None,
     zookeeper: flags.ZooKeeperFlag = None,
     client_config: flags.ClientConfig = None,
     timeout: flags.Timeout = None,
-    cluster_id: Annotated[
-        str | None, typer.Option("--cluster-id", metavar="ID", help="The id that the cluster must have.")
-    ] = None,
-    colour: Annotated[Colour | None, typer.Option("--colour", metavar="COLOUR", help="Of the shell's prompt.")] = None,
-    protected: Annotated[bool, typer.Option("--protected", help="What asks wants the profile's name typed.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse whatever changes the cluster.")] = False,
+    cluster_id: str | None = flag("--cluster-id ID", "The id that the cluster must have."),
+    colour: Colour | None = flag("--colour COLOUR", "Of the shell's prompt."),
+    protected: bool = flag("--protected", "What asks wants the profile's name typed."),
+    read_only: bool = flag("--read-only", "Refuse whatever changes the cluster."),
     project: Project = False,
 ) -> Report:
     """Write a profile for the cluster of -B or -z.
@@ -160,15 +150,13 @@ async def _cluster_id(
 def set_keys(
     invocation: Invocation,
     name: Name,
-    given: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="bootstrap_server, zookeeper, cluster_id, colour, "
-            "protected (true or false), read_only, client_config, password_command, token_command. "
-            "KEY= removes the key.",
-        ),
-    ],
+    given: list[str] = argument(
+        "KEY=VALUE",
+        "bootstrap_server, zookeeper, cluster_id, colour, "
+        "protected (true or false), read_only, client_config, password_command, token_command. "
+        "KEY= removes the key.",
+        ...,
+    ),
 ) -> Report:
     """Change keys of a profile. Comments in the file stay."""
     from klog.admin import profiles
@@ -181,10 +169,8 @@ def set_keys(
 @profile.command("use", rows=ROW, connects=False)
 def use(
     invocation: Invocation,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The profile.", autocompletion=profile_names)
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
+    name: str | None = argument("NAME", "The profile.", autocompletion=profile_names),
+    none: bool = flag("--none", "Use no profile."),
     project: Project = False,
 ) -> Report:
     """Make a profile the current one: commands that are given no cluster take it."""
@@ -227,10 +213,7 @@ def remove(invocation: Invocation, name: Name) -> Report:
 @profile.command("test", rows="klog.admin.profiles:ProfileTest", connects=False)
 async def test(
     invocation: Invocation,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME", help="Profiles; all if none is given.", autocompletion=profile_names),
-    ] = None,
+    names: list[str] | None = argument("NAME", "Profiles; all if none is given.", autocompletion=profile_names),
 ) -> Report:
     """Connect to the clusters of profiles: whether they answer, in what time, and whether their ids are as written."""
     found = _profiles()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import quota_names
 from klog.cli.name_values import settings
@@ -21,12 +20,12 @@ ROW = "klog.admin.quotas:QuotaRow"
 
 quota = Noun("quota", "Quotas of users, client ids and addresses: list, set, remove.")
 
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="The user; ANONYMOUS without a login.")]
-Client = Annotated[str | None, typer.Option("--client", metavar="CLIENT-ID", help="The client id.")]
-DefaultUser = Annotated[bool, typer.Option("--default-user", help="Each user without a quota of its own.")]
-DefaultClient = Annotated[bool, typer.Option("--default-client", help="Each client id without a quota of its own.")]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="The IP address that connections come from.")]
-DefaultIp = Annotated[bool, typer.Option("--default-ip", help="Each address without a quota of its own.")]
+User = Annotated[str | None, flag("--user NAME", "The user; ANONYMOUS without a login.")]
+Client = Annotated[str | None, flag("--client CLIENT-ID", "The client id.")]
+DefaultUser = Annotated[bool, flag("--default-user", "Each user without a quota of its own.")]
+DefaultClient = Annotated[bool, flag("--default-client", "Each client id without a quota of its own.")]
+Ip = Annotated[str | None, flag("--ip ADDRESS", "The IP address that connections come from.")]
+DefaultIp = Annotated[bool, flag("--default-ip", "Each address without a quota of its own.")]
 
 
 @quota.command("list", rows=ROW)
@@ -38,10 +37,7 @@ async def list_quotas(
     default_client: DefaultClient = False,
     ip: Ip = None,
     default_ip: DefaultIp = False,
-    applied: Annotated[
-        bool,
-        typer.Option("--applied", help="What applies to a client of --user: values, whose they are, who shares them."),
-    ] = False,
+    applied: bool = flag("--applied", "What applies to a client of --user: values, whose they are, who shares them."),
 ) -> Report:
     """List the quotas, all or those of a user, of a client id, of both, or of an address.
 
@@ -67,15 +63,13 @@ async def list_quotas(
 @quota.command("set", rows=ROW, changes=True, dry_run=True, acts=True)
 async def set_quotas(
     invocation: Invocation,
-    given: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="QUOTA=VALUE",
-            help="producer_byte_rate=20MB/s, consumer_byte_rate=20MB/s, request_percentage=50, "
-            "controller_mutation_rate=10/s; of an address connection_creation_rate=20/s.",
-            autocompletion=quota_names,
-        ),
-    ],
+    given: list[str] = argument(
+        "QUOTA=VALUE",
+        "producer_byte_rate=20MB/s, consumer_byte_rate=20MB/s, request_percentage=50, "
+        "controller_mutation_rate=10/s; of an address connection_creation_rate=20/s.",
+        ...,
+        autocompletion=quota_names,
+    ),
     user: User = None,
     client: Client = None,
     default_user: DefaultUser = False,
@@ -105,10 +99,7 @@ async def set_quotas(
 @quota.command("remove", rows=ROW, changes=True, asks=True, acts=True)
 async def remove(
     invocation: Invocation,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="QUOTA", help="Only these quotas; all if not given.", autocompletion=quota_names),
-    ] = None,
+    names: list[str] | None = argument("QUOTA", "Only these quotas; all if not given.", autocompletion=quota_names),
     user: User = None,
     client: Client = None,
     default_user: DefaultUser = False,
@@ -153,9 +144,9 @@ def _names(*given: Given) -> Entity:
     """Of a user, a client id and an address."""
     from klog.security.quotas import DEFAULT, DEFAULT_NODE, Entity
 
-    for flag, (name, is_default) in zip(Entity._fields, given, strict=True):
+    for kind, (name, is_default) in zip(Entity._fields, given, strict=True):
         if name is not None and is_default:
-            raise UsageError(f"--{flag} and --default-{flag} exclude each other")
+            raise UsageError(f"--{kind} and --default-{kind} exclude each other")
         if name == DEFAULT_NODE:
-            raise UsageError(f"--{flag} {DEFAULT_NODE}: this is how the default is shown", hint=f"--default-{flag}")
+            raise UsageError(f"--{kind} {DEFAULT_NODE}: this is how the default is shown", hint=f"--default-{kind}")
     return Entity(*(DEFAULT if is_default else name for name, is_default in given))

@@ -9,10 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from klog.cli.command import Noun
-from klog.cli.flags import duration
+from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import topic_names
 from klog.cli.progress import counting
@@ -30,10 +28,8 @@ reassign = Noun("reassign", "Move replicas between brokers; change the replicati
 ROWS = "klog.admin.reassignment:ReassignRow"
 WATCH_EVERY_S = 1.0
 
-PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="A plan written by `reassign plan --file`.")]
-OptionalFile = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="Only the partitions of this plan, including finished ones.")
-]
+PlanFile = Annotated[Path, argument("FILE", "A plan written by `reassign plan --file`.")]
+OptionalFile = Annotated[Path | None, argument("FILE", "Only the partitions of this plan, including finished ones.")]
 
 
 def _brokers(words: Sequence[str] | None, flag: str) -> list[int]:
@@ -47,33 +43,14 @@ def _brokers(words: Sequence[str] | None, flag: str) -> list[int]:
 @reassign.command("plan", rows=ROWS)
 async def plan(
     invocation: Invocation,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", metavar="FILE", help="Write the plan to FILE, and the plan that undoes it to FILE.rollback."
-        ),
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topics", metavar="TOPIC,...", help="Only these topics.", autocompletion=topic_names),
-    ] = None,
-    brokers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--brokers", metavar="ID,...", help="Brokers to use; all others are emptied. All live brokers if not given."
-        ),
-    ] = None,
-    remove_broker: Annotated[
-        list[str] | None, typer.Option("--remove-broker", metavar="ID", help="Move all replicas off this broker.")
-    ] = None,
-    remove_host: Annotated[
-        list[str] | None,
-        typer.Option("--remove-host", metavar="HOST", help="Move all replicas off the brokers on this host."),
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option("--replication-factor", metavar="R", min=1, help="New number of replicas per partition."),
-    ] = None,
+    file: Path | None = flag("--file FILE", "Write the plan to FILE, and the plan that undoes it to FILE.rollback."),
+    topics: list[str] | None = flag("--topics TOPIC,...", "Only these topics.", autocompletion=topic_names),
+    brokers: list[str] | None = flag(
+        "--brokers ID,...", "Brokers to use; all others are emptied. All live brokers if not given."
+    ),
+    remove_broker: list[str] | None = flag("--remove-broker ID", "Move all replicas off this broker."),
+    remove_host: list[str] | None = flag("--remove-host HOST", "Move all replicas off the brokers on this host."),
+    replication_factor: int | None = flag("--replication-factor R", "New number of replicas per partition.", min=1),
 ) -> Report:
     """Plan a reassignment with few moves. Changes nothing.
 
@@ -111,16 +88,10 @@ async def plan(
 async def execute(
     invocation: Invocation,
     file: PlanFile,
-    throttle: Annotated[
-        str | None,
-        typer.Option(
-            "--throttle", metavar="RATE", help="Limit on what each broker receives, as 20MB/s; removed at the end."
-        ),
-    ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option("--wait", metavar="DURATION", parser=duration, help="Wait at most this long for completion."),
-    ] = None,
+    throttle: str | None = flag(
+        "--throttle RATE", "Limit on what each broker receives, as 20MB/s; removed at the end."
+    ),
+    wait: float | None = flag("--wait DURATION", "Wait at most this long for completion.", parser=duration),
 ) -> Report:
     """Start the reassignment of a plan. Asks first. The brokers complete it by themselves.
 
@@ -168,9 +139,7 @@ def _count(copied: Count, rows: Sequence[ReassignRow]) -> None:
 async def status(
     invocation: Invocation,
     file: OptionalFile = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Refresh every second until no reassignment is in progress.")
-    ] = False,
+    watch: bool = flag("--watch", "Refresh every second until no reassignment is in progress."),
 ) -> Report | None:
     """Show reassignments in progress: bytes copied and left, time of completion, and why one is stalled."""
     from klog.admin import reassignment as ops

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from klog.cli.arguments import Count, MostRate, Partitions, all_partitions, position_range
 from klog.cli.command import top_command
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topic_names
 from klog.cli.other_cluster import METAVAR
@@ -32,25 +31,18 @@ def speed(word: str) -> float:
 @top_command("replay", rows="klog.tools.copying.replay:ReplayedRange")
 async def replay(
     invocation: Invocation,
-    source: Annotated[str, typer.Argument(metavar="SRC", help="The topic to copy from.", autocompletion=topic_names)],
-    into: Annotated[str, typer.Argument(metavar="DST", help="The topic to copy into; made if it is missing.")],
-    from_range: Annotated[
-        str | None,
-        typer.Option("--from", metavar="RANGE", help="Range A:B to copy, or start position; everything if not given."),
-    ] = None,
+    source: str = argument("SRC", "The topic to copy from.", ..., autocompletion=topic_names),
+    into: str = argument("DST", "The topic to copy into; made if it is missing.", ...),
+    from_range: str | None = flag("--from RANGE", "Range A:B to copy, or start position; everything if not given."),
     partitions: Partitions = None,
     count: Count = None,
     rate: MostRate = None,
-    speed: Annotated[
-        float | None,
-        typer.Option("--speed", metavar="2x", parser=speed, help="Original pace, times this factor."),
-    ] = None,
-    to_bootstrap_server: Annotated[
-        str | None,
-        typer.Option("--to-bootstrap-server", metavar=METAVAR, help="The cluster of DST, if it is another one."),
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Copy messages again that DST already has.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be copied without copying.")] = False,
+    speed: float | None = flag("--speed 2x", "Original pace, times this factor.", parser=speed),
+    to_bootstrap_server: str | None = flag(
+        "--to-bootstrap-server", "The cluster of DST, if it is another one.", metavar=METAVAR
+    ),
+    again: bool = flag("--again", "Copy messages again that DST already has."),
+    dry_run: bool = flag("--dry-run", "Show what would be copied without copying."),
 ) -> Report:
     """Copy messages of a topic into another one, with keys, headers, timestamps and partitions.
 
@@ -79,11 +71,7 @@ async def replay(
 
     def side(address: str, role: str) -> ClusterEndpoint:
         return ClusterEndpoint(
-            address,
-            role,
-            timeout_s=invocation.timeout_s,
-            patience_s=replaying.PATIENCE_S,
-            note=invocation.say,
+            address, role, timeout_s=invocation.timeout_s, patience_s=replaying.PATIENCE_S, note=invocation.say
         )
 
     reader = await side(bootstrap, "source").open()

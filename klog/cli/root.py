@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -16,9 +16,9 @@ from typer.main import get_command
 
 from klog import __version__
 from klog.cli import error_report, flags, interrupt, other_words, standard_streams, wrong_usage
-from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, completed, help_record
+from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, declared, help_record, take_values
 from klog.cli.command_table import ENTRIES, Entry, entry_named
-from klog.cli.flag_parsing import convert_here
+from klog.cli.flags import flag
 from klog.cli.global_flags import GlobalFlags
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
@@ -150,9 +150,7 @@ app = typer.Typer(
 @app.callback()
 def _root(
     ctx: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version of klog.")
-    ] = False,
+    version: bool = flag("--version", "Show the version of klog.", is_eager=True, callback=_show_version),
     output: flags.Output = None,
     no_header: flags.NoHeader = False,
     quiet: flags.Quiet = False,
@@ -182,9 +180,9 @@ def _root(
     ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, GlobalFlags) else here
 
 
-_root.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [completed(parameter) for parameter in inspect.signature(_root, eval_str=True).parameters.values()]
-)
+_CONTEXT, *_FLAGS = inspect.signature(_root, eval_str=True).parameters.values()
+_FLAGS = [declared(parameter) for parameter in _FLAGS]
+_root.__signature__ = inspect.Signature([_CONTEXT, *_FLAGS])  # type: ignore[attr-defined]
 _root.__annotations__ = {}
 
 
@@ -194,11 +192,9 @@ def root() -> RootGroup:
     if _ROOT is None:
         group = get_command(app)
         assert isinstance(group, RootGroup)
-        types = inspect.signature(_root).parameters
         # Typer prepares completion where it also adds its flags for it; klog has a command in place of those.
-        group.params = [parameter for parameter in group.params if parameter.name in types]
-        for parameter in group.params:
-            convert_here(parameter, types[parameter.name].annotation)  # type: ignore[arg-type]
+        group.params = group.params[: len(_FLAGS)]
+        take_values(group, _FLAGS)
         group.help = ABOUT
         _ROOT = group
     return _ROOT

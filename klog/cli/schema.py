@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from klog.cli.by_schema import registry_of
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.config.properties import read_text
 from klog.errors import UsageError
@@ -25,17 +24,15 @@ schema = Noun("schema", "Avro schemas by id: list, get, register, check, delete,
 
 STDIN = Path("-")
 
-Subject = Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject; TOPIC-value for a topic's values.")]
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The schema's file; stdin if none or -.", show_default=False)
-]
+Subject = Annotated[str, argument("SUBJECT", "The subject; TOPIC-value for a topic's values.")]
+File = Annotated[Path, argument("FILE", "The schema's file; stdin if none or -.", show_default=False)]
 
 
 @schema.command("list", rows="klog.schemas.rows:SchemaRow")
 async def list_schemas(
     invocation: Invocation,
-    subjects: Annotated[list[str] | None, typer.Argument(metavar="SUBJECT", help="Only these subjects.")] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Include deleted versions.")] = False,
+    subjects: list[str] | None = argument("SUBJECT", "Only these subjects."),
+    deleted: bool = flag("--deleted", "Include deleted versions."),
 ) -> list[Any]:
     """List the versions of subjects, and the schema ids that messages carry."""
     from klog.schemas import rows
@@ -47,11 +44,8 @@ async def list_schemas(
 @schema.command("get", rows="klog.schemas.rows:SchemaText")
 async def get(
     invocation: Invocation,
-    which: Annotated[str, typer.Argument(metavar="ID|SUBJECT", help="A schema id, or a subject.")],
-    version: Annotated[
-        int | None,
-        typer.Option("--version", metavar="N", min=1, help="Version of the subject; the latest if not given."),
-    ] = None,
+    which: str = argument("ID|SUBJECT", "A schema id, or a subject.", ...),
+    version: int | None = flag("--version N", "Version of the subject; the latest if not given.", min=1),
 ) -> Report | int:
     """Show a schema as formatted JSON. With `-o` show it as a row, with the text as registered."""
     from klog.schemas import rows
@@ -97,12 +91,9 @@ async def check(
     invocation: Invocation,
     subject: Subject,
     file: File = STDIN,
-    version: Annotated[
-        int | None,
-        typer.Option(
-            "--version", metavar="N", min=1, help="Check against this version instead of those that the level requires."
-        ),
-    ] = None,
+    version: int | None = flag(
+        "--version N", "Check against this version instead of those that the level requires.", min=1
+    ),
 ) -> Report:
     """Check whether a schema could be registered. One row per incompatibility.
 
@@ -124,12 +115,8 @@ async def check(
 async def delete(
     invocation: Invocation,
     subject: Subject,
-    version: Annotated[
-        int | None, typer.Option("--version", metavar="N", min=1, help="Only this version; all versions if not given.")
-    ] = None,
-    permanent: Annotated[
-        bool, typer.Option("--permanent", help="Remove deleted versions permanently. Asks first.")
-    ] = False,
+    version: int | None = flag("--version N", "Only this version; all versions if not given.", min=1),
+    permanent: bool = flag("--permanent", "Remove deleted versions permanently. Asks first."),
 ) -> list[Any]:
     """Delete a subject, or one of its versions. Serializers no longer find it, and it does not restrict new versions.
 
@@ -150,18 +137,11 @@ async def delete(
 @schema.command("level", rows="klog.schemas.rows:LevelRow", dry_run=True, acts=True)
 async def level(
     invocation: Invocation,
-    wanted: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="LEVEL",
-            help="NONE, BACKWARD, FORWARD or FULL, the last three also with _TRANSITIVE; shows the level if not given.",
-        ),
-    ] = None,
-    subject: Annotated[
-        str | None,
-        typer.Option("--subject", metavar="SUBJECT", help="Level of this subject; the default level if not given."),
-    ] = None,
-    default: Annotated[bool, typer.Option("--default", help="Remove the level.")] = False,
+    wanted: str | None = argument(
+        "LEVEL", "NONE, BACKWARD, FORWARD or FULL, the last three also with _TRANSITIVE; shows the level if not given."
+    ),
+    subject: str | None = flag("--subject SUBJECT", "Level of this subject; the default level if not given."),
+    default: bool = flag("--default", "Remove the level."),
 ) -> list[Any]:
     """Show or set the compatibility level. Subject * is the default for subjects without a level of their own.
 
@@ -192,10 +172,8 @@ async def level(
 @schema.command("serve", own_interrupt=True, changes=True)
 async def serve(
     invocation: Invocation,
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 for a free one.")
-    ] = 8081,
-    host: Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: int = flag("--port PORT", "Port; 0 for a free one.", 8081, min=0, max=65535),
+    host: str = flag("--host HOST", "Address to listen on.", "127.0.0.1"),
 ) -> None:
     """Serve the schema registry over HTTP with the common registry API, for stock serializers, until Ctrl-C.
 

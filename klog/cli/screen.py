@@ -30,12 +30,7 @@ class _Terminal(io.StringIO):
 class Screen:
     """The terminal of a shell. Used by the shell's thread."""
 
-    def __init__(
-        self,
-        *,
-        pager: str = "",
-        size: Callable[[], os.terminal_size] = shutil.get_terminal_size,
-    ) -> None:
+    def __init__(self, *, pager: str = "", size: Callable[[], os.terminal_size] = shutil.get_terminal_size) -> None:
         self.pager = pager
         self._size = size
 

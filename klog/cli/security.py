@@ -6,17 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.target import klog_home
 from klog.render import Report
 
-Folder = Annotated[
-    Path | None,
-    typer.Option("--dir", metavar="DIR", help="The folder of the files; `security` in ~/.klog if not given."),
-]
+Folder = Annotated[Path | None, flag("--dir DIR", "The folder of the files; `security` in ~/.klog if not given.")]
 
 security = Noun("security", "Close a cluster: certificates, users, permissions.")
 
@@ -25,18 +21,9 @@ security = Noun("security", "Close a cluster: certificates, users, permissions."
 def init(
     invocation: Invocation,
     directory: Folder = None,
-    hosts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--host", metavar="NAME", help="Name or address of a server's machine; several times for several."
-        ),
-    ] = None,
-    administrator: Annotated[
-        str, typer.Option("--admin", metavar="NAME", help="Name of the first administrator.")
-    ] = "admin",
-    zookeeper_tls: Annotated[
-        bool, typer.Option("--zookeeper-tls", help="Brokers and clients reach ZooKeeper by TLS, too.")
-    ] = False,
+    hosts: list[str] | None = flag("--host NAME", "Name or address of a server's machine; several times for several."),
+    administrator: str = flag("--admin NAME", "Name of the first administrator.", "admin"),
+    zookeeper_tls: bool = flag("--zookeeper-tls", "Brokers and clients reach ZooKeeper by TLS, too."),
 ) -> Report:
     """Write all that closes a cluster: an authority, certificates, settings, and the first administrator.
 
@@ -54,16 +41,14 @@ def init(
     )
 
 
-Settings = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The file that the broker is started with (--config).", dir_okay=False)
-]
+Settings = Annotated[Path, argument("FILE", "The file that the broker is started with (--config).", dir_okay=False)]
 
 
 @security.command("add", rows="klog.admin.closing:SettingWritten", connects=False)
 def add(
     invocation: Invocation,
     file: Settings,
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="The secured listener's port.")],
+    port: int = flag("--port PORT", "The secured listener's port.", ..., min=1, max=65535),
     directory: Folder = None,
 ) -> Report:
     """Write a secured listener into a broker's settings, beside the open ones.
@@ -123,12 +108,8 @@ async def users(invocation: Invocation, directory: Folder = None) -> Report:
 @security.command("zookeeper", rows="klog.admin.znode_acls:ZnodeAclRow", asks=True, changes=True)
 async def zookeeper(
     invocation: Invocation,
-    open_again: Annotated[
-        bool, typer.Option("--open", help="Open the nodes again: everybody may do everything.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also if live brokers or consumers would be locked out.")
-    ] = False,
+    open_again: bool = flag("--open", "Open the nodes again: everybody may do everything."),
+    force: bool = flag("--force", "Also if live brokers or consumers would be locked out."),
 ) -> Report:
     """Close the nodes of a cluster in ZooKeeper: its owner alone may write them, and read credentials.
 

@@ -140,4 +140,3 @@ class Session:
         self._clusters = {}
         if runner is not None:
             runner.close()
-

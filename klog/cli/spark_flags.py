@@ -7,36 +7,26 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.render import Report
 
 if TYPE_CHECKING:
     from klog.spark.running.submit import Submission
 
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting.")]
-Master = Annotated[
-    str | None,
-    typer.Option("--master", metavar="MASTER", help="Spark master; all cores of this machine if not given."),
-]
+Conf = Annotated[list[str] | None, flag("--conf NAME=VALUE", "A Spark setting.")]
+Master = Annotated[str | None, flag("--master MASTER", "Spark master; all cores of this machine if not given.")]
 
 # --- of spark-submit --------------------------------------------------------------------------------------------------
 
-ClusterMaster = Annotated[
-    str, typer.Option("--master", metavar="MASTER", help="spark://HOST:PORT, yarn or k8s://https://HOST:PORT.")
-]
+ClusterMaster = Annotated[str, flag("--master MASTER", "spark://HOST:PORT, yarn or k8s://https://HOST:PORT.")]
 DeployMode = Annotated[
     Literal["client", "cluster"],
-    typer.Option(
-        "--deploy-mode", metavar="MODE", help="client: the driver runs here; cluster: it runs on the cluster."
-    ),
+    flag("--deploy-mode MODE", "client: the driver runs here; cluster: it runs on the cluster."),
 ]
-Shipped = Annotated[
-    Path, typer.Option("--folder", metavar="FOLDER", help="Folder for the zip of klog and the program.")
-]
+Shipped = Annotated[Path, flag("--folder FOLDER", "Folder for the zip of klog and the program.")]
 SHIPPED = Path("klog-submit")
-RunLine = Annotated[bool, typer.Option("--run", help="Run the command line.")]
+RunLine = Annotated[bool, flag("--run", "Run the command line.")]
 
 
 async def show_or_run(invocation: Invocation, submission: Submission, *, run: bool = False) -> Report | int:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
-
-import typer
 
 from klog.cli.command import top_command
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import Conf, Master
@@ -18,17 +16,12 @@ from klog.render import Report
 @top_command("sql")
 async def sql(
     invocation: Invocation,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A query of Spark SQL.")],
-    forms: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from", metavar="TOPIC:FORM", help="FORM of the values: text (if not given), avro, avro=ID, json=COLUMNS."
-        ),
-    ] = None,
-    exports: Annotated[
-        list[str] | None, typer.Option("--export", metavar="NAME=ROOT", help="An export, and its name in the query.")
-    ] = None,
-    count: Annotated[int | None, typer.Option("-c", "--count", metavar="N", min=1, help="At most N rows.")] = None,
+    query: str = argument("QUERY", "A query of Spark SQL.", ...),
+    forms: list[str] | None = flag(
+        "--from TOPIC:FORM", "FORM of the values: text (if not given), avro, avro=ID, json=COLUMNS."
+    ),
+    exports: list[str] | None = flag("--export NAME=ROOT", "An export, and its name in the query."),
+    count: int | None = flag("-c --count N", "At most N rows.", min=1),
     master: Master = None,
     conf: Conf = None,
 ) -> Report:

@@ -51,10 +51,7 @@ def open_all() -> None:
     raw_output = _Output(output, "w", closefd=False)
     raw_output.before = sys.stdout
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(raw_output),
-        encoding="utf-8",
-        errors="backslashreplace",
-        line_buffering=os.isatty(output),
+        io.BufferedWriter(raw_output), encoding="utf-8", errors="backslashreplace", line_buffering=os.isatty(output)
     )
     notes = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else sys.stderr.fileno()
     raw = _Notes(notes, "w", closefd=False)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from klog.cli.command import top_command
-from klog.cli.flags import duration, limit
+from klog.cli.flags import argument, duration, flag, limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import subjects
 from klog.cli.target import NoCluster, klog_home
@@ -27,39 +25,20 @@ NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 @top_command("status", rows="klog.admin.health.findings:Finding")
 async def status(
     invocation: Invocation,
-    subject: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SUBJECT",
-            help="topic T, partition T-P, group G, broker ID, message T-P OFFSET, denied [PRINCIPAL], "
-            "throttled [NAME], or a name; or some of topics, groups, brokers, zookeeper. Everything, if not given.",
-            autocompletion=subjects,
-        ),
-    ] = None,
-    max_lag: Annotated[
-        int | None,
-        typer.Option("--max-lag", metavar="N", min=0, help="Report groups that lag by more than N messages."),
-    ] = None,
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            "--wait",
-            metavar="DURATION",
-            parser=duration,
-            help="Repeat until nothing is wrong, for at most this long.",
-        ),
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it live, as `klog top`.")] = False,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="DURATION", parser=limit, help="Refresh interval of --watch (2s)."),
-    ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page about the cluster; - for stdout.")
-    ] = None,
-    nagios: Annotated[
-        bool, typer.Option("--nagios", help="Print one line and exit with 0, 1, 2 or 3, as monitoring plugins do.")
-    ] = False,
+    subject: list[str] | None = argument(
+        "SUBJECT",
+        "topic T, partition T-P, group G, broker ID, message T-P OFFSET, denied [PRINCIPAL], "
+        "throttled [NAME], or a name; or some of topics, groups, brokers, zookeeper. Everything, if not given.",
+        autocompletion=subjects,
+    ),
+    max_lag: int | None = flag("--max-lag N", "Report groups that lag by more than N messages.", min=0),
+    wait: float | None = flag(
+        "--wait DURATION", "Repeat until nothing is wrong, for at most this long.", parser=duration
+    ),
+    watch: bool = flag("--watch", "Show it live, as `klog top`."),
+    every: float | None = flag("--every DURATION", "Refresh interval of --watch (2s).", parser=limit),
+    html: str | None = flag("--html FILE", "Write a page about the cluster; - for stdout."),
+    nagios: bool = flag("--nagios", "Print one line and exit with 0, 1, 2 or 3, as monitoring plugins do."),
 ) -> Report | int | None:
     """Show how the cluster is: problems by cause, why, what comes of them and what helps; and what was changed.
 

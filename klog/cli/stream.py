@@ -10,9 +10,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import SHIPPED, Conf, DeployMode, Master, Shipped, show_or_run
@@ -32,29 +31,18 @@ STOP_WAIT_S = 60.0
 """A batch may be in hand."""
 LOOK_EVERY_S = 0.1
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The stream.")]
-OptionalNames = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The streams; all if none is given.")]
-State = Annotated[
-    Path | None,
-    typer.Option("--state", metavar="DIR", help="Folder with the streams and their checkpoints [~/.klog/streams]."),
-]
+Name = Annotated[str, argument("NAME", "The stream.")]
+OptionalNames = Annotated[list[str] | None, argument("NAME", "The streams; all if none is given.")]
+State = Annotated[Path | None, flag("--state DIR", "Folder with the streams and their checkpoints [~/.klog/streams].")]
 
 
-File = Annotated[
-    Path | None,
-    typer.Argument(metavar="FILE", help="Program: .py with a function `stream`, or .sql with one query."),
-]
-Sql = Annotated[str | None, typer.Option("-e", "--sql", metavar="SQL", help="A query, instead of a file.")]
+File = Annotated[Path | None, argument("FILE", "Program: .py with a function `stream`, or .sql with one query.")]
+Sql = Annotated[str | None, flag("-e --sql SQL", "A query, instead of a file.")]
 Sources = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--from", metavar="TOPIC[:FORM]", help="Input. FORM of the values: text, avro, avro=ID or json=COLUMNS."
-    ),
+    list[str] | None, flag("--from TOPIC[:FORM]", "Input. FORM of the values: text, avro, avro=ID or json=COLUMNS.")
 ]
-Target = Annotated[str | None, typer.Option("--to", metavar="topic:T|export:ROOT", help="Output.")]
-StreamName = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Name of the stream; that of its output if not given.")
-]
+Target = Annotated[str | None, flag("--to topic:T|export:ROOT", "Output.")]
+StreamName = Annotated[str | None, flag("--name NAME", "Name of the stream; that of its output if not given.")]
 
 
 @stream.command("run", rows="klog.streams.status:BatchRow", own_interrupt=True)
@@ -65,43 +53,23 @@ async def run(
     sources: Sources = None,
     target: Target = None,
     name: StreamName = None,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="COLUMN,...", help="Columns of the messages' key; all columns are the value."),
-    ] = None,
+    key: str | None = flag("--key COLUMN,...", "Columns of the messages' key; all columns are the value."),
     table: TableFormat = None,
     table_name: TableName = None,
     catalog: Catalog = None,
-    late: Annotated[
-        str | None,
-        typer.Option("--late", metavar="DURATION", help="For SQL: how late rows may come, like '30 seconds'."),
-    ] = None,
-    time: Annotated[
-        str, typer.Option("--time", metavar="COLUMN", help="With --late: the column of the time.")
-    ] = "timestamp",
-    update: Annotated[
-        bool, typer.Option("--update", help="For SQL: write the result of a window each time that it has changed.")
-    ] = False,
-    begin: Annotated[
-        Literal["start", "end"],
-        typer.Option("--begin", metavar="start|end", help="Where the first run begins."),
-    ] = "start",
-    max_messages: Annotated[
-        int | None, typer.Option("--max-messages", metavar="N", min=1, help="At most N messages per batch.")
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option("--every", metavar="DURATION", help="Interval between batches, like '10 seconds'.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Exit after the messages that are there now.")] = False,
+    late: str | None = flag("--late DURATION", "For SQL: how late rows may come, like '30 seconds'."),
+    time: str = flag("--time COLUMN", "With --late: the column of the time.", "timestamp"),
+    update: bool = flag("--update", "For SQL: write the result of a window each time that it has changed."),
+    begin: Literal["start", "end"] = flag("--begin start|end", "Where the first run begins.", "start"),
+    max_messages: int | None = flag("--max-messages N", "At most N messages per batch.", min=1),
+    every: str | None = flag("--every DURATION", "Interval between batches, like '10 seconds'."),
+    once: bool = flag("--once", "Exit after the messages that are there now."),
     master: Master = None,
     conf: Conf = None,
     state: State = None,
-    submit: Annotated[
-        bool,
-        typer.Option(
-            "--submit", help="Print the spark-submit line that runs it on --master, and write the zip that it ships."
-        ),
-    ] = False,
+    submit: bool = flag(
+        "--submit", "Print the spark-submit line that runs it on --master, and write the zip that it ships."
+    ),
     deploy_mode: DeployMode = "client",
     shipped: Shipped = SHIPPED,
 ) -> Report | int | None:
@@ -127,9 +95,9 @@ async def run(
             f"--output {invocation.shared.output.value} is for a single report, and a stream shows many",
             hint="-o jsonl",
         )
-    for value, flag in ((sources, "--from"), (target, "--to")):
+    for value, word in ((sources, "--from"), (target, "--to")):
         if not value:
-            raise UsageError(f"{flag} is missing", hint="klog stream run -e SQL --from TOPIC --to topic:TOPIC")
+            raise UsageError(f"{word} is missing", hint="klog stream run -e SQL --from TOPIC --to topic:TOPIC")
     assert sources is not None and target is not None
     program = Program.of(file, sql)
     chosen = table_choice(table, table_name, catalog)
@@ -162,8 +130,8 @@ async def run(
                 *("-B", str(await invocation.bootstrap_servers()), "stream", "run"),
                 *([] if file is None else [file.name if deploy_mode == "cluster" else str(file.absolute())]),
                 *(word for one in sources for word in ("--from", one)),
-                *(str(word) for flag, value in flags.items() if value is not None for word in (flag, value)),
-                *(flag for flag, is_given in (("--update", update), ("--once", once)) if is_given),
+                *(str(word) for name, value in flags.items() if value is not None for word in (name, value)),
+                *(word for word, is_given in (("--update", update), ("--once", once)) if is_given),
             ],
             shipped,
             master=master,
@@ -262,9 +230,7 @@ def list_streams(invocation: Invocation, state: State = None) -> Report:
 async def show_status(
     invocation: Invocation,
     names: OptionalNames = None,
-    max_lag: Annotated[
-        int | None, typer.Option("--max-lag", metavar="N", min=0, help="Exit 1 if one lags by more, or does not run.")
-    ] = None,
+    max_lag: int | None = flag("--max-lag N", "Exit 1 if one lags by more, or does not run.", min=0),
     state: State = None,
 ) -> Report:
     """Show the lag, the last batch, the watermark, late rows and the state of streams."""
@@ -286,9 +252,7 @@ async def show_status(
 async def stop_stream(
     invocation: Invocation,
     name: Name,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove it too, with its checkpoint; its output stays. Asks first.")
-    ] = False,
+    remove: bool = flag("--remove", "Remove it too, with its checkpoint; its output stays. Asks first."),
     state: State = None,
 ) -> Report:
     """Stop a stream, and wait until it has stopped. The next `klog stream run` continues from there."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
+from klog.cli.flags import flag
 from klog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,16 +12,10 @@ if TYPE_CHECKING:
 
 TableFormat = Annotated[
     Literal["iceberg", "delta"] | None,
-    typer.Option("--table", metavar="FORMAT", help="Make ROOT a table: iceberg or delta; fixed by the first run."),
+    flag("--table FORMAT", "Make ROOT a table: iceberg or delta; fixed by the first run."),
 ]
-TableName = Annotated[
-    str | None,
-    typer.Option("--table-name", metavar="NAMESPACE.NAME", help="Name of the Iceberg table in its catalogue."),
-]
-Catalog = Annotated[
-    str | None,
-    typer.Option("--catalog", metavar="URI", help="Catalogue of the Iceberg table; one of its own if not given."),
-]
+TableName = Annotated[str | None, flag("--table-name NAMESPACE.NAME", "Name of the Iceberg table in its catalogue.")]
+Catalog = Annotated[str | None, flag("--catalog URI", "Catalogue of the Iceberg table; one of its own if not given.")]
 
 
 def table_choice(table: str | None, name: str | None, catalog: str | None) -> TableChoice | None:

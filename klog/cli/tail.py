@@ -7,14 +7,13 @@ import shlex
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from klog.cli import interrupt
 from klog.cli.arguments import Count, Partitions, Properties, all_partitions, position_range
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_cache import topic_names
 from klog.cli.name_values import settings
@@ -30,98 +29,41 @@ LAST_ON_TERMINAL = 10
 @top_command("tail", output_letter=False, value_optional=("-f", "--schema"))
 async def tail(
     invocation: Invocation,
-    given: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC", help="The topics.", autocompletion=topic_names)
-    ] = None,
+    given: list[str] | None = argument("TOPIC", "The topics.", autocompletion=topic_names),
     partitions: Partitions = None,
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--offset",
-            metavar="POSITION",
-            help="Start position or range: start, end, 1000, +10, -10, @-1h, A:B.",
-        ),
-    ] = None,
+    offset: str | None = flag(
+        "-o --offset POSITION", "Start position or range: start, end, 1000, +10, -10, @-1h, A:B."
+    ),
     count: Count = None,
-    last: Annotated[
-        int | None,
-        typer.Option(
-            "-n",
-            "--last",
-            metavar="N",
-            min=0,
-            help="Begin with the last N messages of all partitions, in the order of --merge time.",
-        ),
-    ] = None,
-    until_end: Annotated[bool, typer.Option("-e", "--exit", help="Exit at the end offset as of start-up.")] = False,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "-G",
-            "--group",
-            metavar="GROUP",
-            help="Read as a member of this group: from its committed offsets; commits.",
-        ),
-    ] = None,
-    replica: Annotated[
-        int | None,
-        typer.Option(
-            "--replica",
-            metavar="ID",
-            min=0,
-            help="Read from the replicas of this broker instead of the leaders.",
-        ),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "-f",
-            "--format",
-            metavar="FORMAT",
-            parser=str,
-            help="Format of each message: %t %p %o %k %s %h %T %K %S as in kcat, %v{hex}, %d{strftime[%T]}, %].",
-        ),
-    ] = None,
-    grep: Annotated[
-        str | None,
-        typer.Option(
-            "--grep", metavar="RE", parser=str, help="Only messages whose value matches this regular expression."
-        ),
-    ] = None,
-    grep_key: Annotated[
-        str | None,
-        typer.Option(
-            "--grep-key", metavar="RE", parser=str, help="Only messages whose key matches this regular expression."
-        ),
-    ] = None,
-    grep_header: Annotated[
-        str | None,
-        typer.Option(
-            "--grep-header",
-            metavar="RE",
-            parser=str,
-            help="Only messages with a header whose NAME=VALUE matches this regular expression.",
-        ),
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(
-            "--match", metavar="RE", help="Also topics whose whole name matches this regular expression, new ones too."
-        ),
-    ] = None,
-    merge: Annotated[
-        Literal["time"] | None, typer.Option("--merge", metavar="time", help="Merge all partitions by time.")
-    ] = None,
-    settle: Annotated[
-        int | None,
-        typer.Option(
-            "--settle",
-            metavar="DURATION",
-            parser=parse_duration_ms,
-            help="With --merge: how long a new message waits for earlier ones (500ms).",
-        ),
-    ] = None,
+    last: int | None = flag(
+        "-n --last N", "Begin with the last N messages of all partitions, in the order of --merge time.", min=0
+    ),
+    until_end: bool = flag("-e --exit", "Exit at the end offset as of start-up."),
+    group: str | None = flag(
+        "-G --group GROUP", "Read as a member of this group: from its committed offsets; commits."
+    ),
+    replica: int | None = flag("--replica ID", "Read from the replicas of this broker instead of the leaders.", min=0),
+    form: str | None = flag(
+        "-f --format FORMAT",
+        "Format of each message: %t %p %o %k %s %h %T %K %S as in kcat, %v{hex}, %d{strftime[%T]}, %].",
+        parser=str,
+    ),
+    grep: str | None = flag("--grep RE", "Only messages whose value matches this regular expression.", parser=str),
+    grep_key: str | None = flag(
+        "--grep-key RE", "Only messages whose key matches this regular expression.", parser=str
+    ),
+    grep_header: str | None = flag(
+        "--grep-header RE", "Only messages with a header whose NAME=VALUE matches this regular expression.", parser=str
+    ),
+    match: str | None = flag(
+        "--match RE", "Also topics whose whole name matches this regular expression, new ones too."
+    ),
+    merge: Literal["time"] | None = flag("--merge time", "Merge all partitions by time."),
+    settle: int | None = flag(
+        "--settle DURATION",
+        "With --merge: how long a new message waits for earlier ones (500ms).",
+        parser=parse_duration_ms,
+    ),
     schema: BySchema = None,
     properties: Properties = None,
 ) -> None:

@@ -158,12 +158,7 @@ def _of_profile(profile: Profile, named_by: str) -> Target:
     source = f"profile {profile.name}, {named_by}"
     config = profile.file.parent / Path(profile.client_config).expanduser() if profile.client_config else None
     return Target(
-        profile.bootstrap,
-        profile.zookeeper,
-        source,
-        profile.cluster_id,
-        profile=profile,
-        client_config=config,
+        profile.bootstrap, profile.zookeeper, source, profile.cluster_id, profile=profile, client_config=config
     )
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from klog.cli.command import top_command
-from klog.cli.flags import limit
+from klog.cli.flags import flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.live_screen import live
 
 
 @top_command("top", rows="klog.tools.top.facts:TopTick")
 async def top(
-    invocation: Invocation,
-    every: Annotated[
-        float | None, typer.Option("--every", metavar="DURATION", parser=limit, help="Refresh interval (2s).")
-    ] = None,
+    invocation: Invocation, every: float | None = flag("--every DURATION", "Refresh interval (2s).", parser=limit)
 ) -> int | None:
     """Show the cluster live: brokers, topics, partitions in trouble, groups by lag, events; in a pipe as JSON Lines.
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
-
-import typer
 
 from klog.cli.command import top_command
+from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_acts
 from klog.names import counted
@@ -18,10 +16,7 @@ LISTED_MAX = 10
 
 @top_command("undo", rows="klog.admin.undo:UndoRow", asks=True, changes=True, acts=True)
 async def undo(
-    invocation: Invocation,
-    act: Annotated[
-        str | None, typer.Argument(metavar="ACT", help="The act; without it, your own that can be taken back.")
-    ] = None,
+    invocation: Invocation, act: str | None = argument("ACT", "The act; without it, your own that can be taken back.")
 ) -> Report:
     """Take an act back; without one, show your last acts that can be taken back, the newest first.
 

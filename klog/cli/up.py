@@ -9,10 +9,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import top_command
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation, profile_of_addresses
 from klog.cli.target import klog_home
 from klog.config import units
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Directory = Annotated[
-    Path | None,
-    typer.Option("--dir", metavar="DIR", help="Data folder; that of the one cluster here, or `local` in ~/.klog."),
+    Path | None, flag("--dir DIR", "Data folder; that of the one cluster here, or `local` in ~/.klog.")
 ]
 
 
@@ -47,33 +45,17 @@ OWN_SETTINGS = {
 def up(
     invocation: Invocation,
     directory: Directory = None,
-    brokers: Annotated[int | None, typer.Option("--brokers", metavar="N", min=1, help="Number of brokers [1].")] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option("--processes", metavar="N", min=1, help="Number of brokers, kept alive by one parent process."),
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port of the first broker [9092].")
-    ] = None,
-    zookeeper_port: Annotated[
-        int | None,
-        typer.Option(
-            "--zookeeper-port", metavar="PORT", min=1, max=65535, help="ZooKeeper's port; a free one if not given."
-        ),
-    ] = None,
-    zookeeper_heap: Annotated[
-        int | None,
-        typer.Option(
-            "--zookeeper-heap",
-            metavar="SIZE",
-            parser=units.parse_size,
-            help="ZooKeeper's maximum heap; see `klog zookeeper start --help`.",
-        ),
-    ] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Close the cluster: TLS, users and permissions, from its first start on.")
-    ] = False,
-    detach: Annotated[bool, typer.Option("-d", "--detach", help="Run in the background; return when ready.")] = False,
+    brokers: int | None = flag("--brokers N", "Number of brokers [1].", min=1),
+    processes: int | None = flag("--processes N", "Number of brokers, kept alive by one parent process.", min=1),
+    port: int | None = flag("--port PORT", "Port of the first broker [9092].", min=1, max=65535),
+    zookeeper_port: int | None = flag(
+        "--zookeeper-port PORT", "ZooKeeper's port; a free one if not given.", min=1, max=65535
+    ),
+    zookeeper_heap: int | None = flag(
+        "--zookeeper-heap SIZE", "ZooKeeper's maximum heap; see `klog zookeeper start --help`.", parser=units.parse_size
+    ),
+    secure: bool = flag("--secure", "Close the cluster: TLS, users and permissions, from its first start on."),
+    detach: bool = flag("-d --detach", "Run in the background; return when ready."),
     properties: Properties = None,
 ) -> int:
     """Run ZooKeeper and brokers on this machine, ready to use.

@@ -8,10 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from klog.cli import interrupt
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import NoSuchThing, UsageError
 from klog.render import Report
@@ -22,12 +21,11 @@ PASSWORD_BYTES_MAX = 1024
 
 user = Noun("user", "Users: names and passwords (SCRAM).")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user.")]
+Name = Annotated[str, argument("NAME", "The user.")]
 PasswordFile = Annotated[
-    Path | None,
-    typer.Option("--password-file", metavar="FILE", help="File with the password in its first line; `-`: stdin."),
+    Path | None, flag("--password-file FILE", "File with the password in its first line; `-`: stdin.")
 ]
-Generate = Annotated[bool, typer.Option("--generate", help="Draw a password, and show it once on stdout.")]
+Generate = Annotated[bool, flag("--generate", "Draw a password, and show it once on stdout.")]
 
 
 class Mechanism(StrEnum):
@@ -51,13 +49,8 @@ async def add(
     name: Name,
     password_file: PasswordFile = None,
     generate: Generate = False,
-    mechanisms: Annotated[
-        list[Mechanism] | None,
-        typer.Option("--mechanism", metavar="NAME", help="Mechanism of SCRAM; both if not given."),
-    ] = None,
-    iterations: Annotated[
-        int, typer.Option("--iterations", metavar="N", help="How often the password is stretched.")
-    ] = 4096,
+    mechanisms: list[Mechanism] | None = flag("--mechanism NAME", "Mechanism of SCRAM; both if not given."),
+    iterations: int = flag("--iterations N", "How often the password is stretched.", 4096),
 ) -> Report | int:
     """Add a user.
 
@@ -139,8 +132,7 @@ def _password(invocation: Invocation, name: str, file: Path | None, generate: bo
         password = _typed(name)
     else:
         raise UsageError(
-            "a password is needed, but stdin is not a terminal",
-            hint="--password-file FILE (`-`: stdin), or --generate",
+            "a password is needed, but stdin is not a terminal", hint="--password-file FILE (`-`: stdin), or --generate"
         )
     check_password(password)
     return None if dry_run else password

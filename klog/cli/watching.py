@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
-import typer
-
-from klog.cli.flags import limit
+from klog.cli.flags import flag, limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import KlogError, UsageError
 from klog.render import Format
@@ -20,11 +18,8 @@ WATCH_EVERY_S = 2.0
 LINES_KEPT = 4
 """Of a terminal's height: the header, what was left out, the sum, and the cursor's line."""
 
-Watch = Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C; in a pipe as JSON Lines.")]
-Every = Annotated[
-    float | None,
-    typer.Option("--every", metavar="DURATION", parser=limit, help="With --watch: refresh interval (2s)."),
-]
+Watch = Annotated[bool, flag("--watch", "Refresh until Ctrl-C; in a pipe as JSON Lines.")]
+Every = Annotated[float | None, flag("--every DURATION", "With --watch: refresh interval (2s).", parser=limit)]
 
 
 def check_watchable(invocation: Invocation, *, watch: bool, every: float | None = None, flag: str = "--watch") -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Annotated
-
-import typer
 
 from klog.cli.arguments import Topic
 from klog.cli.command import top_command
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -20,11 +18,9 @@ from klog.render import Report
 async def where(
     invocation: Invocation,
     topic: Topic,
-    offset: Annotated[int, typer.Argument(help="Offset of the message.", min=0)],
-    partition: Annotated[int, typer.Option("-p", "--partition", metavar="N", min=0, help="Partition of the message.")],
-    root: Annotated[
-        str | None, typer.Option("--export", metavar="ROOT", help="Also name the batch of this export or table.")
-    ] = None,
+    offset: int = argument("OFFSET", "Offset of the message.", ..., min=0),
+    partition: int = flag("-p --partition N", "Partition of the message.", ..., min=0),
+    root: str | None = flag("--export ROOT", "Also name the batch of this export or table."),
 ) -> Report:
     """Show the file and byte position of a message.
 

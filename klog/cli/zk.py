@@ -6,9 +6,8 @@ import sys
 from pathlib import Path as File
 from typing import Annotated, Any
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember_znodes
 from klog.errors import UsageError
@@ -17,7 +16,7 @@ from klog.render import Report
 
 zk = Noun("zk", "The content of ZooKeeper: znodes, and what the registries say.")
 
-Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of the znode below the chroot.")]
+Path = Annotated[str, argument("PATH", "Path of the znode below the chroot.")]
 
 
 @zk.command("ls", rows="klog.admin.registries:NodeRow")
@@ -35,9 +34,7 @@ async def ls(invocation: Invocation, path: Path = "/") -> list[Any]:
 async def tree(
     invocation: Invocation,
     path: Path = "/",
-    depth: Annotated[
-        int | None, typer.Option("--depth", metavar="N", min=0, help="Levels to descend; 0 for the node alone.")
-    ] = None,
+    depth: int | None = flag("--depth N", "Levels to descend; 0 for the node alone.", min=0),
 ) -> list[Any]:
     """List a znode and everything below it.
 
@@ -77,9 +74,7 @@ async def stat(invocation: Invocation, path: Path) -> list[Any]:
 
 @zk.command("find", rows="klog.admin.registries:NodeRow")
 async def find(
-    invocation: Invocation,
-    path: Path,
-    pattern: Annotated[str, typer.Argument(metavar="NAME", help="Glob pattern of the znode's name.")],
+    invocation: Invocation, path: Path, pattern: str = argument("NAME", "Glob pattern of the znode's name.", ...)
 ) -> Report:
     """List the znodes below a path whose name matches a pattern. The exit code is 1 if none does."""
     from klog.admin import registries, znodes
@@ -89,12 +84,9 @@ async def find(
     return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
 
 
-Data = Annotated[str | None, typer.Argument(metavar="DATA", help="The data; - for standard input; empty if not given.")]
-DataFile = Annotated[File | None, typer.Option("--file", metavar="FILE", help="Read the data from this file.")]
-Version = Annotated[
-    int,
-    typer.Option("--version", metavar="N", min=0, help="Version that `klog zk get` has shown."),
-]
+Data = Annotated[str | None, argument("DATA", "The data; - for standard input; empty if not given.")]
+DataFile = Annotated[File | None, flag("--file FILE", "Read the data from this file.")]
+Version = Annotated[int, flag("--version N", "Version that `klog zk get` has shown.", min=0)]
 
 
 @zk.command("set", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation, profile_of_addresses
 from klog.cli.target import klog_home
 from klog.config import units
@@ -18,17 +17,14 @@ zookeeper = Noun("zookeeper", "Run the embedded ZooKeeper server; rebuild what o
 
 ROWS = "klog.admin.zookeeper:ZooKeeperRow"
 
-Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="Data folder; `zookeeper` in ~/.klog if not given.")
-]
+Directory = Annotated[Path | None, flag("--dir DIR", "Data folder; `zookeeper` in ~/.klog if not given.")]
 
 Heap = Annotated[
     int | None,
-    typer.Option(
-        "--heap",
-        metavar="SIZE",
+    flag(
+        "--heap SIZE",
+        "Maximum heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
         parser=units.parse_size,
-        help="Maximum heap [a quarter of the memory up to 1 GiB, or an eighth; 256 MiB to 4 GiB].",
     ),
 ]
 
@@ -37,30 +33,16 @@ Heap = Annotated[
 def start(
     invocation: Invocation,
     directory: Directory = None,
-    port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port; a free one if not given.")
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST", help="Address to listen on [127.0.0.1]; 0.0.0.0 for all.")
-    ] = None,
+    port: int | None = flag("--port PORT", "Port; a free one if not given.", min=1, max=65535),
+    listen: str | None = flag("--listen HOST", "Address to listen on [127.0.0.1]; 0.0.0.0 for all."),
     heap: Heap = None,
-    server_id: Annotated[
-        int | None, typer.Option("--id", metavar="N", min=1, max=255, help="Id of this server in the ensemble.")
-    ] = None,
-    ensemble: Annotated[
-        str | None,
-        typer.Option(
-            "--ensemble", metavar="1=HOST:PORT:PORT,...", help="All servers of the ensemble, each with its two ports."
-        ),
-    ] = None,
-    tls: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls",
-            metavar="DIR",
-            help="Folder of `klog security init`: clients connect by TLS, and plain ones from this machine alone.",
-        ),
-    ] = None,
+    server_id: int | None = flag("--id N", "Id of this server in the ensemble.", min=1, max=255),
+    ensemble: str | None = flag(
+        "--ensemble 1=HOST:PORT:PORT,...", "All servers of the ensemble, each with its two ports."
+    ),
+    tls: Path | None = flag(
+        "--tls DIR", "Folder of `klog security init`: clients connect by TLS, and plain ones from this machine alone."
+    ),
 ) -> list[Any]:
     """Start ZooKeeper in the background, and return when it is ready. A running server is left alone.
 
@@ -125,8 +107,7 @@ def status(invocation: Invocation, directory: Directory = None) -> Report:
 
 @zookeeper.command("rebuild", rows="klog.tools.registry_rebuild:RebuildRow", asks=True, changes=True)
 async def rebuild(
-    invocation: Invocation,
-    dirs: Annotated[list[Path], typer.Option("--dir", metavar="DIR", help="Log directories of all brokers.")],
+    invocation: Invocation, dirs: list[Path] = flag("--dir DIR", "Log directories of all brokers.", ...)
 ) -> Report:
     """Rebuild the registries from the brokers' log directories after ZooKeeper has lost its data.
 

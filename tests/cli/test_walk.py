@@ -145,19 +145,18 @@ def words_for(name: str) -> list[str]:
     words = name.split()
     for argument in arguments(command):
         if argument.required:
-            words.append(_value(command, argument))
+            words.append(_value(argument))
     for parameter in command.params:
         if isinstance(parameter, TyperOption) and parameter.required:
-            words += [parameter.opts[0], _value(command, parameter)]
+            words += [parameter.opts[0], _value(parameter)]
     return words
 
 
-def _value(command: KlogCommand, parameter: TyperArgument | TyperOption) -> str:
-    kind = command.types[parameter.name]
+def _value(parameter: TyperArgument | TyperOption) -> str:
     described = parameter.type_descriptor
     if described.is_choice and described.choices:
         return str(getattr(described.choices[0], "value", described.choices[0]))
-    if get_args(kind)[0] is int:
+    if described.annotation is int:
         return "1"
     return "/brokers" if parameter.metavar == "PATH" else "some-name"
 

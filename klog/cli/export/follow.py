@@ -10,9 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
-import typer
-
-from klog.cli.flags import duration
+from klog.cli.flags import duration, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.config import units
 from klog.errors import UsageError
@@ -23,21 +21,15 @@ from klog.signals import StopRequest
 
 DEFAULT_EVERY_S = 10.0
 
-Follow = Annotated[
-    bool, typer.Option("--follow", help="Keep exporting new messages in one run of Spark until stopped.")
-]
+Follow = Annotated[bool, flag("--follow", "Keep exporting new messages in one run of Spark until stopped.")]
 Every = Annotated[
-    float | None,
-    typer.Option("--every", metavar="DURATION", parser=duration, help="With --follow: interval between batches (10s)."),
+    float | None, flag("--every DURATION", "With --follow: interval between batches (10s).", parser=duration)
 ]
 
 EveryBytes = Annotated[
     int | None,
-    typer.Option(
-        "--every-bytes",
-        metavar="SIZE",
-        parser=units.parse_size,
-        help="With --follow: begin a batch sooner, when so many bytes wait.",
+    flag(
+        "--every-bytes SIZE", "With --follow: begin a batch sooner, when so many bytes wait.", parser=units.parse_size
     ),
 ]
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
-
-import typer
 
 from klog.cli.export.noun import Root, export
-from klog.cli.flags import duration
+from klog.cli.flags import duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
 from klog.errors import UsageError
@@ -20,9 +17,7 @@ from klog.render import Report
 async def list_batches(
     invocation: Invocation,
     root: Root,
-    parts: Annotated[
-        bool, typer.Option("--parts", help="Show merged batches as they were committed, one row each.")
-    ] = False,
+    parts: bool = flag("--parts", "Show merged batches as they were committed, one row each."),
 ) -> Report:
     """List the batches of an export from its manifests. Needs no broker."""
     from klog.export import listing
@@ -36,14 +31,9 @@ async def list_batches(
 async def compact(
     invocation: Invocation,
     root: Root,
-    below: Annotated[
-        str | None,
-        typer.Option("--below", metavar="SIZE", help="Merge neighbouring batches smaller than this (128MiB)."),
-    ] = None,
-    batches: Annotated[
-        str | None, typer.Option("--batches", metavar="A-B", help="Merge these batches, whatever their size.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be merged.")] = False,
+    below: str | None = flag("--below SIZE", "Merge neighbouring batches smaller than this (128MiB)."),
+    batches: str | None = flag("--batches A-B", "Merge these batches, whatever their size."),
+    dry_run: bool = flag("--dry-run", "Show what would be merged."),
 ) -> Report:
     """Merge batches into fewer, larger files, atomically. Offsets and counts stay the same.
 
@@ -75,12 +65,9 @@ async def compact(
 async def collect(
     invocation: Invocation,
     root: Root,
-    older_than: Annotated[
-        float,
-        typer.Option(
-            "--older-than", metavar="DURATION", parser=duration, help="Only files not modified for this long (24h)."
-        ),
-    ] = "24h",  # type: ignore[assignment]  # parsed as if it had been given
+    older_than: float = flag(
+        "--older-than DURATION", "Only files not modified for this long (24h).", "24h", parser=duration
+    ),  # type: ignore[assignment]  # parsed as if it had been given
 ) -> Report:
     """Remove unused files: leftovers of killed runs and files that a compaction replaced. Asks first."""
     from klog.export import gc

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from klog.cli.command import Noun
+from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
 from klog.spark.running.hadoop import register_stores
 
@@ -14,7 +13,7 @@ export = Noun("export", "Export messages to Parquet and other files with Spark."
 
 register_stores()  # ROOT may be in Hadoop's file systems, for every verb
 
-Root = Annotated[str, typer.Argument(metavar="ROOT", help="Folder or URL of the export.")]
+Root = Annotated[str, argument("ROOT", "Folder or URL of the export.")]
 
 
 async def servers_of(invocation: Invocation) -> str:

@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from klog.cli.arguments import OptionalTopics, position_range
 from klog.cli.export.file_flags import (
@@ -28,6 +26,7 @@ from klog.cli.export.file_flags import (
 )
 from klog.cli.export.follow import DEFAULT_EVERY_S, Every, EveryBytes, Follow, check_following, progress_line, run_on
 from klog.cli.export.noun import export, servers_of
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import Conf, Master
@@ -46,20 +45,13 @@ if TYPE_CHECKING:
 @export.command("run", rows="klog.export.rows:ExportedRange")
 async def run(
     invocation: Invocation,
-    root: Annotated[
-        str, typer.Option("--to", metavar="ROOT", help="Folder or URL of the export; the first run creates it.")
-    ],
+    root: str = flag("--to ROOT", "Folder or URL of the export; the first run creates it.", ...),
     topics: OptionalTopics = None,
-    from_range: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="POSITION", help="Start position of the first run, or a range; start if not given."
-        ),
-    ] = None,
+    from_range: str | None = flag(
+        "--from POSITION", "Start position of the first run, or a range; start if not given."
+    ),
     master: Master = None,
-    remote: Annotated[
-        str | None, typer.Option("--remote", metavar="sc://HOST", help="Spark Connect server, instead of a master.")
-    ] = None,
+    remote: str | None = flag("--remote sc://HOST", "Spark Connect server, instead of a master."),
     conf: Conf = None,
     format: FilesFormat = None,
     partition_by: PartitionBy = None,
@@ -75,27 +67,17 @@ async def run(
     writer: WriterName = None,
     engine: Engine = "spark",
     checksum: Checksum = False,
-    max_messages: Annotated[
-        int | None, typer.Option("--max-messages", metavar="N", min=1, help="Export at most N messages per partition.")
-    ] = None,
-    allow_gaps: Annotated[
-        bool,
-        typer.Option("--allow-gaps", help="Continue although retention deleted messages before they were exported."),
-    ] = False,
-    unsafe_single_writer: Annotated[
-        bool,
-        typer.Option(
-            "--unsafe-single-writer",
-            help="Allow a store on which two concurrent runs could both commit; make sure that only one runs.",
-        ),
-    ] = False,
+    max_messages: int | None = flag("--max-messages N", "Export at most N messages per partition.", min=1),
+    allow_gaps: bool = flag("--allow-gaps", "Continue although retention deleted messages before they were exported."),
+    unsafe_single_writer: bool = flag(
+        "--unsafe-single-writer",
+        "Allow a store on which two concurrent runs could both commit; make sure that only one runs.",
+    ),
     group: GroupFlag = None,
     follow: Follow = False,
     every: Every = None,
     every_bytes: EveryBytes = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be exported, without starting Spark.")
-    ] = False,
+    dry_run: bool = flag("--dry-run", "Show what would be exported, without starting Spark."),
     spark_json: SparkJson = False,
 ) -> Report | None:
     """Export the new messages of topics, each exactly once, as one batch of files with a manifest.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
-
-import typer
 
 from klog.cli.export.noun import Root, export, servers_of
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
 from klog.names import counted
@@ -18,15 +16,9 @@ from klog.render import Report
 async def status(
     invocation: Invocation,
     root: Root,
-    max_lag: Annotated[
-        int | None,
-        typer.Option(
-            "--max-lag",
-            metavar="N",
-            min=0,
-            help="Exit 1 if a partition lags by more than N messages, or if any are lost.",
-        ),
-    ] = None,
+    max_lag: int | None = flag(
+        "--max-lag N", "Exit 1 if a partition lags by more than N messages, or if any are lost.", min=0
+    ),
 ) -> Report:
     """Show the lag of an export, and the messages that retention deleted before they were exported."""
     from klog.export import status as export_status
@@ -44,9 +36,7 @@ async def status(
 async def verify(
     invocation: Invocation,
     root: Root,
-    without_brokers: Annotated[
-        bool, typer.Option("--without-brokers", help="Check only files and manifests; needs no broker.")
-    ] = False,
+    without_brokers: bool = flag("--without-brokers", "Check only files and manifests; needs no broker."),
 ) -> Report:
     """Count an export again, and compare it with its manifests and the brokers. Exit 1 on any problem."""
     from klog.export import verify as export_verify

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
-
-import typer
 
 from klog.cli.arguments import OptionalTopics
 from klog.cli.export.noun import export, servers_of
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
 from klog.cli.spark_flags import SHIPPED, ClusterMaster, Conf, DeployMode, RunLine, Shipped, show_or_run
@@ -18,19 +16,13 @@ from klog.render import Report
 @export.command("submit", rows="klog.spark.running.submit:Submission")
 async def submit(
     invocation: Invocation,
-    root: Annotated[
-        str, typer.Option("--to", metavar="ROOT", help="Folder or URL of the export, as seen from the Spark cluster.")
-    ],
+    *,
+    root: str = flag("--to ROOT", "Folder or URL of the export, as seen from the Spark cluster.", ...),
     master: ClusterMaster,
     topics: OptionalTopics = None,
     deploy_mode: DeployMode = "client",
     conf: Conf = None,
-    arguments: Annotated[
-        str,
-        typer.Option(
-            "--arguments", metavar="WORDS", help="Further flags of `klog export run`, as one quoted argument."
-        ),
-    ] = "",
+    arguments: str = flag("--arguments WORDS", "Further flags of `klog export run`, as one quoted argument.", ""),
     folder: Shipped = SHIPPED,
     run_line: RunLine = False,
 ) -> Report | int:

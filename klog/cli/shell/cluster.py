@@ -96,11 +96,7 @@ class ShellCluster:
 
     def _ask(self, question: Callable[[Invocation], Awaitable[T]], timeout_s: float) -> T:
         shared = replace(
-            self.shared,
-            session=self._background.session,
-            timeout=BACKGROUND_TIMEOUT_S,
-            quiet=True,
-            trace=False,
+            self.shared, session=self._background.session, timeout=BACKGROUND_TIMEOUT_S, quiet=True, trace=False
         )
         asking = Invocation("shell", Traits(), shared, connect_by=connect_by(shared.connect_by, {}))
         asked = (resolve(shared), shared.client_config, shared.connect_by)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from klog.cli import interrupt
 from klog.cli.command import top_command
+from klog.cli.flags import flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.target import klog_home
 from klog.errors import UsageError
@@ -18,15 +16,9 @@ from klog.errors import UsageError
 @top_command("shell")
 def shell(
     invocation: Invocation,
-    commands: Annotated[
-        list[str] | None, typer.Option("-e", "--execute", metavar="COMMAND", help="Run this command line and exit.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("-f", "--file", metavar="FILE", help="Run the lines of a file and exit; - for stdin.")
-    ] = None,
-    keep_going: Annotated[
-        bool, typer.Option("-k", "--keep-going", help="Continue a script after a command that fails.")
-    ] = False,
+    commands: list[str] | None = flag("-e --execute COMMAND", "Run this command line and exit."),
+    file: Path | None = flag("-f --file FILE", "Run the lines of a file and exit; - for stdin."),
+    keep_going: bool = flag("-k --keep-going", "Continue a script after a command that fails."),
 ) -> int:
     """Run commands interactively on one cluster.
 

@@ -46,10 +46,7 @@ class Prompt:
         shell.history = lines.get_strings
         shell.switched = self._switched
         self._completer = KlogCompleter(
-            shell.cluster,
-            self._names,
-            history=lines.get_strings,
-            using=lambda: shell.using,
+            shell.cluster, self._names, history=lines.get_strings, using=lambda: shell.using
         )
         self._session: PromptSession[str] = PromptSession(
             self._prompt,

@@ -247,6 +247,7 @@ def script_lines(stream: TextIO) -> Iterable[str]:
     """The lines of a script, as they come: a later one may be written while an earlier one runs."""
     return iter(stream.readline, "")
 
+
 # --- the shell's own commands -----------------------------------------------------------------------------------------
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import topics_and_partitions
 from klog.cli.topic.noun import topic
@@ -16,14 +13,11 @@ from klog.render import Report
 @topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True, acts=True)
 async def elect(
     invocation: Invocation,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC|TOPIC-P",
-            help="Only these topics and partitions; all topics if not given.",
-            autocompletion=topics_and_partitions,
-        ),
-    ] = None,
+    names: list[str] | None = argument(
+        "TOPIC|TOPIC-P",
+        "Only these topics and partitions; all topics if not given.",
+        autocompletion=topics_and_partitions,
+    ),
 ) -> Report:
     """Elect the preferred leader of each partition, the first of its replicas, if it is in sync."""
     from klog.admin import elections

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from klog.cli.arguments import (
     ID_MAX,
@@ -18,6 +16,7 @@ from klog.cli.arguments import (
     regular_expression,
     topic_settings,
 )
+from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import deleted_topics, remember, remember_deleted, remember_topics, topic_names
 from klog.cli.progress import counting
@@ -34,31 +33,19 @@ if TYPE_CHECKING:
 async def create(
     invocation: Invocation,
     name: Topic,
-    partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="Number of partitions.")
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option("--replication-factor", metavar="R", min=1, help="Number of replicas of each partition."),
-    ] = None,
+    partitions: int | None = flag("-p --partitions N", "Number of partitions.", min=1, max=ID_MAX),
+    replication_factor: int | None = flag("--replication-factor R", "Number of replicas of each partition.", min=1),
     properties: Properties = None,
-    assignment_text: Annotated[
-        str | None,
-        typer.Option("--assignment", metavar="1:2,2:3", help="Replicas of each partition, the preferred leader first."),
-    ] = None,
-    start_broker: Annotated[
-        int | None, typer.Option("--start-broker", metavar="ID", help="Broker of the first partition.")
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="TOPIC",
-            help="Partitions, replication factor and settings of this topic, unless given.",
-            autocompletion=topic_names,
-        ),
-    ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error if the topic exists.")] = False,
+    assignment_text: str | None = flag(
+        "--assignment 1:2,2:3", "Replicas of each partition, the preferred leader first."
+    ),
+    start_broker: int | None = flag("--start-broker ID", "Broker of the first partition."),
+    like: str | None = flag(
+        "--like TOPIC",
+        "Partitions, replication factor and settings of this topic, unless given.",
+        autocompletion=topic_names,
+    ),
+    if_not_exists: bool = flag("--if-not-exists", "No error if the topic exists."),
 ) -> list[Any]:
     """Create a topic. Asks first where one replica is asked for, and the cluster has several brokers.
 
@@ -109,17 +96,11 @@ async def create(
 @topic.command("list", rows="klog.admin.topics:TopicSummary")
 async def list_topics(
     invocation: Invocation,
-    pattern: Annotated[str | None, typer.Argument(help="Only topics whose name matches this glob pattern.")] = None,
+    pattern: str | None = argument("PATTERN", "Only topics whose name matches this glob pattern."),
     regex: Regex = False,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Include the cluster's own topics, such as klog.events.")
-    ] = False,
-    overrides: Annotated[
-        bool, typer.Option("--overrides", help="Only topics with settings of their own; -o wide shows them.")
-    ] = False,
-    deleted: Annotated[
-        bool, typer.Option("--deleted", help="Deleted topics that can be restored, the oldest first, and until when.")
-    ] = False,
+    internal: bool = flag("--internal", "Include the cluster's own topics, such as klog.events."),
+    overrides: bool = flag("--overrides", "Only topics with settings of their own; -o wide shows them."),
+    deleted: bool = flag("--deleted", "Deleted topics that can be restored, the oldest first, and until when."),
 ) -> Report:
     """List topics.
 
@@ -164,18 +145,12 @@ async def _unmatched(cluster: Cluster, pattern: str | None) -> str:
 async def describe(
     invocation: Invocation,
     topics: OptionalTopics = None,
-    under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
-    ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Only partitions without a leader.")] = False,
-    under_min_isr: Annotated[
-        bool,
-        typer.Option("--under-min-isr", help="Only partitions with fewer in-sync replicas than min.insync.replicas."),
-    ] = False,
-    at_min_isr: Annotated[
-        bool,
-        typer.Option("--at-min-isr", help="Only partitions with exactly min.insync.replicas in-sync replicas."),
-    ] = False,
+    under_replicated: bool = flag("--under-replicated", "Only partitions with a replica that is not in sync."),
+    offline: bool = flag("--offline", "Only partitions without a leader."),
+    under_min_isr: bool = flag(
+        "--under-min-isr", "Only partitions with fewer in-sync replicas than min.insync.replicas."
+    ),
+    at_min_isr: bool = flag("--at-min-isr", "Only partitions with exactly min.insync.replicas in-sync replicas."),
 ) -> Report:
     """Show the partitions of topics: leaders, replicas, offsets, sizes; all, or those that any given filter is about.
 
@@ -208,9 +183,7 @@ async def describe(
 async def alter(
     invocation: Invocation,
     name: Topic,
-    partitions: Annotated[
-        int, typer.Option("-p", "--partitions", metavar="N", min=1, max=ID_MAX, help="New number of partitions.")
-    ],
+    partitions: int = flag("-p --partitions N", "New number of partitions.", ..., min=1, max=ID_MAX),
 ) -> list[Any]:
     """Add partitions to a topic. Asks first.
 
@@ -232,15 +205,10 @@ async def alter(
 async def config(
     invocation: Invocation,
     name: Topic,
-    given: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE", help="Settings to set, as retention.ms=7d; shows all settings if not given."
-        ),
-    ] = None,
-    delete: Annotated[
-        list[str] | None, typer.Option("--delete", metavar="NAME", help="Remove this setting from the topic.")
-    ] = None,
+    given: list[str] | None = argument(
+        "NAME=VALUE", "Settings to set, as retention.ms=7d; shows all settings if not given."
+    ),
+    delete: list[str] | None = flag("--delete NAME", "Remove this setting from the topic."),
 ) -> list[Any]:
     """Show a topic's settings, or set and delete some.
 
@@ -269,9 +237,9 @@ async def config(
 async def delete(
     invocation: Invocation,
     names: Topics,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if a topic does not exist.")] = False,
-    internal: Annotated[bool, typer.Option("--internal", help="Also if a topic is the cluster's own.")] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete for good, also what is deleted already.")] = False,
+    if_exists: bool = flag("--if-exists", "No error if a topic does not exist."),
+    internal: bool = flag("--internal", "Also if a topic is the cluster's own."),
+    purge: bool = flag("--purge", "Delete for good, also what is deleted already."),
 ) -> Report:
     """Delete topics and all their messages. Asks first, and shows the number of messages.
 
@@ -331,11 +299,8 @@ async def _deleted(invocation: Invocation) -> Report:
 @topic.command("restore", rows="klog.admin.trash:RestoreRow")
 async def restore(
     invocation: Invocation,
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="The deleted topic.", autocompletion=deleted_topics),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would come back, and change nothing.")] = False,
+    name: str = argument("NAME", "The deleted topic.", ..., autocompletion=deleted_topics),
+    dry_run: bool = flag("--dry-run", "Show what would come back, and change nothing."),
 ) -> Report:
     """Bring a deleted topic back.
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
-
-import typer
 
 from klog.cli.arguments import OptionalTopics, regular_expression
-from klog.cli.flags import limit
+from klog.cli.flags import flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.progress import Done, progress
 from klog.cli.topic.noun import topic
@@ -22,19 +19,9 @@ from klog.render import Report
 async def verify(
     invocation: Invocation,
     topics: OptionalTopics = None,
-    regex: Annotated[
-        str | None,
-        typer.Option(
-            "-r", "--regex", metavar="RE", help="Also topics whose whole name matches this regular expression."
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option("--rate", metavar="RATE", help="Limit on what each broker reads, as 50MB/s.")
-    ] = None,
-    every: Annotated[
-        float | None,
-        typer.Option("--every", metavar="DURATION", parser=limit, help="Compare again at this interval, until Ctrl-C."),
-    ] = None,
+    regex: str | None = flag("-r --regex RE", "Also topics whose whole name matches this regular expression."),
+    rate: str | None = flag("--rate RATE", "Limit on what each broker reads, as 50MB/s."),
+    every: float | None = flag("--every DURATION", "Compare again at this interval, until Ctrl-C.", parser=limit),
 ) -> Report | None:
     """Compare all replicas of each partition, from the highest log start offset to the lowest high watermark.
 
