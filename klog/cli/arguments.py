@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from klog.cli.flags import argument, flag
-from klog.cli.name_cache import group_names, topic_names
 from klog.cli.name_values import settings
 from klog.config import units
 from klog.errors import UsageError
@@ -33,12 +32,12 @@ def all_partitions(words: Sequence[str] | None) -> tuple[int, ...] | None:
     return tuple(sorted({number for word in words for number in partition_numbers(word)}))
 
 
-Topic = Annotated[str, argument("TOPIC", "The topic.", autocompletion=topic_names)]
-Topics = Annotated[list[str], argument("TOPIC", "The topics.", autocompletion=topic_names)]
-OptionalTopics = Annotated[list[str] | None, argument("TOPIC", "Only these topics.", autocompletion=topic_names)]
-TopicFlag = Annotated[list[str] | None, flag("-t --topic TOPIC", "Only this topic.", autocompletion=topic_names)]
-Group = Annotated[str, argument("GROUP", "The group.", autocompletion=group_names)]
-OptionalGroups = Annotated[list[str] | None, argument("GROUP", "Only these groups.", autocompletion=group_names)]
+Topic = Annotated[str, argument("TOPIC", "The topic.")]
+Topics = Annotated[list[str], argument("TOPIC", "The topics.")]
+OptionalTopics = Annotated[list[str] | None, argument("TOPIC", "Only these topics.")]
+TopicFlag = Annotated[list[str] | None, flag("-t --topic TOPIC", "Only this topic.")]
+Group = Annotated[str, argument("GROUP", "The group.")]
+OptionalGroups = Annotated[list[str] | None, argument("GROUP", "Only these groups.")]
 Partitions = Annotated[list[str] | None, flag("-p --partition --partitions 0,2,5-8", "Only these partitions.")]
 Regex = Annotated[bool, flag("-r --regex", "Treat the pattern as a regular expression for the whole name.")]
 MostRate = Annotated[

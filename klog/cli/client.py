@@ -5,7 +5,6 @@ from __future__ import annotations
 from klog.cli.command import Noun
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import topic_names
 from klog.names import counted
 from klog.render import Report
 
@@ -14,8 +13,7 @@ client = Noun("client", "Clients that are connected.")
 
 @client.command("list", rows="klog.admin.clients:ClientRow")
 async def list_clients(
-    invocation: Invocation,
-    topic: str | None = flag("-t --topic TOPIC", "Only clients that read or write it.", autocompletion=topic_names),
+    invocation: Invocation, topic: str | None = flag("-t --topic TOPIC", "Only clients that read or write it.")
 ) -> Report:
     """List the clients that are connected to each broker, with what they read and write.
 

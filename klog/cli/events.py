@@ -14,7 +14,7 @@ from klog.cli.command import top_command
 from klog.cli.flag_parsing import did_you_mean
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import event_kinds, subjects
+from klog.cli.name_cache import subjects
 from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, UsageError
 from klog.event_kinds import EVENT_KINDS
@@ -36,9 +36,7 @@ async def events(
         "Only topic T, partition T-P, group G or broker ID; or a name, or an act's id.",
         autocompletion=subjects,
     ),
-    kinds: list[str] | None = flag(
-        "--kind KIND", "Only this kind, such as leader-elected.", autocompletion=event_kinds
-    ),
+    kinds: list[str] | None = flag("--kind KIND", "Only this kind, such as leader-elected."),
     by: str | None = flag("--by PRINCIPAL", "Only acts of this principal, or of a part of its name."),
     since: str | None = flag("--since POS", f"Start position; a day ago ({SINCE}) if not given."),
     count: int | None = flag("-n --last N", f"Only the last N [{LAST}; all with --since].", min=1),

@@ -23,7 +23,7 @@ from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import Noun, top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember, topic_names
+from klog.cli.name_cache import remember
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
@@ -222,9 +222,7 @@ async def delete(invocation: Invocation, name: Group) -> Report:
 
 @group.command("forget", rows=CHANGES, asks=True, changes=True, acts=True)
 async def forget(
-    invocation: Invocation,
-    name: Group,
-    topic: str = flag("-t --topic TOPIC", "The topic.", ..., autocompletion=topic_names),
+    invocation: Invocation, name: Group, topic: str = flag("-t --topic TOPIC", "The topic.", ...)
 ) -> Report:
     """Remove the offsets that a group without members has committed in one topic, which may be gone. Asks first."""
     from klog.admin import rewind as rewinding

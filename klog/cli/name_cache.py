@@ -172,8 +172,13 @@ def profile_names(ctx: typer.Context, incomplete: str) -> list[str]:
 BY_FLAG: Mapping[str, Callable[..., Sequence[Any]]] = {"profile": profile_names}
 """By the name of a parameter that all commands have."""
 COMPLETERS: Mapping[str, Callable[..., Sequence[Any]]] = {
+    **dict.fromkeys(("TOPIC", "TOPIC,..."), topic_names),
+    "TOPIC|TOPIC-P": topics_and_partitions,
+    "GROUP": group_names,
     **dict.fromkeys(("ID", "ID,..."), broker_ids),
     "ACT": act_ids,
+    "KIND": event_kinds,
+    **dict.fromkeys(("QUOTA", "QUOTA=VALUE"), quota_names),
     "PATH": znode_paths,
     "NAME=VALUE": setting_names,
     "0,2,5-8": partition_numbers,

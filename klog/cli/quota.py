@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import quota_names
 from klog.cli.name_values import settings
 from klog.errors import InvalidRequest, UsageError
 from klog.names import counted
@@ -68,7 +67,6 @@ async def set_quotas(
         "producer_byte_rate=20MB/s, consumer_byte_rate=20MB/s, request_percentage=50, "
         "controller_mutation_rate=10/s; of an address connection_creation_rate=20/s.",
         ...,
-        autocompletion=quota_names,
     ),
     user: User = None,
     client: Client = None,
@@ -99,7 +97,7 @@ async def set_quotas(
 @quota.command("remove", rows=ROW, changes=True, asks=True, acts=True)
 async def remove(
     invocation: Invocation,
-    names: list[str] | None = argument("QUOTA", "Only these quotas; all if not given.", autocompletion=quota_names),
+    names: list[str] | None = argument("QUOTA", "Only these quotas; all if not given."),
     user: User = None,
     client: Client = None,
     default_user: DefaultUser = False,

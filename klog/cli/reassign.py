@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 from klog.cli.command import Noun
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.name_cache import topic_names
 from klog.cli.progress import counting
 from klog.cli.watching import check_watchable
 from klog.errors import UsageError
@@ -44,7 +43,7 @@ def _brokers(words: Sequence[str] | None, flag: str) -> list[int]:
 async def plan(
     invocation: Invocation,
     file: Path | None = flag("--file FILE", "Write the plan to FILE, and the plan that undoes it to FILE.rollback."),
-    topics: list[str] | None = flag("--topics TOPIC,...", "Only these topics.", autocompletion=topic_names),
+    topics: list[str] | None = flag("--topics TOPIC,...", "Only these topics."),
     brokers: list[str] | None = flag(
         "--brokers ID,...", "Brokers to use; all others are emptied. All live brokers if not given."
     ),

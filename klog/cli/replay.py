@@ -9,7 +9,6 @@ from klog.cli.arguments import Count, MostRate, Partitions, all_partitions, posi
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import topic_names
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import Done, progress
 from klog.errors import UsageError
@@ -31,7 +30,7 @@ def speed(word: str) -> float:
 @top_command("replay", rows="klog.tools.copying.replay:ReplayedRange")
 async def replay(
     invocation: Invocation,
-    source: str = argument("SRC", "The topic to copy from.", ..., autocompletion=topic_names),
+    source: str = argument("SRC", "The topic to copy from.", ...),
     into: str = argument("DST", "The topic to copy into; made if it is missing.", ...),
     from_range: str | None = flag("--from RANGE", "Range A:B to copy, or start position; everything if not given."),
     partitions: Partitions = None,

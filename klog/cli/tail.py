@@ -15,7 +15,6 @@ from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
-from klog.cli.name_cache import topic_names
 from klog.cli.name_values import settings
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
@@ -29,7 +28,7 @@ LAST_ON_TERMINAL = 10
 @top_command("tail", output_letter=False, value_optional=("-f", "--schema"))
 async def tail(
     invocation: Invocation,
-    given: list[str] | None = argument("TOPIC", "The topics.", autocompletion=topic_names),
+    given: list[str] | None = argument("TOPIC", "The topics."),
     partitions: Partitions = None,
     offset: str | None = flag(
         "-o --offset POSITION", "Start position or range: start, end, 1000, +10, -10, @-1h, A:B."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from klog.cli.flags import flag
-from klog.cli.name_cache import group_names, topic_names
 from klog.config import units
 
 FilesFormat = Annotated[
@@ -43,7 +42,6 @@ UndecodableTo = Annotated[
     flag(
         "--undecodable-to TOPIC",
         "Also write messages that cannot be decoded to this topic, with the reason; give it to each run.",
-        autocompletion=topic_names,
     ),
 ]
 MaxUndecodable = Annotated[
@@ -57,11 +55,6 @@ Checksum = Annotated[
     bool, flag("--checksum", "Write checksums of the messages into the manifest, for `klog export verify`.")
 ]
 GroupFlag = Annotated[
-    str | None,
-    flag(
-        "--group GROUP",
-        "Also commit the exported offsets for this group, for lag monitoring.",
-        autocompletion=group_names,
-    ),
+    str | None, flag("--group GROUP", "Also commit the exported offsets for this group, for lag monitoring.")
 ]
 SparkJson = Annotated[bool, flag("--spark-json", "With --dry-run: print the ranges as Spark options.")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import topics_and_partitions
 from klog.cli.topic.noun import topic
 from klog.names import counted
 from klog.render import Report
@@ -13,11 +12,7 @@ from klog.render import Report
 @topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True, acts=True)
 async def elect(
     invocation: Invocation,
-    names: list[str] | None = argument(
-        "TOPIC|TOPIC-P",
-        "Only these topics and partitions; all topics if not given.",
-        autocompletion=topics_and_partitions,
-    ),
+    names: list[str] | None = argument("TOPIC|TOPIC-P", "Only these topics and partitions; all topics if not given."),
 ) -> Report:
     """Elect the preferred leader of each partition, the first of its replicas, if it is in sync."""
     from klog.admin import elections

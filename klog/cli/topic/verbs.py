@@ -18,7 +18,7 @@ from klog.cli.arguments import (
 )
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import deleted_topics, remember, remember_deleted, remember_topics, topic_names
+from klog.cli.name_cache import deleted_topics, remember, remember_deleted, remember_topics
 from klog.cli.progress import counting
 from klog.cli.topic.noun import topic
 from klog.errors import KlogError, UsageError
@@ -40,11 +40,7 @@ async def create(
         "--assignment 1:2,2:3", "Replicas of each partition, the preferred leader first."
     ),
     start_broker: int | None = flag("--start-broker ID", "Broker of the first partition."),
-    like: str | None = flag(
-        "--like TOPIC",
-        "Partitions, replication factor and settings of this topic, unless given.",
-        autocompletion=topic_names,
-    ),
+    like: str | None = flag("--like TOPIC", "Partitions, replication factor and settings of this topic, unless given."),
     if_not_exists: bool = flag("--if-not-exists", "No error if the topic exists."),
 ) -> list[Any]:
     """Create a topic. Asks first where one replica is asked for, and the cluster has several brokers.
