@@ -189,8 +189,20 @@ class KlogGroup(PlainHelp, TyperGroup):
         return self.get_command(ctx, name) is not None
 
 
-class NounGroup(KlogGroup):
-    """The verbs of one noun, with the hidden aliases ``ls`` and ``rm``."""
+class Noun(KlogGroup):
+    """A noun of the command line: its verbs, with the hidden aliases ``ls`` and ``rm``."""
+
+    def __init__(self, name: str, help: str) -> None:
+        super().__init__(name=name, help=help, context_settings=HELP_FLAGS, rich_markup_mode=None)
+
+    def command(self, verb: str, **traits: Any) -> Callable[[CommandFunction], CommandFunction]:
+        """Declare ``klog NOUN VERB``; the keywords are those of ``Traits``."""
+
+        def declare(function: CommandFunction) -> CommandFunction:
+            self.add_command(build(verb, function, Traits(**traits)))
+            return function
+
+        return declare
 
     def near_commands(self, ctx: Any, word: str) -> list[str]:
         gone = other_words.GONE.get(f"{self.name} {word}")
@@ -207,42 +219,9 @@ class NounGroup(KlogGroup):
         return ["VERB", "[ARGUMENTS]", "[FLAGS]"]
 
 
-class Noun:
-    """A noun of the command line and its verbs."""
-
-    def __init__(self, name: str, help: str) -> None:
-        self.name = name
-        self._group = NounGroup(name=name, help=help, context_settings=HELP_FLAGS, rich_markup_mode=None)
-
-    def command(self, verb: str, **traits: Any) -> Callable[[CommandFunction], CommandFunction]:
-        """Declare ``klog NOUN VERB``; the keywords are those of ``Traits``."""
-
-        def declare(function: CommandFunction) -> CommandFunction:
-            self._group.add_command(build(verb, function, Traits(**traits)))
-            return function
-
-        return declare
-
-    def click_command(self) -> NounGroup:
-        """The group, for the root to hang in."""
-        return self._group
-
-
-class TopCommand:
-    """A command without a noun."""
-
-    def __init__(self, name: str, function: CommandFunction, traits: Traits) -> None:
-        self.name = name
-        self._command = build(name, function, traits)
-
-    def click_command(self) -> KlogCommand:
-        """The command, for the root to hang in."""
-        return self._command
-
-
-def top_command(name: str, **traits: Any) -> Callable[[CommandFunction], TopCommand]:
-    """Declare ``klog NAME``; the keywords are those of ``Traits``."""
-    return lambda function: TopCommand(name, function, Traits(**traits))
+def top_command(name: str, **traits: Any) -> Callable[[CommandFunction], KlogCommand]:
+    """Declare ``klog NAME``, a command without a noun; the keywords are those of ``Traits``."""
+    return lambda function: build(name, function, Traits(**traits))
 
 
 def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 
 import klog
-from klog.cli.command import NounGroup, top_command
+from klog.cli.command import Noun, top_command
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.flags import argument
 from klog.cli.invocation import Invocation, is_terminal
@@ -72,7 +72,7 @@ def man(
         return subprocess.run(["man", str(page)], check=False).returncode
     command = load(entry) if entry is not None else None
     given[:1] = [entry.name] if entry is not None else given[:1]
-    verbs = [[verb] for verb in command.commands] if isinstance(command, NounGroup) and len(given) == 1 else [[]]
+    verbs = [[verb] for verb in command.commands] if isinstance(command, Noun) and len(given) == 1 else [[]]
     form = [] if invocation.shared.output is None else ["-o", invocation.shared.output.value]  # of an error
     code = 0
     for verb in verbs:

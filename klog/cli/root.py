@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from klog import __version__
 from klog.cli import error_report, flags, interrupt, other_words, standard_streams, wrong_usage
-from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, NounGroup, declared, help_record, take_values
+from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, Noun, declared, help_record, take_values
 from klog.cli.command_table import ENTRIES, Entry, entry_named
 from klog.cli.flags import flag
 from klog.cli.global_flags import GlobalFlags
@@ -53,7 +53,7 @@ class RootGroup(KlogGroup):
         if nearest:
             return nearest
         groups = (load(entry) for entry in ENTRIES)
-        nouns = [one.name for one in groups if isinstance(one, NounGroup) and word in one.commands]
+        nouns = [one.name for one in groups if isinstance(one, Noun) and word in one.commands]
         return [f"{noun} {word}" for noun in nouns[:NOUNS_NAMED_MAX]] or super().near_commands(ctx, word)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -113,9 +113,9 @@ class RootGroup(KlogGroup):
         return result if isinstance(result, int) else 0
 
 
-def load(entry: Entry) -> KlogCommand | NounGroup:
+def load(entry: Entry) -> KlogCommand | Noun:
     """The command of an entry, its module imported."""
-    command: KlogCommand | NounGroup = getattr(import_module(entry.module), entry.attribute).click_command()
+    command: KlogCommand | Noun = getattr(import_module(entry.module), entry.name)
     return command
 
 
@@ -123,7 +123,7 @@ def walk() -> Iterator[tuple[tuple[str, ...], KlogCommand]]:
     """Every command of the tree with its path, ``("topic", "list")``; for tests, man pages and completion."""
     for entry in ENTRIES:
         command = load(entry)
-        if isinstance(command, NounGroup):
+        if isinstance(command, Noun):
             for verb, child in command.commands.items():
                 assert isinstance(child, KlogCommand)
                 yield (entry.name, verb), child

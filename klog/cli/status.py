@@ -1,9 +1,11 @@
-"""``klog status``: how is it, which problems are there, why, and what helps."""
+"""``klog status``: how is it, which problems are there, why, and what helps; and live, ``klog top``."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klog.cli.command import top_command
@@ -64,14 +66,50 @@ async def status(
 
         return await live(invocation, every)
     if html is not None:
-        from klog.cli.cluster_page import write_page
-
-        return await write_page(invocation, html)
+        return await _write_page(invocation, html)
     if any(one not in SUBJECTS for one in asked):
         if nagios:
             raise UsageError(f"--nagios is about {', '.join(SUBJECTS)}, got {' '.join(asked)!r}")
         return await _explain(invocation, asked)
     return await _answer(invocation, asked, max_lag, wait or 0.0, nagios)
+
+
+@top_command("top", rows="klog.tools.top.facts:TopTick")
+async def top(
+    invocation: Invocation, every: float | None = flag("--every DURATION", "Refresh interval (2s).", parser=limit)
+) -> int | None:
+    """Show the cluster live: brokers, topics, partitions in trouble, groups by lag, events; in a pipe as JSON Lines.
+
+    Keys: Tab and arrows choose, Enter goes deeper, w asks why, / filters, s sorts, h shows all keys, q leaves. A large
+    cluster is asked less often than the interval says, so that looking costs it less than 2 % of a core.
+    """
+    from klog.cli.live_screen import live
+
+    return await live(invocation, every)
+
+
+async def _write_page(invocation: Invocation, file: str) -> Report | None:
+    """Write a self-contained page without scripts: state, findings, rates of the last day, groups, acts and events."""
+    from klog.render.page import write
+    from klog.tools import cluster_report
+
+    cluster = await invocation.cluster()
+    facts = await cluster_report.gather(
+        cluster,
+        invocation.zookeeper,
+        bootstrap=await invocation.bootstrap_servers(),
+        zookeeper_address=invocation.target.zookeeper,
+        home=klog_home(),
+    )
+    text = await asyncio.to_thread(cluster_report.render, facts)
+    if file == "-":
+        sys.stdout.write(text)
+        return None
+    data = text.encode("utf-8", "replace")
+    await asyncio.to_thread(write, Path(file), data)
+    row = cluster_report.ReportRow(file, len(data), len(facts.findings), len(facts.brokers), facts.hours)
+    missing = tuple(f"not on the page: {one}" for one in facts.missing)
+    return Report(invocation.command, cluster_report.ReportRow, [row], notes=missing)
 
 
 async def _explain(invocation: Invocation, subject: list[str]) -> Report:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from typer.core import TyperOption
 
 from klog.cli import error_report, other_words
-from klog.cli.command import KlogCommand, NounGroup, arguments, usage_line
+from klog.cli.command import KlogCommand, Noun, arguments, usage_line
 from klog.cli.flag_parsing import did_you_mean
 from klog.cli.traits import command_name
 from klog.errors import KlogError
@@ -67,7 +67,7 @@ def _value_of(flag: TyperOption | None, word: str) -> str:
 
 def _meant(ctx: Any, word: str) -> str:
     """``; did you mean this or that?``, or nothing."""
-    if isinstance(ctx.command, NounGroup) and word.lstrip("-") in ctx.command.commands:
+    if isinstance(ctx.command, Noun) and word.lstrip("-") in ctx.command.commands:
         return f"; did you mean `{ctx.command_path} {word.lstrip('-')}`?"
     known = {name for flag in _flags(ctx) for name in flag.opts}
     other = other_words.FLAGS.get(word)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from klog import __version__
 from klog.cli import flags
-from klog.cli.command import KlogCommand, NounGroup, arguments, help_record, usage_of
+from klog.cli.command import KlogCommand, Noun, arguments, help_record, usage_of
 from klog.cli.command_table import ENTRIES, Entry
 from klog.cli.examples import Example, examples_of
 from klog.cli.man import RULES
@@ -77,7 +77,7 @@ def page(words: tuple[str, ...], command: KlogCommand) -> Page:
 def entry_pages(entry: Entry) -> list[Page]:
     """The commands of a noun, or the one command at the top."""
     command = load(entry)
-    if isinstance(command, NounGroup):
+    if isinstance(command, Noun):
         return [
             page((entry.name, verb), child)
             for verb, child in command.commands.items()

@@ -149,7 +149,7 @@ async def hang(invocation: Invocation) -> None:
     {ways[hanging]}
 
 interrupt.install()
-hang.click_command().main([], standalone_mode=True)
+hang.main([], standalone_mode=True)
 """
     process = subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -13,7 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from typer.core import TyperArgument, TyperOption
 
-from klog.cli.command import KlogCommand, NounGroup, flag_words, usage_line
+from klog.cli.command import KlogCommand, Noun, flag_words, usage_line
 from klog.cli.command_table import ENTRIES
 from klog.cli.shell.cluster import ShellCluster
 from klog.cli.shell.live_names import LiveNames
@@ -106,7 +106,7 @@ class KlogCompleter(Completer):
         if not isinstance(command, KlogCommand):
             if rest:
                 return
-            if isinstance(command, NounGroup):
+            if isinstance(command, Noun):
                 yield from (Suggestion(verb, one.get_short_help_str(60)) for verb, one in command.commands.items())
             else:
                 yield from (Suggestion(entry.name, entry.help) for entry in ENTRIES if entry.name != "shell")
@@ -171,7 +171,7 @@ def usage(text: str) -> str:
     ctx, rest = named(words)
     command = ctx.command
     path = ctx.command_path.removeprefix("klog ")
-    if isinstance(command, NounGroup):
+    if isinstance(command, Noun):
         return f"{path} {'|'.join(command.commands)}"
     if not isinstance(command, KlogCommand):
         return ""

@@ -1,7 +1,8 @@
-"""Verbs of topics: create, list, describe, alter, config, delete, restore."""
+"""``klog topic``: topics and their partitions."""
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,20 @@ from klog.cli.arguments import (
     regular_expression,
     topic_settings,
 )
-from klog.cli.flags import argument, flag
+from klog.cli.command import Noun
+from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import deleted_topics, remember, remember_deleted, remember_topics
-from klog.cli.progress import counting
-from klog.cli.topic.noun import topic
+from klog.cli.progress import Done, counting, progress
+from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import KlogError, UsageError
 from klog.names import counted
 from klog.render import Report
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
+
+topic = Noun("topic", "Topics and partitions: create, describe, alter, delete, elect, verify.")
 
 
 @topic.command("create", rows="klog.admin.topics:TopicCreated", asks=True, changes=True)
@@ -313,3 +317,82 @@ async def restore(
         return invocation.report([plan.row], footer="dry run, nothing changed")
     async with counting(invocation, "partitions with a leader", plan.row.partitions) as led:
         return invocation.report([await trash.restore_topic(cluster, plan, led=led)])
+
+
+@topic.command("elect", rows="klog.admin.elections:ElectionRow", changes=True, dry_run=True, acts=True)
+async def elect(
+    invocation: Invocation,
+    names: list[str] | None = argument("TOPIC|TOPIC-P", "Only these topics and partitions; all topics if not given."),
+) -> Report:
+    """Elect the preferred leader of each partition, the first of its replicas, if it is in sync."""
+    from klog.admin import elections
+
+    cluster = await invocation.cluster()
+    if invocation.shared.dry_run:
+        planned = await elections.preview_preferred(cluster, names or ())
+        moved = sum(row.old != row.new for row in planned)
+        what = f"elect the preferred leader in {counted(moved, 'partition')}"
+        return invocation.report(planned, footer=f"dry run, nothing changed: {what}")
+    rows = await elections.elect_preferred(cluster, names or ())
+    changed = sum(row.old != row.new for row in rows)
+    failed = sum(row.error is not None for row in rows)
+    if not changed and not failed:
+        return invocation.report(rows, footer="the preferred replica already leads every partition")
+    unable = f"; {counted(failed, 'preferred replica')} cannot lead now" if failed else ""
+    return invocation.report(rows, footer=f"{counted(changed, 'partition')} with a new leader{unable}")
+
+
+@topic.command("verify", rows="klog.tools.verify_replicas:ReplicaRow")
+async def verify(
+    invocation: Invocation,
+    topics: OptionalTopics = None,
+    regex: str | None = flag("-r --regex RE", "Also topics whose whole name matches this regular expression."),
+    rate: str | None = flag("--rate RATE", "Limit on what each broker reads, as 50MB/s."),
+    every: float | None = flag("--every DURATION", "Compare again at this interval, until Ctrl-C.", parser=limit),
+) -> Report | None:
+    """Compare all replicas of each partition, from the highest log start offset to the lowest high watermark.
+
+    It compares checksums of ranges, then finds the first address that differs. A replica with a recorded hole is
+    reported, but not as a mismatch. Exit 1 on any mismatch, or if a replica cannot be read.
+    """
+    from klog.config.units import parse_rate
+    from klog.tools import verify_replicas
+
+    regular_expression(regex, "--regex")
+    wanted = parse_rate(rate) if rate is not None else None
+    if wanted is not None and wanted.what != "bytes":
+        raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")
+    cluster = await invocation.cluster()
+
+    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, bool]:
+        began = time.monotonic()
+        runs: list[verify_replicas.Verification] = []
+        async with progress(
+            invocation, lambda: Done(runs[0].read_bytes, runs[0].total_bytes) if runs else None, unit="bytes"
+        ):
+            rows, read_bytes = await verify_replicas.verify_replicas(
+                cluster,
+                topics or (),
+                pattern=regex,
+                rate_bytes=wanted.per_second if wanted is not None else None,
+                begun=runs.append,
+            )
+        took_s = max(time.monotonic() - began, 1e-9)
+        bad = sum(row.is_mismatch for row in rows)
+        failed = sum(row.error is not None for row in rows)
+        found = f"{bad} differ" if bad else "no differences"
+        unasked = f", {failed} not readable" if failed else ""
+        size = f"{read_bytes:,} bytes read per replica in {took_s:.1f} s"
+        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", bad > 0
+
+    if every is None:
+        rows, footer, is_bad = await compare()
+        return invocation.report(rows, failed=is_bad, footer=footer)
+    check_watchable(invocation, watch=True, flag="--every")
+
+    async def look() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
+        rows, footer, _ = await compare()
+        return rows, footer, ()
+
+    await watch_rows(invocation, look, every)
+    return None
