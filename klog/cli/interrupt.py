@@ -124,6 +124,22 @@ def raising() -> Iterator[None]:
         _STATE.cancel = cancel
 
 
+def stop_in_order(stop: Act) -> None:
+    """SIGINT and SIGTERM call ``stop`` in the running event loop; a second one ends the process at once."""
+    import asyncio
+
+    asked = StopRequest()
+
+    def stopping(number: int) -> None:
+        if asked.again():
+            if asked.count > 1:
+                os._exit(EXIT_SIGNALLED + number)
+            stop()
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, stopping, one)
+
+
 def typed_line(stream: TextIO) -> str:
     """The next line of a terminal.
 

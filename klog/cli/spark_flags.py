@@ -1,4 +1,4 @@
-"""Flags of the commands that run Spark, and what is done with a line of spark-submit."""
+"""Flags of the commands that run Spark: what makes an export a table, and what is done with a line of spark-submit."""
 
 from __future__ import annotations
 
@@ -9,24 +9,41 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
+from klog.errors import UsageError
 from klog.render import Report
 
 if TYPE_CHECKING:
+    from klog.export.run import TableChoice
     from klog.spark.running.submit import Submission
 
 Conf = Annotated[list[str] | None, flag("--conf NAME=VALUE", "A Spark setting.")]
 Master = Annotated[str | None, flag("--master MASTER", "Spark master; all cores of this machine if not given.")]
 
+TableFormat = Annotated[
+    Literal["iceberg", "delta"] | None,
+    flag("--table FORMAT", "Make ROOT a table: iceberg or delta; fixed by the first run."),
+]
+TableName = Annotated[str | None, flag("--table-name NAMESPACE.NAME", "Name of the Iceberg table in its catalogue.")]
+Catalog = Annotated[str | None, flag("--catalog URI", "Catalogue of the Iceberg table; one of its own if not given.")]
+
+
+def table_choice(table: str | None, name: str | None, catalog: str | None) -> TableChoice | None:
+    """The table that these flags name. UsageError where they do not go together."""
+    from klog.export.run import TableChoice
+
+    if table is None and (name is not None or catalog is not None):
+        raise UsageError(f"{'--table-name' if name is not None else '--catalog'} needs --table iceberg")
+    return None if table is None else TableChoice(table, name, catalog)
+
+
 # --- of spark-submit --------------------------------------------------------------------------------------------------
 
-ClusterMaster = Annotated[str, flag("--master MASTER", "spark://HOST:PORT, yarn or k8s://https://HOST:PORT.")]
 DeployMode = Annotated[
     Literal["client", "cluster"],
     flag("--deploy-mode MODE", "client: the driver runs here; cluster: it runs on the cluster."),
 ]
 Shipped = Annotated[Path, flag("--folder FOLDER", "Folder for the zip of klog and the program.")]
 SHIPPED = Path("klog-submit")
-RunLine = Annotated[bool, flag("--run", "Run the command line.")]
 
 
 async def show_or_run(invocation: Invocation, submission: Submission, *, run: bool = False) -> Report | int:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from klog.cli import interrupt
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
-from klog.cli.spark_flags import SHIPPED, Conf, DeployMode, Master, Shipped, show_or_run
-from klog.cli.table_flags import Catalog, TableFormat, TableName, table_choice
+from klog.cli.spark_flags import (
+    SHIPPED,
+    Catalog,
+    Conf,
+    DeployMode,
+    Master,
+    Shipped,
+    TableFormat,
+    TableName,
+    show_or_run,
+    table_choice,
+)
 from klog.cli.target import klog_home
+from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.errors import TimedOut, UsageError
 from klog.names import counted
-from klog.render import Format, Report, render
-from klog.signals import StopRequest
+from klog.render import Report
 
 if TYPE_CHECKING:
-    from klog.streams.folder import Progress, StreamFolder
+    from klog.streams.folder import StreamFolder
 
 stream = Noun("stream", "Compute on topics as messages come, with Spark.")
 
@@ -90,11 +98,7 @@ async def run(
     from klog.streams.job import Job, Program, sink_of
     from klog.streams.program import Input, Late, check_names
 
-    if not submit and invocation.shared.output in (Format.JSON, Format.YAML):
-        raise UsageError(
-            f"--output {invocation.shared.output.value} is for a single report, and a stream shows many",
-            hint="-o jsonl",
-        )
+    check_watchable(invocation, watch=not submit, flag="a stream")
     for value, word in ((sources, "--from"), (target, "--to")):
         if not value:
             raise UsageError(f"{word} is missing", hint="klog stream run -e SQL --from TOPIC --to topic:TOPIC")
@@ -174,41 +178,20 @@ async def run(
 async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None:
     """Until SIGINT, SIGTERM or a stop file; a second signal ends the process at once."""
     from klog.streams import running
+    from klog.streams.status import BatchRow
 
-    stop, asked, shown = threading.Event(), StopRequest(), _Rows(invocation)
+    stop, show = threading.Event(), rows_as_they_come(invocation)
 
-    def stopping(number: int) -> None:
-        if not asked.again():
-            return
-        if asked.count > 1:
-            os._exit(128 + number)
+    def stopping() -> None:
         invocation.say("stopping; a batch in hand is begun again by the next run")
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, stopping, one)
-    done = await asyncio.to_thread(running.run, folder, start, stop, on_batch=shown.show, say=invocation.say)
+    interrupt.stop_in_order(stopping)
+    done = await asyncio.to_thread(
+        running.run, folder, start, stop, on_batch=lambda one: show([BatchRow.of(one)]), say=invocation.say
+    )
     batches = 0 if done.batch is None else done.batch + 1
     invocation.say(f"stopped after {counted(batches, 'batch', 'batches')}; the next run continues from there")
-
-
-class _Rows:
-    """Batches, one row each: a table on a terminal, JSON Lines for another program."""
-
-    def __init__(self, invocation: Invocation) -> None:
-        chosen = invocation.shared.output
-        self._command = invocation.command
-        self._form = chosen or (Format.TABLE if is_terminal(sys.stdout) else Format.JSONL)
-        self._header = not invocation.shared.no_header
-
-    def show(self, progress: Progress) -> None:
-        from klog.streams.status import BatchRow
-
-        report = Report(self._command, BatchRow, [BatchRow.of(progress)])
-        render(report, self._form, sys.stdout, header=self._header, terminal=is_terminal(sys.stdout))
-        sys.stdout.flush()
-        self._header = False
 
 
 def _folders(names: list[str] | None, state: Path | None) -> list[StreamFolder]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from klog.cli.flags import flag, limit
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import KlogError, UsageError
-from klog.render import Format
+from klog.render import Format, Report
 
 WATCH_EVERY_S = 2.0
 LINES_KEPT = 4
@@ -32,12 +32,13 @@ def check_watchable(invocation: Invocation, *, watch: bool, every: float | None 
         )
 
 
-def rows_as_they_come(invocation: Invocation) -> Callable[[Iterable[Any]], None]:
+def rows_as_they_come(invocation: Invocation) -> Callable[[Sequence[Any]], None]:
     """What shows some more rows at once, under one header; in a pipe as JSON Lines unless a format is given."""
     _json_lines_in_a_pipe(invocation)
 
-    def show(rows: Iterable[Any]) -> None:
-        invocation.show(invocation.report(rows), out=sys.stdout)
+    def show(rows: Sequence[Any]) -> None:
+        report = Report(invocation.command, type(rows[0]), rows) if rows else invocation.report(rows)
+        invocation.show(report, out=sys.stdout)
         invocation.shared = replace(invocation.shared, no_header=True)
 
     return show

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from klog import __version__
-from klog.cli.export import submitted
 from klog.errors import UsageError
 from klog.spark.running.package import make_zip
-from klog.spark.running.submit import submission
+from klog.spark.running.submit import PROGRAM, submission
 
 EXPORT = ["-B", "a:1,b:2", "export", "run", "orders", "--to", "hdfs:///exports/my orders"]
 
@@ -76,6 +75,6 @@ def test_the_same_klog_makes_the_same_zip(tmp_path: Path) -> None:
 
 def test_the_program_says_by_its_exit_code_whether_it_failed(tmp_path: Path) -> None:
     """Spark takes an application that ends with 0 for one that has succeeded."""
-    command = [sys.executable, submitted.__file__, "export", "list", str(tmp_path / "none")]
+    command = [sys.executable, "-c", PROGRAM, "export", "list", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "none" in done.stderr, done.stderr

@@ -16,9 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from klog.errors import HostError, UsageError
-from klog.spark.running.package import HOME, make_zip
+from klog.spark.running.package import make_zip
 
 DEPLOY_MODES = ("client", "cluster")
+PROGRAM = """\
+import sys
+
+from klog.cli.root import run
+
+if __name__ == "__main__":
+    sys.argv[0] = "klog"
+    sys.exit(run(sys.argv[1:]))
+"""
+"""What spark-submit runs: ``klog`` with the arguments after it. Its exit code says to Spark whether it has failed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ def submission(
     # Beside the zip, so that both can be copied to where the driver will run; and not where it lies in the package,
     # since a program's own folder comes first in its path, and modules there would stand for others of their name.
     program = folder.absolute() / "klog_submitted.py"
-    program.write_bytes((HOME / "klog" / "cli" / "export" / "submitted.py").read_bytes())
+    program.write_text(PROGRAM, "utf-8")
     words = ["spark-submit", "--master", master, "--deploy-mode", deploy_mode, "--name", name]
     for name, value in sorted({**_defaults(master, deploy_mode), **(settings or {})}.items()):
         words += ["--conf", f"{name}={value}"]
