@@ -9,7 +9,7 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from typer.core import TyperArgument, TyperOption
 
