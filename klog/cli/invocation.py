@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from klog.cli import error_report, interrupt, standard_streams
-from klog.cli.connect_by import connect_by
 from klog.cli.flags import DEFAULT_TIMEOUT_S
 from klog.cli.global_flags import GlobalFlags
+from klog.cli.name_values import connect_by
 from klog.cli.other_cluster import other_servers, profile_of_other
 from klog.cli.target import Target, klog_home, profiles_here, resolve, secured
 from klog.cli.traits import Traits, command_name

@@ -1,10 +1,13 @@
-"""Words of the form NAME=VALUE."""
+"""Words of the form NAME=VALUE, such as those of ``-X``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
 
 from klog.errors import UsageError
+from klog.security.client_security import SETTINGS
 
 
 def pairs(words: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -33,6 +36,27 @@ def settings(words: Sequence[str] | None, file_flag: str = "--client-config") ->
             raise UsageError(
                 f"{name} is a secret, and `ps` shows command lines to every user of this machine",
                 hint=f"write it into a file that only you can read, and give that with {file_flag}",
+            )
+    return found
+
+
+def connect_by(given: Sequence[str] | None, values: dict[str, Any]) -> Mapping[str, str]:
+    """What ``-X`` says of the connection: security.protocol, sasl.*, ssl.*. UsageError.
+
+    ``given``: the words of the flag that is for connections alone. Where a command's own ``-X`` is for more, its
+    words are in ``values["properties"]``, and those of the connection are taken out of them.
+    """
+    named = [(word, word.partition("=")[0].strip()) for word in values.get("properties") or ()]
+    ours = [word for word, name in named if name in SETTINGS]
+    if ours:
+        values["properties"] = [word for word, name in named if name not in SETTINGS]
+    found = settings(given) | settings(ours)
+    for name in found:
+        if name not in SETTINGS:
+            near = get_close_matches(name, SETTINGS, 1, 0.6)
+            raise UsageError(
+                f"-X {name}: not a setting of connections",
+                hint=f"did you mean {near[0]}?" if near else "security.protocol, sasl.* and ssl.* are",
             )
     return found
 

@@ -18,7 +18,6 @@ from klog import __version__
 from klog.cli import error_report, flags, interrupt, other_words, standard_streams, wrong_usage
 from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, Noun, declared, help_record, take_values
 from klog.cli.command_table import ENTRIES, Entry, entry_named
-from klog.cli.flags import flag
 from klog.cli.global_flags import GlobalFlags
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
@@ -148,39 +147,15 @@ app = typer.Typer(
 
 
 @app.callback()
-def _root(
-    ctx: typer.Context,
-    version: bool = flag("--version", "Show the version of klog.", is_eager=True, callback=_show_version),
-    output: flags.Output = None,
-    no_header: flags.NoHeader = False,
-    quiet: flags.Quiet = False,
-    verbose: flags.Verbose = False,
-    bootstrap_server: flags.BootstrapServer = None,
-    zookeeper: flags.ZooKeeperFlag = None,
-    profile: flags.Profile = None,
-    client_config: flags.ClientConfig = None,
-    connect_by: flags.ConnectBy = None,
-    timeout: flags.Timeout = None,
-    trace: flags.Trace = False,
-) -> None:
+def _root(ctx: typer.Context, version: bool, **values: Any) -> None:
     """Keeps the flags before the noun, for the command behind it."""
-    here = GlobalFlags(
-        output,
-        no_header,
-        quiet,
-        verbose,
-        bootstrap_server,
-        zookeeper,
-        profile,
-        timeout,
-        trace,
-        client_config=client_config,
-        connect_by=connect_by,
-    )
+    here = GlobalFlags(**values)
     ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, GlobalFlags) else here
 
 
-_CONTEXT, *_FLAGS = inspect.signature(_root, eval_str=True).parameters.values()
+_CONTEXT, _VERSION, _ = inspect.signature(_root, eval_str=True).parameters.values()
+_SHOW = flags.flag("--version", "Show the version of klog.", is_eager=True, callback=_show_version)
+_FLAGS = [_VERSION.replace(default=_SHOW), *flags.parameters(flags.output), *flags.parameters(flags.connection)]
 _FLAGS = [declared(parameter) for parameter in _FLAGS]
 _root.__signature__ = inspect.Signature([_CONTEXT, *_FLAGS])  # type: ignore[attr-defined]
 _root.__annotations__ = {}
