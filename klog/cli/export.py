@@ -426,7 +426,7 @@ async def collect(
     root: Root,
     older_than: float = flag(
         "--older-than DURATION", "Only files not modified for this long (24h).", "24h", parser=duration
-    ),  # type: ignore[assignment]  # parsed as if it had been given
+    ),
 ) -> Report:
     """Remove unused files: leftovers of killed runs and files that a compaction replaced. Asks first."""
     from klog.export import gc

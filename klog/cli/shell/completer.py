@@ -122,9 +122,9 @@ class KlogCompleter(Completer):
                 for one in self._values(ctx, flag, filled_in(command, rest, self._using()), value):
                     yield Suggestion(f"{name}={one.text}", one.help)
         elif unfinished.startswith("-"):
-            for one in command.get_params(ctx):
-                if isinstance(one, TyperOption):
-                    yield from (Suggestion(text, one.help or "") for text in (*one.opts, *one.secondary_opts))
+            for option in command.get_params(ctx):
+                if isinstance(option, TyperOption):
+                    yield from (Suggestion(text, option.help or "") for text in (*option.opts, *option.secondary_opts))
         else:
             number, using = len(positional(command, rest)), self._using()
             rests = [rest] if using is None or not is_left_out(command, using) else [rest, [using.name, *rest]]

@@ -61,7 +61,7 @@ def taker(command: KlogCommand, words: list[str]) -> TyperOption | TyperArgument
 
 def positional(command: KlogCommand, words: list[str]) -> list[str]:
     """The words that are neither flags nor values of flags."""
-    found = []
+    found = list[str]()
     for index, word in enumerate(words):
         if word == "--":
             return found + words[index + 1 :]
