@@ -49,7 +49,7 @@ def named(word: str) -> str:
 def flag(words: str, help: str, default: Any = None, **more: Any) -> Any:
     """A flag: ``-p --partitions N``, its words and the name of its value. ``...`` as the default: it must be given.
 
-    As a parameter's default, or in ``Annotated`` for a flag of several commands, whose default stands in each.
+    As a parameter's default, or in ``Annotated`` for a flag of several commands, each with its default.
     """
     names = words.split()
     if not names[-1].startswith("-"):

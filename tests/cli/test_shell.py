@@ -22,7 +22,7 @@ from klog.cli.root import walk
 from klog.cli.shell import bar
 from klog.cli.shell.cluster import ShellCluster
 from klog.cli.shell.completer import KlogCompleter, split_unfinished
-from klog.cli.shell.live_names import REFRESH_AFTER_S, LiveNames
+from klog.cli.shell.live import FRESH_S, Live
 from klog.cli.shell.prompt import Prompt
 from klog.cli.shell.settings import ShellSettings
 from klog.cli.shell.shell import Shell
@@ -44,7 +44,7 @@ def at(broker: RunningBroker) -> GlobalFlags:
 
 
 def completions(line: str, *topics: str) -> list[str]:
-    names = LiveNames(lambda kind, about: list(topics) if kind == "topics" else [], patience_s=PATIENCE_S)
+    names = Live(lambda kind, about: list(topics) if kind == "topics" else [], patience_s=PATIENCE_S)
     completer = KlogCompleter(ShellCluster(GlobalFlags()), names)
     return [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
 
@@ -53,7 +53,7 @@ def completions(line: str, *topics: str) -> list[str]:
 def offered(broker: RunningBroker) -> Iterator[Callable[..., list[str]]]:
     """What a shell at the broker offers at the end of a line, or before what is ``behind``."""
     cluster = ShellCluster(at(broker))
-    completer = KlogCompleter(cluster, LiveNames(cluster.names, patience_s=PATIENCE_S))
+    completer = KlogCompleter(cluster, Live(cluster.names, patience_s=PATIENCE_S))
 
     def texts(line: str, behind: str = "") -> list[str]:
         return [one.text for one in completer.get_completions(Document(line + behind, len(line)), CompleteEvent())]
@@ -166,7 +166,7 @@ def test_no_line_breaks_completion(line: str) -> None:
 def refreshed() -> None:
     """Wait for the refreshes under way."""
     for one in threading.enumerate():
-        if one.name == "names-refresh":
+        if one.name == "shell-refresh":
             one.join(20)
 
 
@@ -178,17 +178,17 @@ def test_asking_never_waits_and_old_names_stay_while_new_ones_are_fetched() -> N
         assert go.wait(10)
         return next(answers)
 
-    live = LiveNames(fetch, clock=lambda: now[0])
+    live = Live(fetch, clock=lambda: now[0])
     assert live.now("topics") == ()  # the fetch hangs, the question does not
     go.set()
     refreshed()
-    assert live.now("topics") == ("old",)
+    assert live.now("topics") == ["old"]
     go.clear()
-    now[0] += REFRESH_AFTER_S + 1
-    assert live.now("topics") == ("old",)
+    now[0] += FRESH_S + 1
+    assert live.now("topics") == ["old"]
     go.set()
     refreshed()
-    assert live.now("topics") == ("new",)
+    assert live.now("topics") == ["new"]
 
 
 @pytest.mark.filterwarnings("error")  # pytest would make a warning of what a thread raises
@@ -201,18 +201,18 @@ def test_a_failing_refresh_says_nothing_and_leaves_what_was_known(capfd: pytest.
             raise outcome
         return outcome
 
-    live = LiveNames(fetch)
+    live = Live(fetch)
     while outcomes:
         live.now("topics")
         refreshed()
         live.forget_age()
-    assert live.now("topics") == ("known",)
+    assert live.now("topics") == ["known"]
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.filterwarnings("error")
 def test_names_of_a_dead_cluster_are_none_and_silent(dead_address: str, capfd: pytest.CaptureFixture[str]) -> None:
-    live = LiveNames(ShellCluster(GlobalFlags(bootstrap_server=dead_address)).names)
+    live = Live(ShellCluster(GlobalFlags(bootstrap_server=dead_address)).names)
     live.now("topics")
     refreshed()
     assert live.now("topics") == ()

@@ -14,20 +14,16 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-from klog.admin.group_lag import LagRow
-from klog.admin.health.snapshot import Snapshot
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.screen import Screen
 from klog.cli.shell import bar
-from klog.cli.shell.cluster import Place
+from klog.cli.shell.cluster import ClusterFacts, Place, WorstLag
 from klog.cli.shell.completer import KlogCompleter, usage
-from klog.cli.shell.facts import ClusterFacts, LiveFacts, WorstLag
 from klog.cli.shell.history import without_secrets
-from klog.cli.shell.live_names import LiveNames
+from klog.cli.shell.live import Live
 from klog.cli.shell.shell import LastCommand, Shell
 from klog.cli.shell.syntax import open_end, read, statements
 from klog.cli.shell.words import Using
-from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import SECRETS as OF_BROKERS
 from klog.security.client_security import SECRETS as OF_CLIENTS
 from tests.broker_fixture import RunningBroker
@@ -60,8 +56,8 @@ def shell() -> Iterator[Shell]:
 
 
 @pytest.fixture
-def names() -> LiveNames:
-    catalog = LiveNames(lambda kind, about: NAMES.get((kind, about), []), patience_s=10)
+def names() -> Live:
+    catalog = Live(lambda kind, about: NAMES.get((kind, about), []), patience_s=10)
     for kind, about in NAMES:
         catalog.soon(kind, about)
     return catalog
@@ -298,14 +294,14 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str]) -> None:
         ("sql 'select 1' --outp", ["--output"]),
     ],
 )
-def test_what_is_offered(line: str, offered: list[str] | None, shell: Shell, names: LiveNames) -> None:
+def test_what_is_offered(line: str, offered: list[str] | None, shell: Shell, names: Live) -> None:
     history = ["export run orders --to s3://bucket/orders --format avro"]
     completer = KlogCompleter(shell.cluster, names, history=lambda: history)
     found = [one.text for one in completer.get_completions(Document(line), CompleteEvent())]
     assert set(found) == set(offered) if offered is not None else "--output" in found
 
 
-def test_a_name_in_use_is_left_out_of_the_line(shell: Shell, names: LiveNames) -> None:
+def test_a_name_in_use_is_left_out_of_the_line(shell: Shell, names: Live) -> None:
     completer = KlogCompleter(shell.cluster, names, using=lambda: Using("topic", "orders"))
     offered = [one.text for one in completer.get_completions(Document("topic config preall"), CompleteEvent())]
     assert offered == ["preallocate="]
@@ -359,9 +355,9 @@ def test_the_prompt_says_where_and_how_it_is() -> None:
     assert plain(bar.prompt(None, None)) == "klog> " and plain(bar.prompt(place, None)) == "prod> "
     assert plain(bar.prompt(place, well)) == "prod 3/3 urp:0> "
     assert bar.prompt(place, well)[0] == ("bold ansired", "prod")
-    ill = ClusterFacts(2, 3, None, under_replicated=7, offline=1, worst_lag=WorstLag("g", 1200))
+    ill = ClusterFacts(2, 3, None, under_replicated=7, offline=1)
     assert plain(bar.prompt(place, ill, using="orders")) == "prod orders 2/3 urp:7 offline:1> "
-    shown = bar.toolbar(place, ill, LastCommand(1, 12.3))
+    shown = bar.toolbar(place, ill, LastCommand(1, 12.3), lag=WorstLag("g", 1200))
     for part in ("controller -", "under-replicated 7", "worst lag 1,200 g", "12 ms", "exit 1", "protected", "h:1"):
         assert part in shown
     assert "unreachable" in plain(bar.prompt(place, ClusterFacts(trouble="gone")))
@@ -369,41 +365,30 @@ def test_the_prompt_says_where_and_how_it_is() -> None:
 
 
 def test_names_of_others_do_not_command_the_terminal() -> None:
-    place, facts = Place("\x1b[2J", "x\x1b]0;t\x07"), ClusterFacts(1, 1, 1, worst_lag=WorstLag("g\x9b" * 99, 1))
-    text = plain(bar.prompt(place, facts, using="\x1b[31m" * 50)) + bar.toolbar(place, facts, None)
+    place, facts, lag = Place("\x1b[2J", "x\x1b]0;t\x07"), ClusterFacts(1, 1, 1), WorstLag("g\x9b" * 99, 1)
+    text = plain(bar.prompt(place, facts, using="\x1b[31m" * 50)) + bar.toolbar(place, facts, None, lag=lag)
     assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"} and len(text) < 500
 
 
 # --- Facts ------------------------------------------------------------------------------------------------------------
 
 
-def snapshot_of(brokers: int, lag: int | None = None) -> Snapshot:
-    nodes = {one: BrokerNode(one, "h", 9092, None) for one in range(1, brokers + 1)}
-    found = Snapshot(metadata=Metadata(None, 1, nodes, {}, {}))
-    if lag is not None:
-        found.groups, found.no_groups = [LagRow("g", "t", 0, 0, 0, 9, lag, None, None, None)], None
-    return found
-
-
 def test_facts_of_a_cluster_that_was_left_are_not_shown_for_the_next_one() -> None:
-    asked, go, changed = threading.Event(), threading.Event(), threading.Event()
-    answers = iter([snapshot_of(1), snapshot_of(2), snapshot_of(3, lag=7)])
+    asked, go, answers = threading.Event(), threading.Event(), iter([ClusterFacts(1), ClusterFacts(2)])
+    changed = threading.Semaphore(0)
 
-    def fetch(with_lag: bool) -> Snapshot:
+    def fetch(kind: str, about: str) -> ClusterFacts:
+        found = next(answers)
         asked.set()
         assert go.wait(10)
-        return next(answers)
+        return found
 
-    facts = LiveFacts(fetch, changed.set, every_s=100)
-    facts.start()
-    assert asked.wait(10) and facts.now() is None
-    facts.refresh(other_cluster=True)  # while the first one is being asked
-    shown: list[int] = []
-    facts._changed = lambda: (shown.append(facts.now().live), len(shown) == 2 and changed.set())  # type: ignore[union-attr, func-returns-value]
+    live = Live(fetch, changed=changed.release)
+    assert not live.now("facts") and asked.wait(10)
+    live.forget()  # while the first one is being asked
     go.set()
-    assert changed.wait(10) and shown == [2, 3]
-    assert facts.now() == ClusterFacts(3, 3, 1, worst_lag=WorstLag("g", 7))
-    facts.stop()
+    assert changed.acquire(timeout=10) and not live.now("facts")
+    assert changed.acquire(timeout=10) and live.now("facts") == ClusterFacts(2)
 
 
 def test_what_is_longer_than_the_screen_goes_through_the_pager(capfd: pytest.CaptureFixture[str]) -> None:

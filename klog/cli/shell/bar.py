@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.cli.shell.cluster import Place
-from klog.cli.shell.facts import ClusterFacts
+from klog.cli.shell.cluster import ClusterFacts, Place, WorstLag
 from klog.cli.shell.shell import LastCommand
 from klog.render.visible import visible
 
@@ -35,14 +34,19 @@ def prompt(place: Place | None, facts: ClusterFacts | None, *, using: str = "") 
     return [*parts, (colour, "> ")]
 
 
-def toolbar(place: Place | None, facts: ClusterFacts | None, last: LastCommand | None, trouble: str = "") -> str:
+def toolbar(
+    place: Place | None,
+    facts: ClusterFacts | None,
+    last: LastCommand | None,
+    trouble: str = "",
+    lag: WorstLag | None = None,
+) -> str:
     """Controller, under-replicated partitions, worst lag, how the last command ended, and the cluster. ``trouble``
     is why there is no cluster."""
     parts = []
     if place is not None and facts is not None and facts.trouble is None:
         parts.append(f"controller {'-' if facts.controller is None else facts.controller}")
         parts.append(f"under-replicated {facts.under_replicated}")
-        lag = facts.worst_lag
         parts.append("worst lag -" if lag is None else f"worst lag {lag.messages:,} {_short(lag.group)}".rstrip())
     elif place is not None and facts is not None and facts.trouble is not None:
         parts.append(visible(facts.trouble.splitlines()[0])[:TROUBLE_CHARS_MAX])

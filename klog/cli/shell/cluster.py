@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog.cli.by_schema import registry_of
 from klog.cli.global_flags import GlobalFlags
@@ -21,7 +21,7 @@ from klog.errors import KlogError, NoNode, TimedOut
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot
+    from klog.client.metadata import Metadata
 
 T = TypeVar("T")
 
@@ -41,10 +41,28 @@ class Place(NamedTuple):
     read_only: bool = False
 
 
+class WorstLag(NamedTuple):
+    """The group that is furthest behind, over all its partitions; 0 messages: none is."""
+
+    group: str
+    messages: int
+
+
+class ClusterFacts(NamedTuple):
+    """Of one moment. ``known`` counts brokers that live or that have replicas; ``trouble`` is why nothing is known."""
+
+    live: int = 0
+    known: int = 0
+    controller: int | None = None
+    under_replicated: int = 0
+    offline: int = 0
+    trouble: str | None = None
+
+
 class ShellCluster:
     """The cluster of a shell; ``shared``: the flags it was started with, which its commands have as defaults.
 
-    Used by the shell's thread alone, but for ``facts`` and ``names``, which other threads ask.
+    Used by the shell's thread alone, but for ``look``, which other threads ask.
     """
 
     def __init__(self, shared: GlobalFlags) -> None:
@@ -66,24 +84,41 @@ class ShellCluster:
         _place(shared)
         self.shared = shared
 
-    def facts(self, with_lag: bool) -> Snapshot:
-        """Brokers and partitions; and the lag of groups. Blocks, may raise anything."""
-        from klog.admin import group_lag
+    def look(self, kind: str, about: str) -> Any:
+        """``facts``, ``lag``, or the names of a kind. Blocks, may raise anything."""
+        return self.facts() if kind == "facts" else self.worst_lag() if kind == "lag" else self.names(kind, about)
+
+    def facts(self) -> ClusterFacts:
+        """How brokers and partitions are."""
         from klog.admin.health.snapshot import Snapshot
+        from klog.admin.health.verdict import broker_states, count_partitions
 
-        async def ask(asking: Invocation) -> Snapshot:
-            cluster = await asking.cluster()
-            found = Snapshot(metadata=await cluster.metadata(fresh=True))
-            try:
-                async with asyncio.timeout(BACKGROUND_TIMEOUT_S):
-                    if with_lag:
-                        found.groups = await group_lag.lag(cluster, await asking.zookeeper(), times=False)
-                        found.no_groups = None
-            except (KlogError, OSError):
-                pass  # a cluster without ZooKeeper, or one whose ZooKeeper is away: the rest is known
-            return found
+        async def ask(asking: Invocation) -> Metadata:
+            return await (await asking.cluster()).metadata(fresh=True)
 
-        return self._ask(ask, BACKGROUND_TIMEOUT_S * 3)
+        try:
+            metadata = self._ask(ask)
+        except Exception as error:
+            reason = error.message if isinstance(error, KlogError) else str(error)
+            return ClusterFacts(trouble=reason or type(error).__name__)
+        states, counts = broker_states(Snapshot(metadata=metadata)), count_partitions(metadata)
+        live = sum(one.state == "up" for one in states)
+        return ClusterFacts(live, len(states), metadata.controller_id, counts.under_replicated, counts.offline)
+
+    def worst_lag(self) -> WorstLag | None:
+        """None where it is not known: a cluster without ZooKeeper, or one whose ZooKeeper is away."""
+        from klog.admin.group_lag import LagRow, lag
+        from klog.admin.health.snapshot import Snapshot
+        from klog.admin.health.verdict import group_lags
+
+        async def ask(asking: Invocation) -> list[LagRow]:
+            return await lag(await asking.cluster(), await asking.zookeeper(), times=False)
+
+        try:
+            rows = self._ask(ask)
+        except (KlogError, OSError):
+            return None
+        return WorstLag(*next(iter(group_lags(Snapshot(groups=list(rows))).most_common(1)), ("", 0)))
 
     def names(self, kind: str, about: str) -> list[str]:
         """The names of a kind that there are now: ``topics``, ``numbers`` of the partitions of the topic ``about``,
@@ -91,10 +126,10 @@ class ShellCluster:
         Blocks, may raise anything."""
         if kind == "profiles":
             known = profiles_here(klog_home(), Path.cwd())
-            return [] if known is None else list(known.by_name)
-        return self._ask(lambda asking: _names(asking, kind, about), BACKGROUND_TIMEOUT_S * 2)[:NAMES_SHOWN_MAX]
+            return [] if known is None else sorted(known.by_name)
+        return sorted(self._ask(lambda asking: _names(asking, kind, about)))[:NAMES_SHOWN_MAX]
 
-    def _ask(self, question: Callable[[Invocation], Awaitable[T]], timeout_s: float) -> T:
+    def _ask(self, question: Callable[[Invocation], Awaitable[T]]) -> T:
         shared = replace(
             self.shared, session=self._background.session, timeout=BACKGROUND_TIMEOUT_S, quiet=True, trace=False
         )
@@ -105,7 +140,7 @@ class ShellCluster:
                 asking.take_client_config(shared)
             self._secured = asked, asking.target
         asking.retarget(self._secured[1])
-        return self._background.ask(lambda: question(asking), timeout_s)
+        return self._background.ask(lambda: question(asking), BACKGROUND_TIMEOUT_S * 2)
 
     def close(self) -> None:
         """End the connections."""

@@ -16,7 +16,7 @@ from typer.core import TyperArgument, TyperOption
 from klog.cli.command import KlogCommand, Noun, flag_words, usage_line
 from klog.cli.command_table import ENTRIES
 from klog.cli.shell.cluster import ShellCluster
-from klog.cli.shell.live_names import LiveNames
+from klog.cli.shell.live import Live
 from klog.cli.shell.shell import OWN
 from klog.cli.shell.sql_words import SqlWord, forms_in, names_in, next_words, unfinished_word
 from klog.cli.shell.syntax import Statement, statements
@@ -57,7 +57,7 @@ class KlogCompleter(Completer):
     def __init__(
         self,
         cluster: ShellCluster,
-        names: LiveNames,
+        names: Live,
         *,
         history: Callable[[], Sequence[str]] = list,
         using: Callable[[], Using | None] = lambda: None,

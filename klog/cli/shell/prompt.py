@@ -16,14 +16,15 @@ from prompt_toolkit.styles import Style
 
 from klog.cli.shell import bar
 from klog.cli.shell.completer import KlogCompleter, usage
-from klog.cli.shell.facts import LiveFacts
 from klog.cli.shell.history import QuietHistory
-from klog.cli.shell.live_names import LiveNames
+from klog.cli.shell.live import Live
 from klog.cli.shell.settings import ShellSettings
 from klog.cli.shell.shell import Shell
 from klog.cli.shell.syntax import open_end
 from klog.render.visible import visible
 
+LAG_EVERY = 3
+"""The lag of groups, which costs the brokers more, is read at every third refresh."""
 STYLE = Style.from_dict({"bottom-toolbar": "noreverse", "usage": "italic"})
 
 
@@ -40,14 +41,12 @@ class Prompt:
         terminal_output: Output | None = None,
     ) -> None:
         self._shell = shell
-        self._names = LiveNames(shell.cluster.names)
-        self._facts = LiveFacts(shell.cluster.facts, self._redraw, settings.refresh_s)
+        fresh_s = {"facts": settings.refresh_s, "lag": LAG_EVERY * settings.refresh_s}
+        self._live = Live(shell.cluster.look, fresh_s=fresh_s, changed=self._redraw)
         lines = QuietHistory(str(history))
         shell.history = lines.get_strings
-        shell.switched = self._switched
-        self._completer = KlogCompleter(
-            shell.cluster, self._names, history=lines.get_strings, using=lambda: shell.using
-        )
+        shell.switched = self._live.forget
+        self._completer = KlogCompleter(shell.cluster, self._live, history=lines.get_strings, using=lambda: shell.using)
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             history=lines,
@@ -63,25 +62,22 @@ class Prompt:
             key_bindings=self._keys(),
             vi_mode=settings.editing == "vi",
             style=STYLE,
+            refresh_interval=settings.refresh_s,
             input=terminal_input,
             output=terminal_output,
         )
 
     def run(self) -> int:
         """Prompt until the end of input or ``exit``; the exit code of the last command."""
-        self._names.now("topics")
-        self._facts.start()
-        try:
-            while True:
-                try:
-                    if not self._turn():
-                        break
-                except KeyboardInterrupt:
-                    continue  # Ctrl-C drops the line, as every shell does
-                except EOFError:
+        self._live.now("topics")
+        while True:
+            try:
+                if not self._turn():
                     break
-        finally:
-            self._facts.stop()
+            except KeyboardInterrupt:
+                continue  # Ctrl-C drops the line, as every shell does
+            except EOFError:
+                break
         return self._shell.status
 
     def _turn(self) -> bool:
@@ -93,20 +89,20 @@ class Prompt:
             self._session.output.write("\n")  # behind the ^C that the terminal shows
             self._session.output.flush()
         if line.strip():
-            self._names.forget_age()
-            self._facts.refresh()
+            self._live.forget_age()
         return True
 
     def toolbar(self) -> StyleAndTextTuples:
         """Two lines: the usage of what is typed, and the cluster."""
         shell = self._shell
         typed = usage(self._session.default_buffer.document.text_before_cursor)
-        status = bar.toolbar(shell.place, self._facts.now(), shell.last, shell.trouble)
+        facts, lag = self._live.now("facts") or None, self._live.now("lag") or None
+        status = bar.toolbar(shell.place, facts, shell.last, shell.trouble, lag)
         return [("class:usage", f" {visible(typed)}\n"), ("", status)]
 
     def _prompt(self) -> StyleAndTextTuples:
         using = self._shell.using.name if self._shell.using is not None else ""
-        return bar.prompt(self._shell.place, self._facts.now(), using=using)
+        return bar.prompt(self._shell.place, self._live.now("facts") or None, using=using)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -132,9 +128,5 @@ class Prompt:
         return bool(open_end(self._session.default_buffer.text))
 
     def _redraw(self) -> None:
-        """From the thread of the facts; does nothing while a command runs."""
+        """From a thread that has refreshed something; does nothing while a command runs."""
         self._session.app.invalidate()
-
-    def _switched(self) -> None:
-        self._names.forget()
-        self._facts.refresh(other_cluster=True)
