@@ -29,25 +29,10 @@ ACTS_KEPT = 100
 POSITIONS = ("start", "end", "@-10m", "@-1h", "@-1d", "+10", "-10")
 RANGES = ("start:", "@-10m:", "@-1h:", "@-1d:", ":end", "-10:")
 DURATIONS = ("1s", "5s", "10s", "1m", "10m", "1h")
-QUOTAS = (
-    *("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
-    "connection_creation_rate",
-)
 ZNODES = (
-    *(
-        "/admin",
-        "/brokers",
-        "/brokers/ids",
-        "/brokers/topics",
-        "/config",
-        "/config/topics",
-        "/consumers",
-        "/controller",
-    ),
-    *("/controller_epoch", "/klog"),
+    *("/admin", "/brokers", "/brokers/ids", "/brokers/topics", "/config", "/config/topics", "/consumers"),
+    *("/controller", "/controller_epoch", "/klog"),
 )
-
-
 SUBJECTS = {
     "topic": "topics",
     "partition": "partitions",
@@ -61,19 +46,29 @@ SUBJECTS = {
 """What ``klog status`` takes first, and the names that follow."""
 
 
-def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The known topics that begin so; in a list, the one behind the last comma."""
-    return _last_of(incomplete, _names(ctx, "topics"))
+Completer = Callable[[typer.Context, str], list[str]]
 
 
-def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The known groups that begin so."""
-    return _last_of(incomplete, _names(ctx, "groups"))
+def _in_a_list(kind: str) -> Completer:
+    """The known names of a kind that begin so; in a list, the one behind the last comma."""
+
+    def offered(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _last_of(incomplete, _names(ctx, kind))
+
+    return offered
 
 
-def broker_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The known brokers, by id; in a list, the one behind the last comma."""
-    return _last_of(incomplete, _names(ctx, "brokers"))
+def _of(*kinds: str) -> Completer:
+    """The known names of some kinds that begin so."""
+
+    def offered(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _beginning(incomplete, [name for kind in kinds for name in _names(ctx, kind)])
+
+    return offered
+
+
+profile_names = _of("profiles")
+deleted_topics = _of("trash")
 
 
 def partition_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -84,34 +79,14 @@ def partition_numbers(ctx: typer.Context, incomplete: str) -> list[str]:
     return _last_of(incomplete, _names(ctx, "numbers", topic) if topic else ())
 
 
-def schema_subjects(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The subjects of the schema registry."""
-    return _beginning(incomplete, _names(ctx, "schemas"))
-
-
-def topics_and_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The known topics, and ``T-P`` of each of their partitions."""
-    return _beginning(incomplete, [*_names(ctx, "topics"), *_names(ctx, "partitions")])
-
-
-def deleted_topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics that are known to be deleted, and can be restored."""
-    return _beginning(incomplete, _names(ctx, "trash"))
-
-
 def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
     """What ``klog status`` can explain: the kind first, or the name alone."""
     before = ctx.params.get("subject") or []
     if before:
         kind = SUBJECTS.get(before[0]) if len(before) == 1 else None
         return _beginning(incomplete, _names(ctx, kind) if kind else ())
-    names = [name for kind in ("topics", "groups", "brokers", "partitions") for name in _names(ctx, kind)]
-    return list(dict.fromkeys(_beginning(incomplete, [*SUBJECTS, *names])))
-
-
-def event_kinds(incomplete: str) -> list[str]:
-    """Kinds of event."""
-    return _beginning(incomplete, EVENT_KINDS)
+    names = _of("topics", "groups", "brokers", "partitions")(ctx, incomplete)
+    return list(dict.fromkeys([*_beginning(incomplete, SUBJECTS), *names]))
 
 
 def act_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -155,8 +130,10 @@ def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def quota_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """With the sign behind them where a value follows."""
+    from klog.security.quotas import QuotaKey
+
     sign = "=" if ctx.info_name == "set" else ""
-    return _beginning(incomplete, [f"{name}{sign}" for name in QUOTAS])
+    return _beginning(incomplete, [f"{key}{sign}" for key in QuotaKey])
 
 
 def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
@@ -164,25 +141,20 @@ def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: _beginning(incomplete, words)
 
 
-def profile_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The profiles that begin so."""
-    return _beginning(incomplete, _names(ctx, "profiles"))
-
-
 BY_FLAG: Mapping[str, Callable[..., Sequence[Any]]] = {"profile": profile_names}
 """By the name of a parameter that all commands have."""
 COMPLETERS: Mapping[str, Callable[..., Sequence[Any]]] = {
-    **dict.fromkeys(("TOPIC", "TOPIC,..."), topic_names),
-    "TOPIC|TOPIC-P": topics_and_partitions,
-    "GROUP": group_names,
-    **dict.fromkeys(("ID", "ID,..."), broker_ids),
+    **dict.fromkeys(("TOPIC", "TOPIC,..."), _in_a_list("topics")),
+    "TOPIC|TOPIC-P": _of("topics", "partitions"),
+    "GROUP": _in_a_list("groups"),
+    **dict.fromkeys(("ID", "ID,..."), _in_a_list("brokers")),
     "ACT": act_ids,
-    "KIND": event_kinds,
+    "KIND": one_of(EVENT_KINDS),
     **dict.fromkeys(("QUOTA", "QUOTA=VALUE"), quota_names),
     "PATH": znode_paths,
     "NAME=VALUE": setting_names,
     "0,2,5-8": partition_numbers,
-    **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), schema_subjects),
+    **dict.fromkeys(("SUBJECT", "ID|SUBJECT"), _of("schemas")),
     **dict.fromkeys(("POSITION", "POS"), one_of(POSITIONS)),
     "RANGE": one_of(RANGES),
     "DURATION": one_of(DURATIONS),

@@ -2,7 +2,7 @@
 
 Unknown is ``-`` in tables and TSV and ``null`` in JSON. Times are RFC 3339 in UTC with milliseconds. A cell never
 holds a tab or a line's end: in TSV they are written as ``\\t``, ``\\n``, ``\\r``, a backslash as ``\\\\``, and text
-that is a lone ``-`` as ``\\-``, so that :func:`from_tsv` gives back what was there.
+that is a lone ``-`` as ``\\-``, so that what was there can be read back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ UNKNOWN = "-"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TSV_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_TSV_UNESCAPES = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r", "-": "-"}
 
 
 def rfc3339(moment: datetime) -> str:
@@ -97,28 +96,13 @@ def to_cell(value: Any) -> str:
 
 
 def to_tsv(value: Any) -> str:
-    """A TSV field; :func:`from_tsv` turns it back into the text."""
+    """A TSV field."""
     text = to_text(value)
     if text == UNKNOWN and isinstance(value, str):
         return "\\-"
     if not any(character in text for character in _TSV_ESCAPES):
         return text
     return "".join(_TSV_ESCAPES.get(character, character) for character in text)
-
-
-def from_tsv(text: str) -> str | None:
-    """What :func:`to_tsv` wrote: the text, or None where it was unknown."""
-    if text == UNKNOWN:
-        return None
-    pieces = []
-    characters = iter(text)
-    for character in characters:
-        if character == "\\":
-            escaped = next(characters, "")
-            pieces.append(_TSV_UNESCAPES.get(escaped, "\\" + escaped))
-        else:
-            pieces.append(character)
-    return "".join(pieces)
 
 
 def _visible(character: str) -> str:

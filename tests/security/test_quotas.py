@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from klog.cli.name_cache import QUOTAS
 from klog.errors import InvalidRequest
 from klog.security.quotas import (
     DEFAULT,
@@ -189,10 +188,6 @@ def test_values_are_kept_as_kafka_keeps_them() -> None:
     assert parse_value(PRODUCE, "1024") == 1024
     with pytest.raises(InvalidRequest):
         parse_value(PRODUCE, "1 MB")
-
-
-def test_completion_offers_all_quotas() -> None:
-    assert tuple(QuotaKey) == QUOTAS
 
 
 # --- rates ------------------------------------------------------------------------------------------------------------
