@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from klog.cli.flags import argument, flag
 from klog.cli.name_values import settings
 from klog.config import units
 from klog.errors import UsageError
+from klog.render import Format
 
 if TYPE_CHECKING:
     from klog.client.positions import Position, Range
@@ -89,6 +90,17 @@ def regular_expression(text: str | None, what: str) -> None:
         raise UsageError(
             f"{what} {text!r} is not a regular expression: {error}", hint=r".* is any text, \ escapes a character"
         ) from None
+
+
+def message_form(output: Format | None, form: str | None, instead: str) -> Literal["value", "format", "jsonl"]:
+    """How messages are written, by ``--output`` and ``-f``; ``instead``: the commands that show a table."""
+    if output not in (None, Format.JSONL):
+        raise UsageError(
+            f"--output {output.value} does not apply to messages; use -f FORMAT or --output jsonl", hint=instead
+        )
+    if form is not None and output is not None:
+        raise UsageError("-f and --output jsonl exclude each other")
+    return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"
 
 
 def position(text: str, flag: str) -> Position:

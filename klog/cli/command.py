@@ -28,6 +28,7 @@ from typer.models import OptionInfo
 from klog.cli import flags, other_words
 from klog.cli.error_report import EXIT_USAGE, format_in, write
 from klog.cli.flag_parsing import convert_here
+from klog.cli.global_flags import GlobalFlags
 from klog.cli.name_cache import BY_FLAG, COMPLETERS
 from klog.cli.traits import Traits, command_name
 from klog.render import Format, Report, render
@@ -230,16 +231,13 @@ def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
     def callback(ctx: typer.Context, **values: Any) -> None:
         from klog.cli.invocation import perform
 
-        perform(ctx, function, traits, values)
+        perform(ctx, function, traits, GlobalFlags(**{one.name: values.pop(one.name) for one in shared}), values)
 
-    parameters = [declared(one) for one in list(flags.parameters(function))[1:]]
-    has_properties = any(parameter.name == "properties" for parameter in parameters)
-    parameters += [
-        declared(parameter)
-        for group in traits.flag_groups()
-        for parameter in flags.parameters(group)
-        if not (has_properties and parameter.name == "connect_by")
-    ]
+    _, *own = flags.parameters(function)
+    shared = [parameter for group in traits.flag_groups() for parameter in flags.parameters(group)]
+    if any(parameter.name == "properties" for parameter in own):
+        shared = [parameter for parameter in shared if parameter.name != "connect_by"]
+    parameters = list(map(declared, [*own, *shared]))
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     callback.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     callback.__annotations__ = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,6 +133,7 @@ def preview(dry_run: DryRun = False) -> None:
     """The flag of other commands that show what they would do."""
 
 
+@cache
 def parameters(group: Callable[..., Any]) -> list[inspect.Parameter]:
     """The flags of one of the groups above, as keyword parameters with their annotations resolved."""
     found = inspect.signature(group, eval_str=True).parameters.values()

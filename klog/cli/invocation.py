@@ -297,9 +297,13 @@ def is_terminal(stream: Any) -> bool:
         return False
 
 
-def perform(ctx: typer.Context, function: Callable[..., Any], traits: Traits, values: dict[str, Any]) -> None:
-    """Run a command function with all that is around it; raises ``typer.Exit`` with the exit code where it is not 0."""
-    own = GlobalFlags(**{name: values.pop(name) for name in traits.global_names() if name in values})
+def perform(
+    ctx: typer.Context, function: Callable[..., Any], traits: Traits, own: GlobalFlags, values: dict[str, Any]
+) -> None:
+    """Run a command function with all that is around it; raises ``typer.Exit`` with the exit code where it is not 0.
+
+    ``own``: the flags of every command that this one was given; ``values``: all others, and its arguments.
+    """
     outer = ctx.find_root().obj
     shared = own.over(outer) if isinstance(outer, GlobalFlags) else own
     invocation = Invocation(command_name(ctx), traits, shared)

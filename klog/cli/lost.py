@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions
+from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions, message_form
 from klog.cli.command import Noun
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation, is_terminal
-from klog.errors import UsageError
 from klog.names import counted
-from klog.render import Format, Report
+from klog.render import Report
 
 lost = Noun("lost", "Messages that truncation and recovery have set aside: list, show, replay.")
 
@@ -44,7 +43,7 @@ async def show(
     from klog.tools import quarantine_replay
 
     cluster = await invocation.cluster()
-    kind = _kind(invocation.shared.output, form)
+    kind = message_form(invocation.shared.output, form, "`klog lost list` shows a table")
     rows = await quarantine.choose(
         cluster, topic, partitions=all_partitions(partitions), broker=broker, from_address=from_address
     )
@@ -83,14 +82,3 @@ async def replay(
     done = await quarantine_replay.replay(cluster, rows, target)
     messages = sum(row.messages for row in done)
     return invocation.report(done, footer=f"{counted(messages, 'message')} sent to {target}; the set-aside copies stay")
-
-
-def _kind(output: Format | None, form: str | None) -> Literal["value", "format", "jsonl"]:
-    if output not in (None, Format.JSONL):
-        raise UsageError(
-            f"--output {output.value} does not apply to messages; use -f FORMAT or --output jsonl",
-            hint="`klog lost list` shows a table",
-        )
-    if form is not None and output is not None:
-        raise UsageError("-f and --output jsonl exclude each other")
-    return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"

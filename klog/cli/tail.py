@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from klog.cli import interrupt
-from klog.cli.arguments import Count, Partitions, Properties, all_partitions, position_range
+from klog.cli.arguments import Count, Partitions, Properties, all_partitions, message_form, position_range
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
@@ -138,7 +138,7 @@ async def tail(
         else last,
         count=count,
         until_end=until_end,
-        output=_output(invocation.shared.output, form),
+        output=message_form(invocation.shared.output, form, "for tables: `klog topic describe`, `klog offset list`"),
         format=form,
         group=group,
         replica=replica,
@@ -192,14 +192,3 @@ def _canceller(reading: asyncio.Future[Any]) -> interrupt.Act:
             pass  # the loop is closed: the command has ended
 
     return cancel
-
-
-def _output(output: Format | None, form: str | None) -> Literal["value", "format", "jsonl"]:
-    if output not in (None, Format.JSONL):
-        raise UsageError(
-            f"--output {output.value} does not apply to messages; use -f FORMAT or --output jsonl",
-            hint="for tables: `klog topic describe`, `klog offset list`",
-        )
-    if form is not None and output is not None:
-        raise UsageError("-f and --output jsonl exclude each other")
-    return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"

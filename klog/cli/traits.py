@@ -52,10 +52,6 @@ class Traits:
             groups.append(flags.connection)
         return groups
 
-    def global_names(self) -> list[str]:
-        """The names of the global flags that the command has."""
-        return [parameter.name for group in self.flag_groups() for parameter in flags.parameters(group)]
-
 
 def command_name(ctx: typer.Context) -> str:
     """``topic.list``: the name of a command in envelopes, whatever alias was typed."""
