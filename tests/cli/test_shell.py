@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from klog.cli.shell.live import FRESH_S, Live
 from klog.cli.shell.prompt import Prompt
 from klog.cli.shell.settings import ShellSettings
 from klog.cli.shell.shell import Shell
-from klog.cli.shell.syntax import read
 from klog.names import TopicPartition
 from klog.tools.why.gathering import parsed
 from tests.admin.group_registry import commit, registry_of
@@ -60,27 +58,6 @@ def offered(broker: RunningBroker) -> Iterator[Callable[..., list[str]]]:
 
     yield texts
     cluster.close()
-
-
-def test_commands_then_verbs_then_flags_then_values() -> None:
-    assert {"topic", "tail", "help", "exit"} <= set(completions(""))
-    assert completions("topi") == ["topic"]
-    assert set(completions("topic ")) == {
-        *("create", "list", "describe", "alter", "config", "delete", "restore", "elect", "verify")
-    }
-    assert completions("klog topic des") == ["describe"]
-    assert "--partitions" in completions("topic create x --part")
-    assert completions("topic list -o js") == ["json", "jsonl"]
-    assert completions("produce t --acks a") == ["all"]
-    assert completions("help zk tr") == ["tree"]
-    assert completions("nonsense ") == []
-
-
-def test_topics_are_offered_where_topics_are_named() -> None:
-    assert completions("topic describe pa", "payments", "logs") == ["payments"]
-    assert set(completions("tail ", "payments", "logs")) == {"payments", "logs"}
-    assert "payments" not in completions("broker describe ", "payments")
-    assert completions("topic describe --", "--x") and "--x" not in completions("topic describe --", "--x")
 
 
 def test_groups_are_offered_where_groups_are_named(
@@ -320,22 +297,6 @@ def test_a_script_on_a_pipe_runs_each_line_as_it_comes() -> None:
         assert b"klog" in process.stdout.readline()
         process.stdin.close()
         assert process.wait(20) == 0
-
-
-@each(
-    ("line", "command", "rest"),
-    [
-        ("topic list", "topic list", None),
-        ("topic list -o json | jq . | head", "topic list -o json", "jq . | head"),
-        ("tail t --grep 'a|b'", "tail t --grep 'a|b'", None),
-        ('tail t --grep "a|b" |cat', 'tail t --grep "a|b"', "cat"),
-        ("tail t --grep a\\|b", "tail t --grep a\\|b", None),
-        ("| cat", "", "cat"),
-    ],
-)
-def test_a_line_is_split_at_its_first_pipe(line: str, command: str, rest: str | None) -> None:
-    found = read(line)
-    assert (found.texts, found.pipe) == (shlex.split(command), rest)
 
 
 def test_output_goes_through_what_follows_the_pipe() -> None:

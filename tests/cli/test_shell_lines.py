@@ -97,6 +97,9 @@ def test_what_is_made_of_the_output() -> None:
     assert (second.texts, second.pipe) == (["tail", "t"], "grep $x; true")
     assert statements("tail t >> 'a b'")[0].file == "a b" and statements("tail t >> x")[0].append
     assert statements("tail t --grep a>b")[0].texts[-1] == "a>b"
+    for line in ("tail t --grep 'a|b'|cat", 'tail t --grep "a|b" | cat', "tail t --grep a\\|b |cat"):
+        assert (read(line).texts, read(line).pipe) == (["tail", "t", "--grep", "a|b"], "cat")
+    assert (read("| cat").texts, read("| cat").pipe) == ([], "cat")
     system, after = statements("! echo 'a\nb' | cat; ls\npwd")
     assert (system.system, after.texts) == ("echo 'a\nb' | cat; ls", ["pwd"])
 
@@ -292,6 +295,15 @@ def test_the_usage_of_what_is_typed(line: str, parts: list[str]) -> None:
         ("sql \"select * from orders where key = 'of", []),
         ("stream run -e 'select * from o", ["orders"]),
         ("sql 'select 1' --outp", ["--output"]),
+        ("topi", ["topic"]),
+        ("klog topic des", ["describe"]),
+        ("topic create x --part", ["--partitions"]),
+        ("produce t --acks a", ["all"]),
+        ("help zk tr", ["tree"]),
+        ("nonsense ", []),
+        ("topic describe lo", ["logs"]),
+        ("broker describe ", ["1", "2"]),
+        ("exi", ["exit"]),
     ],
 )
 def test_what_is_offered(line: str, offered: list[str] | None, shell: Shell, names: Live) -> None:
