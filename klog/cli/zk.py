@@ -16,7 +16,16 @@ from klog.render import Report
 
 zk = Noun("zk", "The content of ZooKeeper: znodes, and what the registries say.")
 
-Path = Annotated[str, argument("PATH", "Path of the znode below the chroot.")]
+
+def checked_path(text: str) -> str:
+    """UsageError, before anything is asked, for a text that is no path."""
+    from klog.admin.registries import check_path
+
+    check_path(text)
+    return text
+
+
+Path = Annotated[str, argument("PATH", "Path of the znode below the chroot.", parser=checked_path)]
 
 
 @zk.command("ls", rows="klog.admin.registries:NodeRow")
@@ -24,7 +33,6 @@ async def ls(invocation: Invocation, path: Path = "/") -> list[Any]:
     """List the children of a znode."""
     from klog.admin import registries
 
-    registries.check_path(path)
     rows = await registries.list_nodes(await invocation.zookeeper(), path)
     remember_znodes(invocation.target, [row.path for row in rows])
     return rows
@@ -44,7 +52,6 @@ async def tree(
     """
     from klog.admin import registries
 
-    registries.check_path(path)
     rows = await registries.tree(await invocation.zookeeper(), path, depth=depth)
     remember_znodes(invocation.target, [row.path for row in rows])
     return rows
@@ -55,7 +62,6 @@ async def get(invocation: Invocation, path: Path) -> list[Any]:
     """Show the data of a znode; with `-o wide` also decoded, where it is a registry's entry."""
     from klog.admin import registries
 
-    registries.check_path(path)
     return [await registries.get_node(await invocation.zookeeper(), path)]
 
 
@@ -68,7 +74,6 @@ async def stat(invocation: Invocation, path: Path) -> list[Any]:
     """
     from klog.admin import registries
 
-    registries.check_path(path)
     return [await registries.stat_node(await invocation.zookeeper(), path)]
 
 
@@ -77,9 +82,8 @@ async def find(
     invocation: Invocation, path: Path, pattern: str = argument("NAME", "Glob pattern of the znode's name.", ...)
 ) -> Report:
     """List the znodes below a path whose name matches a pattern. The exit code is 1 if none does."""
-    from klog.admin import registries, znodes
+    from klog.admin import znodes
 
-    registries.check_path(path)
     rows = await znodes.find(await invocation.zookeeper(), path, pattern)
     return invocation.report(rows, footer=counted(len(rows), "znode"), failed=not rows)
 
@@ -98,22 +102,18 @@ async def set_data(
     Brokers and consumers act on what ZooKeeper has: most of it has a command of its own. The change is an act, which
     `klog undo` takes back.
     """
-    from klog.admin import registries, znodes
+    from klog.admin import znodes
 
-    registries.check_path(path)
-    wanted = _data(data, file)
-    session = await invocation.zookeeper()
+    wanted, session = _data(data, file), await invocation.zookeeper()
     return await _write(invocation, session, await znodes.plan_set(session, path, wanted, version))
 
 
 @zk.command("create", rows="klog.admin.znodes:ZnodeChange", asks=True, changes=True, acts=True)
 async def create(invocation: Invocation, path: Path, data: Data = None, file: DataFile = None) -> Report:
     """Create a znode below an existing one. Asks first. The change is an act, which `klog undo` takes back."""
-    from klog.admin import registries, znodes
+    from klog.admin import znodes
 
-    registries.check_path(path)
-    wanted = _data(data, file)
-    session = await invocation.zookeeper()
+    wanted, session = _data(data, file), await invocation.zookeeper()
     return await _write(invocation, session, await znodes.plan_create(session, path, wanted))
 
 
@@ -123,9 +123,8 @@ async def remove(invocation: Invocation, path: Path, version: Version) -> Report
 
     The change is an act, which `klog undo` takes back, unless the node was ephemeral.
     """
-    from klog.admin import registries, znodes
+    from klog.admin import znodes
 
-    registries.check_path(path)
     session = await invocation.zookeeper()
     return await _write(invocation, session, await znodes.plan_delete(session, path, version))
 
