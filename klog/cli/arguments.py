@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from klog.cli.flags import argument, flag
 from klog.cli.name_values import settings
 from klog.config import units
 from klog.errors import UsageError
 from klog.render import Format
-
-if TYPE_CHECKING:
-    from klog.client.positions import Position, Range
 
 ID_MAX = 2**31 - 1
 """The protocol's largest number of partitions and largest broker id."""
@@ -101,23 +98,3 @@ def message_form(output: Format | None, form: str | None, instead: str) -> Liter
     if form is not None and output is not None:
         raise UsageError("-f and --output jsonl exclude each other")
     return "format" if form is not None else "jsonl" if output is Format.JSONL else "value"
-
-
-def position(text: str, flag: str) -> Position:
-    """One point; a range, too, is wrong usage here, and the error names the flag."""
-    from klog.client import positions
-
-    try:
-        return positions.parse_position(text)
-    except UsageError as error:
-        raise UsageError(f"{flag} {error.message}", hint=error.hint) from None
-
-
-def position_range(text: str, flag: str) -> Range:
-    """A range, or a point and all that follows."""
-    from klog.client import positions
-
-    try:
-        return positions.parse_range(text)
-    except UsageError as error:
-        raise UsageError(f"{flag} {error.message}", hint=error.hint) from None

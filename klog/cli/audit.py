@@ -7,13 +7,14 @@ import signal
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
-from klog.cli.arguments import OptionalTopics, position_range
+from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.flags import duration, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import counting
 from klog.cli.watching import check_watchable, rows_as_they_come
+from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
@@ -90,7 +91,9 @@ async def report(
     mirror: str | None = flag("--mirror", "A cluster with copies of the topics.", metavar=METAVAR),
     export: str | None = flag("--export ROOT", "An export of the topics."),
     exact: bool = flag("--exact", "Read the stamps of every window, not only of those whose counts differ."),
-    from_times: str | None = flag("--from RANGE", "Only windows that begin in this range: @-1d, @-2d:@-1d."),
+    times: Range | None = flag(
+        "--from RANGE", "Only windows that begin in this range: @-1d, @-2d:@-1d.", parser=parse_range
+    ),
     grace: float | None = flag("--grace DURATION", "Skip windows that ended less than this ago (1m).", parser=duration),
     only_gaps: bool = flag("--only-gaps", "Only windows that differ."),
     window: Window = None,
@@ -108,7 +111,7 @@ async def report(
     options = auditing.ReportOptions(
         topics or (),
         exact=exact,
-        times=None if from_times is None else position_range(from_times, "--from"),
+        times=times,
         grace_ms=auditing.GRACE_MS if grace is None else round(grace * 1000),
         window_ms=_window_ms(window),
         only_gaps=only_gaps,

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from klog.cli.arguments import position
 from klog.cli.command import top_command
 from klog.cli.flag_parsing import did_you_mean
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import subjects
 from klog.cli.watching import check_watchable, rows_as_they_come
+from klog.client.positions import Position, parse_position
 from klog.errors import BrokerNotAvailable, KlogError, NoSuchThing, UsageError
 from klog.event_kinds import EVENT_KINDS
 from klog.render import Format, Report
@@ -38,7 +38,9 @@ async def events(
     ),
     kinds: list[str] | None = flag("--kind KIND", "Only this kind, such as leader-elected."),
     by: str | None = flag("--by PRINCIPAL", "Only acts of this principal, or of a part of its name."),
-    since: str | None = flag("--since POS", f"Start position; a day ago ({SINCE}) if not given."),
+    since: Position | None = flag(
+        "--since POS", f"Start position; a day ago ({SINCE}) if not given.", parser=parse_position
+    ),
     count: int | None = flag("-n --last N", f"Only the last N [{LAST}; all with --since].", min=1),
     follow: bool = flag("--follow", "Go on with what happens, until stopped."),
 ) -> Report | None:
@@ -70,7 +72,6 @@ async def events(
             )
     if by is not None and kinds and "act" not in kinds:
         raise UsageError("--by is about acts, and --kind leaves them out")
-    begin = position(since or SINCE, "--since")
     check_watchable(invocation, watch=follow, flag="--follow")
     show = rows_as_they_come(invocation) if follow else None
     invocation.has_shown = follow
@@ -87,7 +88,7 @@ async def events(
     work = reading.read_events(
         cluster,
         reading.EventFilter() if is_folded else chosen,  # a story is shown whole
-        begin,
+        since or parse_position(SINCE),
         _shower(invocation, found, show),
         follow=follow,
         note=invocation.say,

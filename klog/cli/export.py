@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from klog.cli import interrupt
-from klog.cli.arguments import OptionalTopics, position_range
+from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
@@ -31,6 +31,7 @@ from klog.cli.spark_flags import (
 )
 from klog.cli.target import klog_home
 from klog.cli.watching import check_watchable, rows_as_they_come
+from klog.client.positions import parse_range
 from klog.config.units import parse_size
 from klog.errors import KlogError, TooManyUndecodable, UsageError
 from klog.export.rows import ExportedRange, SparkOption, spark_options
@@ -51,6 +52,12 @@ register_stores()  # ROOT may be in Hadoop's file systems, for every verb
 Root = Annotated[str, argument("ROOT", "Folder or URL of the export.")]
 
 
+def checked_range(text: str) -> str:
+    """UsageError, before anything is asked, for what is no position or range."""
+    parse_range(text)
+    return text
+
+
 async def servers_of(invocation: Invocation) -> str:
     """The brokers' addresses, once one of them has answered: what follows has no time limit of its own."""
     await invocation.cluster()
@@ -63,7 +70,7 @@ async def run(
     root: str = flag("--to ROOT", "Folder or URL of the export; the first run creates it.", ...),
     topics: OptionalTopics = None,
     from_range: str | None = flag(
-        "--from POSITION", "Start position of the first run, or a range; start if not given."
+        "--from POSITION", "Start position of the first run, or a range; start if not given.", parser=checked_range
     ),
     master: Master = None,
     remote: str | None = flag("--remote sc://HOST", "Spark Connect server, instead of a master."),
@@ -132,8 +139,6 @@ async def run(
     from klog.spark import export as exporting
     from klog.spark.running.target import SparkTarget
 
-    if from_range is not None:
-        position_range(from_range, "--from")
     if spark_json and not dry_run:
         raise UsageError("--spark-json needs --dry-run")
     if decode is None and (read_as is not None or keep_bytes):

@@ -16,7 +16,6 @@ from klog.cli.arguments import (
     Regex,
     TopicFlag,
     all_partitions,
-    position,
     regular_expression,
 )
 from klog.cli.by_schema import BySchema, decoder_by
@@ -25,6 +24,7 @@ from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import remember
 from klog.cli.watching import Every, Watch, check_watchable, watch_rows
+from klog.client.positions import Position, parse_position
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
 from klog.names import counted
@@ -155,7 +155,9 @@ async def lag(
 async def rewind(
     invocation: Invocation,
     name: Group,
-    to: str | None = flag("--to POSITION", "start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h."),
+    to: Position | None = flag(
+        "--to POSITION", "start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h.", parser=parse_position
+    ),
     by: str | None = flag(
         "--by SHIFT", "From what is committed: messages (-1000, +10), or the time between messages (-1h).", parser=str
     ),
@@ -179,7 +181,7 @@ async def rewind(
         raise UsageError("give one of --to POSITION and --by SHIFT")
     if by is not None and create:
         raise UsageError("--by counts from what is committed, and a new group has committed nothing")
-    point = rewinding.parse_shift(by) if by is not None else position(to or "", "--to")
+    point = to or rewinding.parse_shift(by or "")
     chosen = all_partitions(partitions)
     cluster, session = await invocation.cluster(), await invocation.zookeeper()
     plan = await rewinding.plan_rewind(

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from klog.cli.arguments import position
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
+from klog.client.positions import Position, parse_position
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Format, Report
@@ -34,8 +34,10 @@ LogPath = Annotated[Path, argument("PATH", "A segment file, a partition's folder
 def dump(
     invocation: Invocation,
     path: LogPath,
-    begin: str | None = flag("--from POS", "Begin at this offset or time: 1000, @-1h, @2026-02-01T10:00:00Z."),
-    end: str | None = flag("--to POS", "End before this offset or time."),
+    begin: Position | None = flag(
+        "--from POS", "Begin at this offset or time: 1000, @-1h, @2026-02-01T10:00:00Z.", parser=parse_position
+    ),
+    end: Position | None = flag("--to POS", "End before this offset or time.", parser=parse_position),
     messages: bool = flag("--messages", "Show the messages, as JSON Lines."),
     decode: str | None = flag("--decode avro[:key]", "With --messages: decode values (or keys) of Avro."),
     schemas: list[str] | None = flag("--schema [ID=]FILE", "With --decode: the schema of this id, or of every id."),
@@ -50,9 +52,7 @@ def dump(
     from klog.tools import log_files
     from klog.tools.log_range import LogRange
 
-    within = LogRange.of(
-        None if begin is None else position(begin, "--from"), None if end is None else position(end, "--to")
-    )
+    within = LogRange.of(begin, end)
     if messages:
         return _dump_messages(invocation, path, within, decode, schemas or [], schemas_at)
     if decode is not None or schemas or schemas_at is not None:

@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from klog.cli.arguments import Group, Partitions, Topic, all_partitions, position
+from klog.cli.arguments import Group, Partitions, Topic, all_partitions
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
+from klog.client.positions import Position, parse_position
 from klog.config.properties import decoded
 from klog.errors import Refused, UsageError
 from klog.names import counted
@@ -25,24 +26,27 @@ offset = Noun("offset", "Show offsets at a position; export and import those of 
 async def list_offsets(
     invocation: Invocation,
     topic: Topic,
-    at: str = flag("--at POSITION", "start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h.", "end"),
+    at: Position = flag(
+        "--at POSITION", "start, end, 1000, +10, -10, @2026-02-01T10:00:00Z, @-1h.", "end", parser=parse_position
+    ),
     partitions: Partitions = None,
-    before: str | None = flag("--before POSITION", "Show the last messages before this position instead."),
+    before: Position | None = flag(
+        "--before POSITION", "Show the last messages before this position instead.", parser=parse_position
+    ),
     count: int | None = flag("--count N", "With --before: how many messages (1).", min=1, max=100),
 ) -> list[Any]:
     """Show the offset of a position in each partition of a topic, or those of the last messages before it."""
     from klog.admin import offsets
 
     if before is not None:
-        if at != "end":
+        if at != parse_position("end"):
             raise UsageError("--at and --before exclude each other")
-        point = position(before, "--before")
         cluster = await invocation.cluster()
-        return await offsets.list_offsets_before(cluster, topic, point, count or 1, all_partitions(partitions))
+        return await offsets.list_offsets_before(cluster, topic, before, count or 1, all_partitions(partitions))
     if count is not None:
         raise UsageError("--count needs --before")
-    point, chosen = position(at, "--at"), all_partitions(partitions)
-    return await offsets.list_offsets(await invocation.cluster(), topic, point, chosen)
+    chosen = all_partitions(partitions)
+    return await offsets.list_offsets(await invocation.cluster(), topic, at, chosen)
 
 
 @offset.command("export")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from klog.cli.arguments import Count, MostRate, Partitions, all_partitions, position_range
+from klog.cli.arguments import Count, MostRate, Partitions, all_partitions
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import Done, progress
+from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
@@ -32,7 +33,9 @@ async def replay(
     invocation: Invocation,
     source: str = argument("SRC", "The topic to copy from.", ...),
     into: str = argument("DST", "The topic to copy into; made if it is missing.", ...),
-    from_range: str | None = flag("--from RANGE", "Range A:B to copy, or start position; everything if not given."),
+    from_range: Range | None = flag(
+        "--from RANGE", "Range A:B to copy, or start position; everything if not given.", parser=parse_range
+    ),
     partitions: Partitions = None,
     count: Count = None,
     rate: MostRate = None,
@@ -52,7 +55,7 @@ async def replay(
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 
     options = replaying.ReplayOptions(
-        range=position_range(from_range, "--from") if from_range is not None else None,
+        range=from_range,
         partitions=all_partitions(partitions),
         count=count,
         rate=rate,

@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from klog.cli import interrupt
-from klog.cli.arguments import Count, Partitions, Properties, all_partitions, message_form, position_range
+from klog.cli.arguments import Count, Partitions, Properties, all_partitions, message_form
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.cli.name_values import settings
+from klog.client.positions import Range, parse_range
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
 from klog.names import is_topic_name
@@ -25,13 +26,22 @@ LAST_ON_TERMINAL = 10
 """Without a position a person sees the last few messages, and then what comes."""
 
 
+def start_position(text: str) -> Range:
+    """UsageError, which says how a format is given, where it is one: so other commands have it."""
+    if text in list(Format):
+        raise UsageError(f"is the position of tail, got {text!r}", hint=f"the format: --output {text}")
+    return parse_range(text)
+
+
 @top_command("tail", output_letter=False, value_optional=("-f", "--schema"))
 async def tail(
     invocation: Invocation,
     given: list[str] | None = argument("TOPIC", "The topics."),
     partitions: Partitions = None,
-    offset: str | None = flag(
-        "-o --offset POSITION", "Start position or range: start, end, 1000, +10, -10, @-1h, A:B."
+    offset: Range | None = flag(
+        "-o --offset POSITION",
+        "Start position or range: start, end, 1000, +10, -10, @-1h, A:B.",
+        parser=start_position,
     ),
     count: Count = None,
     last: int | None = flag(
@@ -121,8 +131,6 @@ async def tail(
             f"-f {form!r} contains no %: -f is the format of each message",
             hint="klog tail follows by default; -f '%o %s\\n' shows offsets and values",
         )
-    if offset in [one.value for one in Format]:
-        raise UsageError(f"-o {offset!r}: -o is the position of tail", hint=f"the format: --output {offset}")
     if offset is not None and last is not None:
         raise UsageError("-o and -n exclude each other")
     if settle is not None and merge is None:
@@ -132,7 +140,7 @@ async def tail(
         invocation.detail("group.id of the client config has no effect: -G GROUP reads as a member of a group")
     options = TailOptions(
         partitions=all_partitions(partitions),
-        offset=position_range(offset, "-o") if offset is not None else None,
+        offset=offset,
         last=LAST_ON_TERMINAL
         if offset is None and last is None and group is None and is_terminal(sys.stdout)
         else last,
