@@ -21,8 +21,6 @@ WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
 NUMBER_MAX = 24
 """Anything longer is text."""
 
-NO_PLOTS = "The page has no plots because matplotlib is not installed: pip install 'klog[plots]'"
-
 Kind = Literal["", "b", "code"]
 """How a part of the line under the heading is set."""
 
@@ -87,11 +85,9 @@ def render_page(
 
 def plotted(title: str, said: str, plot: Callable[[int], Bars], legend: Sequence[str] = ()) -> Section:
     """A plot as a section. ``plot`` takes how many bars fit."""
-    drawn = []
-    if plots.AVAILABLE:
-        for kind, (width, height, count_max) in (("wide", WIDE), ("narrow", NARROW)):
-            drawn.append((kind, plots.draw(plot(count_max), width, height)))
-    return Section(title, said, legend if drawn else (), drawn)
+    sizes = (("wide", WIDE), ("narrow", NARROW))
+    drawn = [(kind, plots.draw(plot(count_max), width, height)) for kind, (width, height, count_max) in sizes]
+    return Section(title, said, legend, drawn)
 
 
 def write(target: Path, data: bytes) -> None:

@@ -26,7 +26,7 @@ from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
 from klog.names import counted
 from klog.render import plots
 from klog.render.columns import columns
-from klog.render.page import NO_PLOTS, Section, Tile, plotted, render_page
+from klog.render.page import Section, Tile, plotted, render_page
 from klog.render.plots import Bars
 from klog.render.value_texts import count_text, duration_text, moment_text, size_text
 from klog.render.values import to_text
@@ -203,10 +203,9 @@ def _values(names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
 
 
 def render(facts: Facts) -> str:
-    """The page. Without matplotlib it has no plots, and says so."""
+    """The page."""
     sections = [
         _missing(facts),
-        *([] if plots.AVAILABLE else [Section("Plots", NO_PLOTS)]),
         _plot(facts, "Messages in", "messages_in", lambda value: f"{count_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes in", "bytes_in", lambda value: f"{size_text(value)}/s", "Appended by producers"),
         _plot(facts, "Bytes out", "bytes_out", lambda value: f"{size_text(value)}/s", "Sent to consumers"),

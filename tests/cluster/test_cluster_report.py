@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from klog.render import plots
 from klog.tools import cluster_report
 from tests.browser import NEEDED, check_fits, dom_of
 from tests.cli.runner import klog
@@ -103,7 +102,7 @@ def test_the_page_is_whole_and_loads_nothing(made: Path) -> None:
     assert "broker 3 went down" in why, "the cause"
     assert EVIL[:-1] + "\\u202e" in parsed.text  # as it was written, its change of direction escaped
     # Each wide and narrow: six of brokers, and that of groups where one of them has a past.
-    assert sum(tag == "svg" for tag, _ in parsed.tags) in ((12, 14) if plots.AVAILABLE else (0,))
+    assert sum(tag == "svg" for tag, _ in parsed.tags) in (12, 14)
 
 
 def test_to_stdout_and_without_a_cluster(three: RunningCluster, tmp_path: Path) -> None:

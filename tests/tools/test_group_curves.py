@@ -17,7 +17,6 @@ from klog.admin.health.snapshot import Snapshot
 from klog.errors import MalformedRequest, Refused
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.render import plots
 from klog.tools.cluster_report import Facts, _lag_plot
 from klog.tools.group_curves import (
     CURVES_MAX,
@@ -122,7 +121,6 @@ def facts_with(*found: Curve) -> Facts:
     return Facts("c", "id", Snapshot(), curves=found, curve_times=TIMES[-3:], now_ms=NOW_MS)
 
 
-@pytest.mark.skipif(not plots.AVAILABLE, reason="matplotlib is not installed")
 def test_the_plot_has_the_largest_groups_and_says_what_it_lacks() -> None:
     evil = "<b>&\u202e"
     groups = [Curve(f"g{number}", [None, 100.0 * number, 5.0], 1, 0) for number in range(1, 9)]
