@@ -18,7 +18,11 @@ from dataclasses import dataclass
 
 _OWN = re.compile(r"\\[A-Za-z?]")
 _WATCH = re.compile(r"\\watch(?=\s|;|$)")
-_ENDS_WORD = frozenset(" \t\r\n;|")
+_TO_END_OF_WORD = re.compile(r"[^ \t\r\n;|]*")
+_PART = re.compile(r"""'([^']*)('?)|"((?:[^"\\]|\\.)*)("?)|\\(.?)|([^ \t\r\n;|'"\\]+)""", re.DOTALL)
+"""Of a word: in quotes, which may be open, an escaped character, or plain ones."""
+_ESCAPED = re.compile(r'\\(["\\$\n])')
+"""Between double quotes; a backslash before another character is itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,55 +112,24 @@ class _Reader:
 
     def _word(self) -> Word:
         text, start, parts = self.text, self.at, list[str]()
-        own = _WATCH if self.words else _OWN
-        if own.match(text, self.at):
-            while self.at < len(text) and text[self.at] not in _ENDS_WORD:
-                self.at += 1
-            return Word(text[start : self.at], start, self.at, own=True)
-        while self.at < len(text) and text[self.at] not in _ENDS_WORD:
-            character = text[self.at]
-            if character == "'":
-                parts.append(self._single())
-            elif character == '"':
-                parts.append(self._double())
-            elif character == "\\":
-                parts.append(self._escaped(any_character=True))
+        if (_WATCH if self.words else _OWN).match(text, start):
+            found = _TO_END_OF_WORD.match(text, start)
+            assert found is not None
+            self.at = found.end()
+            return Word(found[0], start, self.at, own=True)
+        while (found := _PART.match(text, self.at)) is not None:
+            single, single_end, double, double_end, escaped, plain = found.groups()
+            self.at = found.end()
+            if plain is not None:
+                parts.append(plain)
+            elif escaped is not None:
+                parts.append(escaped.strip("\n"))
+                self.open = "" if escaped else "\\"
             else:
-                parts.append(self._plain())
+                parts.append(single if double is None else _ESCAPED.sub(lambda one: one[1].strip("\n"), double))
+                if not (single_end or double_end):
+                    self.open, self.at = text[found.start()], len(text)
         return Word("".join(parts), start, self.at)
-
-    def _single(self) -> str:
-        end = self.text.find("'", self.at + 1)
-        if end < 0:
-            self.open, end = "'", len(self.text)
-        found = self.text[self.at + 1 : end]
-        self.at = min(end + 1, len(self.text))
-        return found
-
-    def _double(self) -> str:
-        parts: list[str] = []
-        self.at += 1
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            character = self.text[self.at]
-            parts.append(self._escaped(any_character=False) if character == "\\" else self._plain())
-        if self.at >= len(self.text):
-            self.open = '"'
-        self.at = min(self.at + 1, len(self.text))
-        return "".join(parts)
-
-    def _escaped(self, *, any_character: bool) -> str:
-        following = self.text[self.at + 1 : self.at + 2]
-        self.at = min(self.at + 2, len(self.text))
-        if not following:
-            self.open = "\\"
-            return ""
-        if following == "\n":
-            return ""
-        return following if any_character or following in '"\\$' else "\\" + following
-
-    def _plain(self) -> str:
-        self.at += 1
-        return self.text[self.at - 1]
 
     def _rest_of_line(self, *, quotes: bool = True) -> str:
         """All up to the end of the line, which a quote or a backslash may carry over."""
