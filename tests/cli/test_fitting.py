@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from klog.admin.group_lag import LagRow
 from klog.render import Format, Report, render
@@ -63,3 +65,19 @@ def test_lag_in_eighty_columns_and_in_all(monkeypatch: pytest.MonkeyPatch) -> No
     piped = io.StringIO()
     render(report, Format.TABLE, piped)
     assert "LOG-START-OFFSET" in piped.getvalue(), "a pipe gets all of it"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A name, and what stands behind it."""
+
+    name: str
+    then: str
+
+
+@pytest.mark.parametrize("name", ["注文", "🎉", "e\u0301", "ｆｕｌｌ", "주문-1"])
+def test_what_stands_behind_begins_in_the_same_place(name: str) -> None:
+    out = io.StringIO()
+    render(Report("topic.list", Row, [Row(name, "<"), Row("orders-long", "<")]), Format.TABLE, out)
+    _, first, second = out.getvalue().splitlines()
+    assert cell_len(first.partition("<")[0]) == second.index("<")

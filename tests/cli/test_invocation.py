@@ -82,6 +82,37 @@ def test_the_format_of_an_error_of_parsing(line: str, form: Format) -> None:
     assert error_report.format_in(line.split()) is form
 
 
+@each(
+    ("given", "plain"),
+    [
+        ("retention.ms=7d", "604800000"),
+        ("retention.ms=1.5h", "5400000"),
+        ("retention.ms=-1", "-1"),
+        ("retention.ms=1000", "1000"),
+        ("retention.ms=soon", "soon"),
+        ("segment.bytes=1GiB", "1073741824"),
+        ("segment.bytes=64KB", "64000"),
+        ("segment.bytes=7d", "7d"),
+        ("cleanup.policy=delete", "delete"),
+        ("min.insync.replicas=2s", "2s"),
+        ("no.such.setting=7d", "7d"),
+    ],
+)
+def test_a_topics_settings_take_durations_and_sizes(given: str, plain: str) -> None:
+    name, _, _ = given.partition("=")
+    assert arguments.topic_settings([given]) == {name: plain}
+
+
+def test_a_brokers_settings_too() -> None:
+    given = ["log.retention.ms=7d", "log.segment.bytes=1MiB", "log.file.size=2MB", "log.retention.hours=5"]
+    assert arguments.broker_settings(given) == {
+        "log.retention.ms": "604800000",
+        "log.segment.bytes": "1048576",
+        "log.file.size": "2000000",
+        "log.retention.hours": "5",
+    }
+
+
 SHARED = st.builds(
     GlobalFlags,
     bootstrap_server=st.none() | st.just("inner"),

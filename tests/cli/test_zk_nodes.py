@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from klog.coordination import paths
+from klog.coordination.acts import list_ids, new_id
+from klog.coordination.connect_string import ConnectString
 from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, act_rows, klog
@@ -82,3 +84,34 @@ def test_the_secret_and_the_record_are_not_written(broker: RunningBroker, path: 
     for words in (["set", path, "x", "--version", 0], ["rm", path, "--version", 0]):
         ran = zk(broker, *words, "-y")
         assert ran.code == 1 and ran.error["code"] == "REFUSED"
+
+
+# --- with a chroot inside, or above, the cluster's nodes: it goes by the true path ---
+
+
+def ways(broker: RunningBroker, path: str) -> Iterator[tuple[str, str]]:
+    """Each chroot from which a node can be named, with its path from there."""
+    at = ConnectString.parse(broker.zookeeper)
+    parts = f"{at.chroot}{path}".split("/")
+    for number in range(1, len(parts) + 1):
+        yield f"{at.servers_text}{'/'.join(parts[:number])}", "/" + "/".join(parts[number:])
+
+
+def test_the_secret_is_shown_from_nowhere(broker: RunningBroker, session: ZooKeeper) -> None:
+    secret = json.loads(session.get(paths.SECRET).data)["secret"]
+    for zookeeper, path in ways(broker, paths.SECRET):
+        ran = klog("zk", "get", path, "-z", zookeeper, "-o", "json")
+        assert ran.code == 0 and secret not in ran.stdout
+        assert secret not in klog("zk", "tree", path, "-z", zookeeper, "-o", "json").stdout
+
+
+def test_acts_and_the_secret_are_written_from_nowhere(broker: RunningBroker, session: ZooKeeper) -> None:
+    before, secret = list_ids(session), session.get(paths.SECRET)
+    forged = json.dumps({"version": 1, "time": 1, "kind": "topic-delete", "client": "x", "host": "h"})
+    for zookeeper, path in ways(broker, paths.act(new_id(1))):
+        assert klog("zk", "create", path, forged, "-y", "-z", zookeeper, "-o", "json").code == 1
+    for zookeeper, path in ways(broker, paths.SECRET):
+        for words in (["set", path, "x"], ["rm", path]):
+            ran = klog("zk", *words, "--version", secret.stat.version, "-y", "-z", zookeeper, "-o", "json")
+            assert ran.error["code"] == "REFUSED"
+    assert list_ids(session) == before and session.get(paths.SECRET).data == secret.data
