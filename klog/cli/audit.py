@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
+from klog.cli import interrupt
 from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.flags import duration, flag, limit
@@ -18,7 +18,6 @@ from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
-from klog.signals import StopRequest
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -143,11 +142,9 @@ async def report(
 
 async def _ending_in_order(invocation: Invocation, work: Awaitable[None]) -> None:
     """Until SIGINT or SIGTERM, which cancel it: it may take as long as it needs then."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    task = asyncio.current_task()
     assert task is not None
-    asked = StopRequest()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: asked.again() and task.cancel())
+    interrupt.stop_in_order(task.cancel)
     try:
         await work
     except asyncio.CancelledError:

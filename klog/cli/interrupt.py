@@ -29,7 +29,7 @@ STEP_S = 0.1
 EXIT_SIGNALLED = 128
 """And the signal's number, as shells count: 130 for Ctrl-C."""
 
-Act = Callable[[], None]
+Act = Callable[[], object]
 
 
 class _Interrupts:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from klog.cli import flags
+from klog.cli import flags, interrupt
 from klog.cli.arguments import MostRate, Properties
 from klog.cli.command import top_command
 from klog.cli.flags import flag
@@ -22,7 +21,6 @@ from klog.names import counted
 from klog.record.codec import Codec
 from klog.render import Format, Report, render
 from klog.security.client_security import OPEN
-from klog.signals import StopRequest
 
 if TYPE_CHECKING:
     from klog.client.client_config import ClientConfig
@@ -158,8 +156,7 @@ async def mirror(
     screen = _Screen(invocation)
     task = asyncio.current_task()
     assert task is not None
-    asked = StopRequest()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: asked.again() and task.cancel())
+    interrupt.stop_in_order(task.cancel)
     try:
         await running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)
     except asyncio.CancelledError:

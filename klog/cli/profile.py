@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -217,15 +216,8 @@ async def test(
 ) -> Report:
     """Connect to the clusters of profiles: whether they answer, in what time, and whether their ids are as written."""
     found = _profiles()
-    chosen = (
-        [found.named(name, "argument NAME") for name in names] if names else sorted_profiles(found.by_name.values())
-    )
+    chosen = [found.named(name, "argument NAME") for name in names or sorted(found.by_name)]
     return invocation.report(await asyncio.gather(*(_tested(invocation, one) for one in chosen)))
-
-
-def sorted_profiles(profiles: Iterable[Profile]) -> list[Profile]:
-    """By name."""
-    return sorted(profiles, key=lambda one: one.name)
 
 
 async def _tested(invocation: Invocation, one: Profile) -> Any:

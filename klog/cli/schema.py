@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from klog.cli import interrupt
 from klog.cli.by_schema import registry_of
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
@@ -185,8 +185,7 @@ async def serve(
 
     registry = await registry_of(invocation)
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    interrupt.stop_in_order(stop.set)
     server = await asyncio.to_thread(
         HttpServer.open, HttpRegistry(registry), host, port, what="the schema registry", flag="--port PORT"
     )
