@@ -26,7 +26,7 @@ from typer.main import get_command
 from typer.models import OptionInfo
 
 from klog.cli import flags, other_words
-from klog.cli.error_report import EXIT_USAGE, format_in, write
+from klog.cli.error_report import EXIT_USAGE, write
 from klog.cli.flag_parsing import convert_here
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.name_cache import BY_FLAG, COMPLETERS
@@ -82,8 +82,6 @@ class KlogCommand(PlainHelp, TyperCommand):
     traits: Traits = Traits()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing and self._asks_for_schema(ctx, args):
-            self._show_schema(ctx)
         if self.traits.value_optional:
             args = _with_empty_values(args, self.traits.value_optional)
         with _naming(ctx):
@@ -92,16 +90,8 @@ class KlogCommand(PlainHelp, TyperCommand):
             raise WrongWords(f"unexpected argument {surplus[0]!r}", ctx, hint=self.usage_hint(ctx))
         return surplus
 
-    def _asks_for_schema(self, ctx: Any, args: list[str]) -> bool:
-        """By the arguments alone: what else the command needs is not wanted of who asks for its columns."""
-        if "--" in args:
-            args = args[: args.index("--")]
-        if "schema" not in " ".join(args):
-            return getattr(ctx.find_root().obj, "output", None) is Format.SCHEMA
-        words = args if self.traits.output_letter else [one for one in args if one != "-o"]
-        return format_in(words) is Format.SCHEMA
-
-    def _show_schema(self, ctx: Any) -> None:
+    def show_schema(self, ctx: Any) -> None:
+        """Show the columns of the rows, and end; UsageError where there are none."""
         row_type = self.traits.row_type()
         if row_type is None:
             hint = "-o schema is for commands that show rows"

@@ -93,8 +93,18 @@ ConnectBy = Annotated[
 Timeout = Annotated[float | None, _common("--timeout DURATION", "Time limit for each answer (10s).", parser=limit)]
 Trace = Annotated[bool, _common("--trace", "Show each request and znode access with its time in ms.")]
 _FORMATS = "Output format: table, wide, json, jsonl, yaml, tsv, or schema (the columns)."
-Output = Annotated[Format | None, _common("-o --output FORMAT", _FORMATS)]
-OutputLong = Annotated[Format | None, _common("--output FORMAT", _FORMATS)]
+
+
+def _with_schema(ctx: typer.Context, value: Format | None) -> Format | None:
+    """``-o schema``: what else the command needs is not wanted of who asks for its columns."""
+    asked = value or getattr(ctx.find_root().obj, "output", None)
+    if asked is Format.SCHEMA and hasattr(ctx.command, "show_schema") and not ctx.resilient_parsing:
+        ctx.command.show_schema(ctx)
+    return value
+
+
+Output = Annotated[Format | None, _common("-o --output FORMAT", _FORMATS, is_eager=True, callback=_with_schema)]
+OutputLong = Annotated[Format | None, _common("--output FORMAT", _FORMATS, is_eager=True, callback=_with_schema)]
 NoHeader = Annotated[bool, _common("--no-header", "Leave out the header line of tables and TSV.")]
 Quiet = Annotated[bool, _common("-q --quiet", "Print only errors on stderr.")]
 Verbose = Annotated[bool, _common("-v --verbose", "Show the cluster's address and where it came from.")]
