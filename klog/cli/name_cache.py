@@ -136,7 +136,7 @@ def quota_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _beginning(incomplete, [f"{key}{sign}" for key in QuotaKey])
 
 
-def one_of(words: Sequence[str]) -> Callable[[str], list[str]]:
+def one_of(words: Iterable[str]) -> Callable[[str], list[str]]:
     """What completes a value that is often one of these."""
     return lambda incomplete: _beginning(incomplete, words)
 
