@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from klog.render.columns import Column
@@ -41,14 +41,14 @@ class Fitted(NamedTuple):
     left_out: list[str]
 
 
-def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, size: Callable[[str], int]) -> Fitted:
-    """The table at most so wide, as far as that goes. ``size``: the places that a text takes."""
+def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Fitted:
+    """The table at most so wide, as far as that goes."""
     shown, heads = list(columns), [column.head for column in columns]
-    cells = [list(row) for row in rows]
+    table = [list(row) for row in rows]
     left_out: list[str] = []
 
     def size_of(at: int) -> int:
-        return max([size(heads[at]), *(size(line) for row in cells for line in row[at].split("\n"))])
+        return max([cells(heads[at]), *(cells(line) for row in table for line in row[at].split("\n"))])
 
     def is_wide() -> bool:
         return sum(sizes) + GAP * (len(shown) - 1) > width
@@ -57,13 +57,13 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, si
 
     if is_wide():
         heads = [SHORT_HEADS.get(one, one) for one in heads]
-        cells = [[_TIME.sub(lambda found: found[1].replace("T", " "), cell) for cell in row] for row in cells]
+        table = [[_TIME.sub(lambda found: found[1].replace("T", " "), cell) for cell in row] for row in table]
         sizes = [size_of(at) for at in range(len(shown))]
     while is_wide() and any(column.rank for column in shown):
         at = max(range(len(shown)), key=lambda at: shown[at].rank)
         left_out.append(shown[at].head)
         del shown[at], heads[at], sizes[at]
-        for row in cells:
+        for row in table:
             del row[at]
     for breaks_words in (False, True):  # a long word is broken only where the table fits in no other way
         texts = {at for at, column in enumerate(shown) if not column.numeric}
@@ -71,10 +71,10 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, si
             at = max(texts, key=lambda at: sizes[at])
             texts.remove(at)
             room = max(TEXT_MIN, width - sum(sizes) - GAP * (len(shown) - 1) + sizes[at])
-            for row in cells:
+            for row in table:
                 row[at] = "\n".join(_wrapped(row[at], room, breaks_words=breaks_words))
             sizes[at] = size_of(at)
-    return Fitted(shown, heads, [[cell.split("\n") for cell in row] for row in cells], left_out)
+    return Fitted(shown, heads, [[cell.split("\n") for cell in row] for row in table], left_out)
 
 
 def _wrapped(text: str, width: int, *, breaks_words: bool) -> list[str]:
@@ -82,3 +82,29 @@ def _wrapped(text: str, width: int, *, breaks_words: bool) -> list[str]:
     kept = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\0"), text)
     lines = textwrap.wrap(kept, width, break_long_words=breaks_words, break_on_hyphens=False) or [""]
     return [line.replace("\0", " ") for line in lines]
+
+
+# --- the cells of a terminal: two for a character of East Asia or an emoji, none for a combining one ---
+
+
+def cells(text: str) -> int:
+    """How many it takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """No more than so many."""
+    if text.isascii() or cells(text) <= width:
+        return text[: max(0, width)] if text.isascii() else text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, max(0, width))
+
+
+def pad(text: str, width: int) -> str:
+    """At least so many."""
+    return text + " " * max(0, width - cells(text))

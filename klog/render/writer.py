@@ -11,9 +11,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, TextIO, cast
 
-from klog.render.cells import cells
 from klog.render.columns import Column, ColumnType, column_types, columns, has_failed, shown_columns
-from klog.render.fitting import fit
+from klog.render.fitting import cells, fit
 from klog.render.report import ENVELOPE_VERSION, Format, Report
 from klog.render.values import to_cell, to_json, to_tsv
 from klog.render.visible import VisibleText
@@ -146,7 +145,7 @@ def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *,
         heads = [[column.head for column in shown]] if header else []
         out.writelines(line + "\n" for line in _aligned(shown, heads + texts))
         return
-    fitted = fit(shown, texts, MAX_WIDTH if wide else shutil.get_terminal_size().columns, cells)
+    fitted = fit(shown, texts, MAX_WIDTH if wide else shutil.get_terminal_size().columns)
     lines, styles = ([fitted.heads], ["bold"]) if header else ([], [])
     for row, cell_lines in zip(rows, fitted.rows, strict=True):
         broken = list(zip_longest(*cell_lines, fillvalue=""))

@@ -32,7 +32,7 @@ def test_no_cell_loses_a_word_and_columns_go_by_their_rank(
     table: tuple[list[Column], list[list[str]]], width: int
 ) -> None:
     columns, rows = table
-    found = fit(columns, rows, width, len)
+    found = fit(columns, rows, width)
     kept = [columns.index(one) for one in found.columns]
     wanted = [[row[at].replace(" ", "") for at in kept] for row in rows]
     assert [["".join(lines).replace(" ", "") for lines in row] for row in found.rows] == wanted

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klog.render.cells import cells
+from klog.render.fitting import cells
 from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick
 from klog.tools.top.gathering import PAUSE_MAX_S, PAUSES, Pace
 from klog.tools.top.rates import TREND_S, Rates, Trend

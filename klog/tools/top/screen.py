@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from klog.admin.health.verdict import AT_RISK, BROKEN, DOWN
-from klog.render.cells import cells, cut, pad
+from klog.render.fitting import cells, cut, pad
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, row
