@@ -53,7 +53,7 @@ Root = Annotated[str, argument("ROOT", "Folder or URL of the export.")]
 
 
 def checked_range(text: str) -> str:
-    """UsageError, before anything is asked, for what is no position or range."""
+    """UsageError, before anything is asked, for a text that is not a position or range."""
     parse_range(text)
     return text
 

@@ -18,7 +18,7 @@ zk = Noun("zk", "The content of ZooKeeper: znodes, and what the registries say."
 
 
 def checked_path(text: str) -> str:
-    """UsageError, before anything is asked, for a text that is no path."""
+    """UsageError, before anything is asked, for a text that is not a path."""
     from klog.admin.registries import check_path
 
     check_path(text)
