@@ -80,7 +80,7 @@ class ShellCluster:
         """Talk to another cluster, by a profile's name or an address. KlogError, without a change, for an unknown
         profile."""
         address, profile = (where, None) if ":" in where else (None, where)
-        shared = replace(self.shared, bootstrap_server=address, profile=profile, zookeeper=None)
+        shared = replace(self.shared, bootstrap_server=address, profile=profile, zookeeper=None, address_source=None)
         _place(shared)
         self.shared = shared
 
