@@ -511,7 +511,6 @@ class Broker:
     async def run_until_stopped(self) -> None:
         """Serve until `stop_soon`, then shut down. Raises the fault that ended the broker, if there was one."""
         await self.lifecycle.stopping.wait()
-        log.info("stopping: %s", self.lifecycle.reason)
         self.lifecycle.state = BrokerState.STOPPING
         await self.reports.leave()
         self.server.stop_accepting()
@@ -530,28 +529,34 @@ class Broker:
         self.replicas.close()
         await self.replicas.fetchers.let_go(list(self.replicas.followed))
         await self.server.drain(DRAIN_S)
+        await self._leave_registry()
         self.server.close()
         self.registry.close()
         self.purgatory.close()
-        term = self.election.close()
         self.runtime.cancel_tasks()
         await self.executors.run(Purpose.OTHER, self.log_dirs.close)
-        if self.identity.registration is not None and self.zookeeper.state is SessionState.CONNECTED:
-            try:
-                # In this order the next controller never considers this broker alive.
-                await self.executors.run(
-                    Purpose.ELECTIONS, brokers.unregister, self.zookeeper, self.identity.registration
-                )
-                if term is not None:
-                    with contextlib.suppress(BadVersion, NoNode):  # another broker has taken over already
-                        await self.executors.run(Purpose.ELECTIONS, election_registry.resign, self.zookeeper, term)
-            except KlogError as error:
-                log.warning("the registration stays until the session ends: %s", error.message)
         await self.executors.run(Purpose.OTHER, self.zookeeper.stop)
         self.executors.close()
         log.info("stopped")
         if self.lifecycle.failure is not None:
             raise self.lifecycle.failure.bare()
+
+    async def _leave_registry(self) -> None:
+        """End the registration and the term, in this order and before the connections.
+
+        The next controller never considers this broker alive, and none is elected for the end of its connections, which
+        would take it for dead.
+        """
+        term = self.election.close()
+        if self.identity.registration is None or self.zookeeper.state is not SessionState.CONNECTED:
+            return
+        try:
+            await self.executors.run(Purpose.ELECTIONS, brokers.unregister, self.zookeeper, self.identity.registration)
+            if term is not None:
+                with contextlib.suppress(BadVersion, NoNode):  # another broker has taken over already
+                    await self.executors.run(Purpose.ELECTIONS, election_registry.resign, self.zookeeper, term)
+        except KlogError as error:
+            log.warning("the registration stays until the session ends: %s", error.message)
 
 
 def run(config: BrokerConfig, *, ready_fd: int | None = None, parent: socket.socket | None = None) -> int:

@@ -149,7 +149,6 @@ class Controller:
         """In a thread: read everything from ZooKeeper."""
         fence = (term.fence,)
         damage: topics.Damage = {}
-        context.left = brokers.left_in_order(self._zookeeper)
         marks = topics.being_deleted(self._zookeeper)
         there = topics.read_all(self._zookeeper, damage)
         context.deleted = {one.name: one for one in there if one.deletion is not None and one.name not in marks}
@@ -176,7 +175,9 @@ class Controller:
             log.error("ignored: %s", what)
         context.group_slots = group_slots.read_all(self._zookeeper)
         context.ever_registered = brokers.ever_registered(self._zookeeper)
-        return brokers.live(self._zookeeper, self._watch_registry)
+        registered = brokers.live(self._zookeeper, self._watch_registry)
+        context.left = brokers.left_in_order(self._zookeeper)  # after that: one that has just shut down was not lost
+        return registered
 
     def end(self) -> None:
         """The term is over: another broker is the controller, or the session has expired."""
