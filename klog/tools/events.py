@@ -107,16 +107,18 @@ async def read_events(
 ) -> None:
     """Show the events from a position on, in the topic's order; with ``follow`` until the task is cancelled.
 
-    ``show`` is called on the event loop. NoSuchThing where the cluster keeps no events.
+    ``show`` is called on the event loop; what it raises ends the reading, and comes through. NoSuchThing where the
+    cluster keeps no events.
     """
     loop = asyncio.get_running_loop()
     once = Once()
 
-    def take(event: Event) -> None:
-        if chosen.takes(event) and once.is_new(event):
-            show(event)
+    async def take(data: bytes) -> None:
+        for event in map(parse, data.splitlines()):
+            if chosen.takes(event) and once.is_new(event):
+                show(event)
 
-    sink = _Lines(lambda event: _discard(loop.call_soon_threadsafe(take, event)))
+    sink = _Sink(lambda data: asyncio.run_coroutine_threadsafe(take(data), loop).result())
     options = TailOptions(offset=Range(since, None), until_end=not follow)
     try:
         await tail(cluster, [EVENTS_TOPIC], options, sink, note=note)  # type: ignore[arg-type]
@@ -125,7 +127,6 @@ async def read_events(
             f"the cluster has no topic {EVENTS_TOPIC}: it is created some seconds after the start",
             hint="with klog.events.enable=false it is not: `klog broker config 1`",
         ) from None
-    await asyncio.sleep(0)  # what the reader has handed over last is shown
 
 
 async def events_since(
@@ -168,19 +169,18 @@ class Once:
         return True
 
 
-class _Lines(io.RawIOBase):
+class _Sink(io.RawIOBase):
     """A sink of `tail`, whose thread writes whole lines."""
 
-    def __init__(self, each: Callable[[Event], None]) -> None:
+    def __init__(self, take: Callable[[bytes], None]) -> None:
         super().__init__()
-        self._each = each
+        self._take = take
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        for line in bytes(data).splitlines():
-            self._each(parse(line))
+        self._take(bytes(data))
         return len(data)
 
 
@@ -370,7 +370,3 @@ def _taker(event: Event) -> str:
     if QuotaKey(event["quota"]).is_of_addresses:
         return f"connections from {event['host']} have"
     return f"client {event['client']!r} of user {event['user']!r} at {event['host']} has"
-
-
-def _discard(handle: object) -> None:
-    """The result of a call, which is not needed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,20 @@ def test_a_group_commits_nothing_that_a_closed_stdout_did_not_take(broker: Runni
     assert {row["offset"] for row in rows} <= {0}
 
 
-def test_a_closed_stdout_is_told_once(broker: RunningBroker) -> None:
-    for words in (("topic", "list"), ("broker", "list", "-o", "json"), ("zk", "tree")):
-        with started(*words, "-B", broker.bootstrap, stdout=None, preexec_fn=lambda: os.close(1)) as process:
+def test_a_closed_stdout_is_told_once(broker: RunningBroker, topic: str) -> None:
+    output_of("topic", "create", "-B", broker.bootstrap, topic)
+    assert code_of("produce", "-B", broker.bootstrap, topic, input=b"1\n2\n3\n") == 0
+    assert code_of("tail", "-B", broker.bootstrap, topic, "-G", f"{topic}-g", "-e") == 0
+    while code_of("topic", "describe", "klog.events", "-B", broker.bootstrap):
+        time.sleep(0.1)  # it is made some seconds after the start
+    log = next(broker.folder.glob(f"data/{topic}-0/*.log"))
+    for line in (
+        *("topic list", "broker list -o json", "zk tree", "events -o jsonl", "events --follow -o jsonl"),
+        *("events --follow -o table", f"tail {topic} -o start", f"tail {topic} -o start -e --merge time", "top -q"),
+        *("status --watch", "lag --watch", "metrics --watch", f"log dump --messages {log}"),
+    ):
+        words = [*line.split(), *(() if "log dump" in line else ("-B", broker.bootstrap))]
+        with started(*words, stdout=None, preexec_fn=lambda: os.close(1)) as process:
             _, err = process.communicate(timeout=60)
             assert (
                 process.returncode == 1 and err.count(os.strerror(errno.EBADF).encode()) == len(err.splitlines()) == 1
