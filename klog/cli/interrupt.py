@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -149,6 +150,21 @@ def typed_line(stream: TextIO) -> str:
     while not select.select([stream], [], [], STEP_S)[0]:
         pass
     return stream.readline()
+
+
+def typed_unseen(stream: TextIO, question: str) -> str:
+    """Ask on stderr for the next line of a terminal, which does not show it."""
+    import termios
+
+    before = termios.tcgetattr(stream)
+    try:
+        termios.tcsetattr(stream, termios.TCSAFLUSH, [*before[:3], before[3] & ~termios.ECHO, *before[4:]])
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return typed_line(stream)
+    finally:
+        termios.tcsetattr(stream, termios.TCSAFLUSH, before)
+        sys.stderr.write("\n")
 
 
 def take_over(*, ends_process: bool) -> object:

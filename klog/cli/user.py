@@ -10,6 +10,7 @@ from typing import Annotated
 
 from klog.cli import interrupt
 from klog.cli.command import Noun
+from klog.cli.error_report import Declined
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation, is_terminal
 from klog.errors import NoSuchThing, UsageError
@@ -156,10 +157,10 @@ def _first_line(file: Path) -> str:
 
 def _typed(name: str) -> str:
     """Twice, unseen."""
-    import getpass
-
     with interrupt.raising():
-        first = getpass.getpass(f"Password for {name}: ")
-        if getpass.getpass("Once more: ") != first:
+        first = interrupt.typed_unseen(sys.stdin, f"Password for {name}: ")
+        if not first:
+            raise Declined("cancelled: no password")
+        if interrupt.typed_unseen(sys.stdin, "Once more: ") != first:
             raise UsageError("the two passwords differ")
-    return first
+    return first.rstrip("\n")

@@ -20,7 +20,7 @@ from klog.cli.global_flags import GlobalFlags
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
 from klog.signals import ECHO_S
-from tests.cli.process import ROOT
+from tests.cli.process import ROOT, on_terminal
 from tests.cli.runner import klog
 from tests.rows import each
 
@@ -215,9 +215,12 @@ def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
         interrupt.give_back(before)
 
 
-def test_ctrl_c_that_wakes_nothing_ends_a_question() -> None:
+@pytest.mark.parametrize(
+    "ask", ["typed_line(os.fdopen(os.pipe()[0]))", "typed_unseen(os.fdopen(os.openpty()[1]), 'Password: ')"]
+)
+def test_ctrl_c_that_wakes_nothing_ends_a_question(ask: str) -> None:
     """A read goes on where the signal came right before it, or to another thread, which a test can arrange."""
-    program = """
+    program = f"""
 import os, signal, threading
 from klog.cli import interrupt
 
@@ -230,7 +233,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 threading.Timer(0.2, press).start()
 try:
     with interrupt.raising():
-        interrupt.typed_line(os.fdopen(os.pipe()[0]))
+        interrupt.{ask}
 except KeyboardInterrupt:
     print("no")
 """
@@ -238,6 +241,21 @@ except KeyboardInterrupt:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False
     )
     assert ran.stdout == "no\n", ran.stderr
+
+
+def test_a_password_is_typed_twice_and_not_shown() -> None:
+    words = ("user", "passwd", "alice", "-B", "127.0.0.1:1")
+    with on_terminal(*words) as (process, terminal):
+        terminal.wait_for("Password for alice: ")
+        terminal.type("secret-1\r")
+        terminal.wait_for("Once more: ")
+        terminal.type("secret-2\r")
+        assert process.wait(20) == 2 and "secret" not in terminal.read_to_end()
+    for typed, code in (("\x03", 130), ("\x04", 1)):
+        with on_terminal(*words) as (process, terminal):
+            terminal.wait_for("Password for alice: ")
+            terminal.type(typed)
+            assert process.wait(20) == code, terminal.read_to_end()
 
 
 def in_shell(line: str) -> tuple[int, str, str]:
