@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from klog.admin import reassignment_file
+from klog.admin.reassignment_file import Plan
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, TopicPartition, counted
 
@@ -167,14 +168,10 @@ async def _planned_rows(cluster: Cluster, metadata: Metadata, moves: Sequence[Mo
 # --- execute ----------------------------------------------------------------------------------------------------------
 
 
-async def preview(cluster: Cluster, file: Path) -> list[ReassignRow]:
-    """What executing the file would do; failed rows where it cannot be done. Nothing is changed.
-
-    NoSuchThing, WrongPlan: see `reassignment_file`.
-    """
+async def preview(cluster: Cluster, wanted: Plan) -> list[ReassignRow]:
+    """What executing a plan would do; failed rows where it cannot be done. Nothing is changed."""
     from klog.replication.reassignment import Move
 
-    wanted = reassignment_file.read(file)
     metadata = await cluster.metadata(fresh=True)
     current = await _placement(cluster, metadata)
     moves = [
@@ -190,7 +187,7 @@ async def preview(cluster: Cluster, file: Path) -> list[ReassignRow]:
         if error is not None:
             before = current.get(name, ())
             rows[name] = ReassignRow(
-                *name, before, target, FAILED, None, None, None, error=error.code, message=f"{file}: {error.message}"
+                *name, before, target, FAILED, None, None, None, error=error.code, message=error.message
             )
         elif name not in rows:
             rows[name] = ReassignRow(*name, target, target, DONE, 100.0, 0, None)
@@ -235,14 +232,13 @@ async def cancel(cluster: Cluster, rows: Sequence[ReassignRow]) -> list[Reassign
     return await _after(cluster, rows, refused)
 
 
-async def cancellable(cluster: Cluster, file: Path | None = None) -> list[ReassignRow]:
-    """What is under way, of the file's partitions or of all, on its way back to where it was."""
-    named = None if file is None else reassignment_file.read(file).keys()
+async def cancellable(cluster: Cluster, wanted: Plan | None = None) -> list[ReassignRow]:
+    """What is under way, of a plan's partitions or of all, on its way back to where it was."""
     found = await look(cluster)
     return [
         ReassignRow(*name, one.target, one.origin, PLANNED, None, 0, None, one.throttle or None)
         for name, one in found.underway.items()
-        if named is None or name in named
+        if wanted is None or name in wanted
     ]
 
 
@@ -283,22 +279,22 @@ async def wait(
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-async def status(cluster: Cluster, file: Path | None = None) -> list[ReassignRow]:
-    """What is under way; with a file, each of its partitions, also those that are done or wait to be begun."""
+async def status(cluster: Cluster, wanted: Plan | None = None) -> list[ReassignRow]:
+    """What is under way; with a plan, each of its partitions, also those that are done or wait to be begun."""
     first = await look(cluster)
     second = None
     if any(first.left.values()):
         await asyncio.sleep(SAMPLE_S)
         second = await look(cluster)
     rows = rows_of(second or first, first if second else None)
-    return rows if file is None else await of_file(cluster, file, rows)
+    return rows if wanted is None else await of_plan(cluster, wanted, rows)
 
 
-async def of_file(cluster: Cluster, file: Path, rows: Sequence[ReassignRow]) -> list[ReassignRow]:
-    """These rows for the partitions of a file, and a row for each other partition of it."""
+async def of_plan(cluster: Cluster, wanted: Plan, rows: Sequence[ReassignRow]) -> list[ReassignRow]:
+    """These rows for the partitions of a plan, and a row for each other partition of it."""
     there = {row.name: row for row in rows}
     found = []
-    for row in await preview(cluster, file):
+    for row in await preview(cluster, wanted):
         if row.name in there:
             found.append(there[row.name])
         else:
@@ -395,9 +391,9 @@ def reasons(rows: Sequence[ReassignRow]) -> tuple[str, ...]:
     )
 
 
-def refuse_failed(rows: Sequence[ReassignRow]) -> None:
-    """Refused where a preview has rows that cannot be done: a plan is executed whole or not at all."""
+def refuse_failed(rows: Sequence[ReassignRow], file: Path) -> None:
+    """Refused where the preview of a file has rows that cannot be done: a plan is executed whole or not at all."""
     failed = [row for row in rows if row.error is not None]
     if failed:
         more = f" ({len(failed) - 1} more errors)" if len(failed) > 1 else ""
-        raise Refused(f"{failed[0].message}{more}", hint="nothing was started; make a new plan")
+        raise Refused(f"{file}: {failed[0].message}{more}", hint="nothing was started; make a new plan")

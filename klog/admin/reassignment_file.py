@@ -23,6 +23,9 @@ SHOWN_CHARS_MAX = 100
 Replicas = Mapping[TopicPartition, Sequence[int]]
 """Partition -> broker ids, the preferred leader first."""
 
+Plan = Mapping[TopicPartition, tuple[int, ...]]
+"""What a file wants."""
+
 
 class WrongPlan(InvalidRequest):
     """A file that is not a plan."""
@@ -50,7 +53,7 @@ def write(path: Path, placement: Replicas) -> None:
         raise KlogError(f"{path} could not be written: {error.strerror or error}") from None
 
 
-def read(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
+def read(path: Path) -> Plan:
     """What the file wants; NoSuchThing where there is none, WrongPlan where it makes no sense."""
     try:
         found = json.loads(read_text(path), object_pairs_hook=_unique)

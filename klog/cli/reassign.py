@@ -97,11 +97,12 @@ async def execute(
     A partition that is already being reassigned gets the new target. To change the throttle, execute the plan again.
     """
     from klog.admin import reassignment as ops
+    from klog.admin import reassignment_file
 
-    rate = _rate(throttle)
+    rate, wanted = _rate(throttle), reassignment_file.read(file)
     cluster = await invocation.cluster()
-    rows = await ops.preview(cluster, file)
-    ops.refuse_failed(rows)
+    rows = await ops.preview(cluster, wanted)
+    ops.refuse_failed(rows, file)
     todo = [row for row in rows if row.state != ops.DONE]
     if not todo:
         return invocation.report(rows, footer="nothing to do: all partitions match the plan")
@@ -142,18 +143,20 @@ async def status(
 ) -> Report | None:
     """Show reassignments in progress: bytes copied and left, time of completion, and why one is stalled."""
     from klog.admin import reassignment as ops
+    from klog.admin import reassignment_file
 
+    wanted = None if file is None else reassignment_file.read(file)
+    check_watchable(invocation, watch=watch)
     cluster = await invocation.cluster()
     if not watch:
-        return _status(invocation, await ops.status(cluster, file))
-    check_watchable(invocation, watch=watch)
+        return _status(invocation, await ops.status(cluster, wanted))
     before = await ops.look(cluster)
     while True:
         if before.underway:
             await asyncio.sleep(WATCH_EVERY_S)
         now = await ops.look(cluster)
         rows = ops.rows_of(now, before)
-        report = _status(invocation, rows if file is None else await ops.of_file(cluster, file, rows))
+        report = _status(invocation, rows if wanted is None else await ops.of_plan(cluster, wanted, rows))
         if not now.underway:
             return report
         if is_terminal(sys.stdout):
@@ -172,9 +175,11 @@ def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
 async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
     """Cancel reassignments in progress: each partition returns to its old replicas. Asks first."""
     from klog.admin import reassignment as ops
+    from klog.admin import reassignment_file
 
+    wanted = None if file is None else reassignment_file.read(file)
     cluster = await invocation.cluster()
-    rows = await ops.cancellable(cluster, file)
+    rows = await ops.cancellable(cluster, wanted)
     if not rows:
         return invocation.report(rows, footer="nothing to cancel: no reassignment is in progress")
     invocation.confirm(f"Cancel the reassignment of {counted(len(rows), 'partition')}", invocation.report(rows))

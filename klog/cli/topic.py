@@ -24,7 +24,7 @@ from klog.cli.name_cache import deleted_topics, remember, remember_deleted, reme
 from klog.cli.progress import Done, counting, progress
 from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import KlogError, UsageError
-from klog.names import counted
+from klog.names import check_new_topic_name, counted
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ async def create(
     from klog.admin.settings import min_isr
     from klog.admin.undo import no_way_back
 
+    check_new_topic_name(name)
     given = topic_settings(properties)
     chosen = assignment(assignment_text) if assignment_text is not None else None
     if chosen is not None and (partitions is not None or replication_factor is not None or start_broker is not None):
