@@ -207,6 +207,7 @@ def start(
     _data(directory).mkdir(parents=True, exist_ok=True)
     _data(directory).chmod(0o700)  # it has the cluster's secret, in files that an older klog made readable for all
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    claims: list[socket.socket] = []
     try:
         running = _lock_or_find(lock, directory)
         if running is not None:
@@ -226,11 +227,11 @@ def start(
         now = _wanted(last, host, heap_bytes, server_id, ensemble, tls)
         if now.tls is not None:
             wanted = port or now.tls.port or (CLIENT_PORT if now.server_id is not None else None)
-            now = replace(now, tls=replace(now.tls, port=_free_port(wanted, now.tls.host, None, taken)))
+            now = replace(now, tls=replace(now.tls, port=_free_port(wanted, now.tls.host, None, taken, claims)))
             assert now.tls is not None
-            now = replace(now, port=_free_port(None, now.host, last.port or None, (*taken, now.tls.port)))
+            now = replace(now, port=_free_port(None, now.host, last.port or None, (*taken, now.tls.port), claims))
         else:
-            now = replace(now, port=_choose_port(directory, port, taken, now))
+            now = replace(now, port=_choose_port(directory, port, taken, now, claims))
         now.write(directory, _data(directory))
         heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
         archive_flag, archive = _archive(cache, java, jars, [*heap_flags[:1], _main_class(now)])
@@ -245,11 +246,13 @@ def start(
                     **environment,
                     "LC_ALL": "C.UTF-8",
                 },  # a JVM decodes file names by its locale
-                pass_fds=(lock,),
+                pass_fds=(lock, *(claim.fileno() for claim in claims)),
                 start_new_session=True,
             )
     finally:
         os.close(lock)
+        for claim in claims:
+            claim.close()
     child.returncode = 0  # it outlives this process on purpose: no ResourceWarning; ProcessId watches its end
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
@@ -352,11 +355,11 @@ def log_file(directory: Path) -> Path:
     return directory / "zookeeper.log"
 
 
-def tail(path: Path, since: int = 0) -> str:
-    """The end of a log file after byte ``since``, for an error message; "" for none."""
+def tail(path: Path, since: int = 0, most: int = LOG_TAIL_BYTES) -> str:
+    """The end of a log file after byte ``since``, at most so many bytes; "" for none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(since, path.stat().st_size - LOG_TAIL_BYTES))
+            file.seek(max(since, path.stat().st_size - most))
             return file.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""
@@ -408,14 +411,21 @@ def configured_port(directory: Path) -> int | None:
     return None if found is None else found.port
 
 
-def _choose_port(directory: Path, wanted: int | None, taken: Collection[int], now: ServerSettings) -> int:
+def _choose_port(
+    directory: Path, wanted: int | None, taken: Collection[int], now: ServerSettings, claims: list[socket.socket]
+) -> int:
     if wanted is None and now.server_id is not None:  # clients have an ensemble server's port in their settings
         wanted = configured_port(directory) or CLIENT_PORT
-    return _free_port(wanted, now.host, configured_port(directory), taken)
+    return _free_port(wanted, now.host, configured_port(directory), taken, claims)
 
 
-def _free_port(wanted: int | None, host: str, last: int | None, taken: Collection[int]) -> int:
-    """The wanted port, else the last one if it is free, else any. Raises PortInUse if the wanted one is not free."""
+def _free_port(
+    wanted: int | None, host: str, last: int | None, taken: Collection[int], claims: list[socket.socket]
+) -> int:
+    """The wanted port, else the last one if it is free, else any. Raises PortInUse if the wanted one is not free.
+
+    ``claims`` gets the socket that holds any port until the server listens: other processes would take it for free.
+    """
     if wanted is not None:
         if wanted in taken:
             raise PortInUse(f"ZooKeeper's port {wanted} is a broker's", hint="choose another with --zookeeper-port")
@@ -428,9 +438,23 @@ def _free_port(wanted: int | None, host: str, last: int | None, taken: Collectio
         return last
     for _ in range(PORT_TRIES):
         port = random.randrange(*PORTS)
-        if port not in taken and is_free(port):
+        claim = None if port in taken else _claimed(port)
+        if claim is not None:
+            claims.append(claim)
             return port
     raise PortInUse(f"no free port for ZooKeeper found in {PORT_TRIES} tries between {PORTS[0]} and {PORTS[1]}")
+
+
+def _claimed(port: int) -> socket.socket | None:
+    """A socket bound to the port, which the server may bind, too, and no other claim; None where it is not free."""
+    claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        claim.bind((LOOPBACK, port))
+    except OSError:
+        claim.close()
+        return None
+    claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: two that have it could both bind
+    return claim
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:

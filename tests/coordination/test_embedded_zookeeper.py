@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.processes import free_port
 from klog.coordination import embedded
 from klog.coordination.connect_string import four_letter_word
 from klog.coordination.embedded import ZooKeeperServer
@@ -101,6 +102,21 @@ def test_two_who_start_at_once_get_one_server(start: Start, directory: Path) -> 
         thread.join(60)
     assert len(found) == 3
     assert len({server.identity for server in found}) == 1
+
+
+def test_two_that_start_at_once_choose_two_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first server does not listen yet when the other one's port is chosen."""
+    first, second = free_port(), free_port()
+    drawn = iter((first, first, second))
+    monkeypatch.setattr(embedded.random, "randrange", lambda *_: next(drawn))
+    servers = [embedded.start(tmp_path / name, cache=klog_home() / "cache") for name in ("a", "b")]
+    try:
+        assert [server.port for server in servers] == [first, second]
+        for server in servers:
+            server.await_serving()
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def test_a_port_in_use(directory: Path) -> None:
