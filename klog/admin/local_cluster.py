@@ -24,6 +24,7 @@ from klog.admin.local_state import (
     Part,
     Plan,
     forget_cluster,
+    is_ending,
     load_plan,
     locked,
     look,
@@ -116,13 +117,13 @@ def up(
 
 
 def _settled(directory: Path, deadline: float) -> LocalCluster | None:
-    """The cluster, once no broker of it is ending, as after `klog broker stop`: with a process, but no listener."""
+    """The cluster, once no broker of it is ending, as after `klog broker stop`."""
+    plan = load_plan(directory)
     while True:
         found = look(directory)
-        ending = found is not None and any(
-            part.kind == "broker" and embedded.is_free(int(part.address.rpartition(":")[2])) for part in found.live
-        )
-        if not ending or time.monotonic() >= deadline:
+        if found is None or plan is None or time.monotonic() >= deadline:
+            return found
+        if not any(part.kind == "broker" and is_ending(part, plan) for part in found.live):
             return found
         time.sleep(SETTLE_PAUSE_S)
 

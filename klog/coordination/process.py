@@ -155,9 +155,9 @@ def _boot_id() -> str:
         return "-"
 
 
-def record(pid_file: Path, identity: ProcessId) -> None:
+def record(pid_file: Path, identity: ProcessId, **more: int) -> None:
     """Write a note of a process, for `recorded`."""
-    pid_file.write_text(json.dumps({"pid": identity.pid, "started": identity.started}), encoding="ascii")
+    pid_file.write_text(json.dumps({"pid": identity.pid, "started": identity.started, **more}), encoding="ascii")
 
 
 def recorded(pid_file: Path, *arguments: str) -> ProcessId | None:

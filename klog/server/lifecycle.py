@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from enum import Enum
 from typing import Final
 
 from klog.errors import KlogError
+
+log = logging.getLogger(__name__)
 
 RESTART_CODE: Final = 75
 """Exit code of a broker process that is to be started again at once."""
@@ -28,7 +31,6 @@ class Lifecycle:
         self.state = BrokerState.STARTING
         self.stopping = stopping
         """Set when the controlled shutdown begins."""
-        self.reason = ""
         self.restart = False
         """Whether to serve again after the stop."""
         self.failure: KlogError | None = None
@@ -43,6 +45,6 @@ class Lifecycle:
         if failure is not None:
             self.failure = failure
         if not self.is_stopping:
-            self.reason = reason
+            log.info("stopping: %s", reason)
             self.restart = restart
             self.stopping.set()

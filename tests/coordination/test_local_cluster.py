@@ -23,9 +23,9 @@ from klog.admin.health.findings import causes
 from klog.admin.health.verdict import broker_states, verdict
 from klog.admin.local_broker import await_serving
 from klog.admin.local_cluster import LocalCluster, Started
-from klog.admin.local_state import Part
+from klog.admin.local_state import Part, Plan, is_ending
 from klog.client.blocking import BlockingChannel
-from klog.coordination import embedded
+from klog.coordination import embedded, process
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
 from klog.tools.status import Answer, Where, look
@@ -189,6 +189,27 @@ def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
 
 
 @pytest.mark.long("a second cluster; test_its_life has one")
+def test_a_broker_that_starts_is_no_broker_that_ends(tmp_path: Path, port: int) -> None:
+    """Neither listens. One reads its logs, perhaps for minutes, and the other has said in its log that it stops."""
+    earlier = "INFO klog.server.lifecycle: stopping: SIGTERM\nINFO klog.server.broker: stopped\n"
+    log_file = local_state.log_file(tmp_path, 1)
+    log_file.write_text(earlier)
+    here = ProcessId.of(os.getpid())
+    assert here is not None
+    process.record(local_state.pid_file(tmp_path, 1), here, log_begin=len(earlier))
+    part = Part("broker", 1, f"127.0.0.1:{port}", log_file, here)
+    for plan, said in (
+        (Plan(port=port), "stopping: SIGTERM"),
+        (Plan(2, port, processes=True), "stopping 2 brokers: SIGTERM"),
+    ):
+        log_file.write_text(f"{earlier}INFO klog.storage: reading the logs\n")
+        assert not is_ending(part, plan)
+        log_file.write_text(f"{earlier}INFO klog.server: {said}\n")
+        assert is_ending(part, plan)
+        with socket.create_server(("127.0.0.1", port)):
+            assert not is_ending(part, plan)
+
+
 def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path) -> None:
     first, _ = up(tmp_path / "a")
     with pytest.raises(PortInUse, match=f"{first.bootstrap} .*{first.directory}"):
