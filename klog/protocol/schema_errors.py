@@ -5,12 +5,14 @@ The first three digits of a code are the HTTP status.
 
 from __future__ import annotations
 
-from klog.errors import KlogError, RequestError, TimedOut, ZooKeeperError
+from klog.errors import KlogError, PolicyViolation, RequestError, TimedOut, ZooKeeperError
 
 STORE_FAILED = 50001
 """ZooKeeper refuses."""
 TIMED_OUT = 50002
 """ZooKeeper does not answer."""
+NO_ROOM = 50701
+"""ZooKeeper keeps too much already (rule P2)."""
 
 
 class SchemaError(RequestError):
@@ -118,6 +120,8 @@ def code_of(error: KlogError) -> int:
     """The number for an error on the wire."""
     if isinstance(error, SchemaError):
         return error.registry_code
+    if isinstance(error, PolicyViolation):
+        return NO_ROOM
     return TIMED_OUT if error.retriable else STORE_FAILED
 
 
@@ -129,7 +133,6 @@ def words_of(error: KlogError) -> str:
 def error_of(code: int, message: str | None) -> KlogError:
     """The error of a number on the wire."""
     text = message or f"the registry of schemas answers error {code}"
-    if code == TIMED_OUT:
-        return TimedOut(text)
-    known = {one.registry_code: one for one in SchemaError.__subclasses__()}.get(code)
-    return ZooKeeperError(text) if known is None else known(text)
+    known: dict[int, type[KlogError]] = {one.registry_code: one for one in SchemaError.__subclasses__()}
+    kind: type[KlogError] = {**known, TIMED_OUT: TimedOut, NO_ROOM: PolicyViolation}.get(code, ZooKeeperError)
+    return kind(text)

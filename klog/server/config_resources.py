@@ -17,6 +17,7 @@ from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request
 from klog.server.image import ClusterImage, TopicImage
 from klog.server.listening import UNFINISHED_BYTES_MAX, unfinished_bytes_max
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 DELETE = 1
 """IncrementalAlterConfigs' operation that resets a topic's setting to the broker's."""
@@ -149,11 +150,19 @@ async def alter_topics(
     controller: Controller,
     asked: Request,
     after: Callable[[Any, dict[str, str]], dict[str, str]],
+    zookeeper_admission: ZooKeeperAdmission,
 ) -> list[dict[str, Any]]:
     """Change the topics' own settings to ``after(resource, current)``; one answer per resource."""
     request, share = asked.entity, asked.share()
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
+
+    def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
+        overrides = after(resource, dict(current))
+        if asked.is_of_client:
+            zookeeper_admission.new_settings(current, overrides)
+        return overrides
+
     for resource in request.resources:
         await share.yield_if_due()
         kind, name = resource.resource_type, resource.resource_name
@@ -168,7 +177,7 @@ async def alter_topics(
             controller.require()
             existing_topic(image, name)
             await controller.topics.change_overrides(
-                name, partial(after, resource), actor=asked.actor, validate_only=request.validate_only
+                name, partial(changed, resource), actor=asked.actor, validate_only=request.validate_only
             )
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -45,6 +46,7 @@ class Kind(Enum):
     ENTRIES = "entries that show members to 0.8's tools"
     GROUPS = "groups"
     PARTITIONS = "partitions"
+    SETTINGS = "settings of topics"
     OFFSETS = "offsets of further partitions"
     MEMBERS = "members of groups"
     RULES = "users, quotas and permissions"
@@ -56,6 +58,7 @@ LIMITS: Final = {
     Kind.ENTRIES: FULL_SHARE,
     Kind.GROUPS: FULL_SHARE + 0.1,
     Kind.PARTITIONS: FULL_SHARE + 0.2,
+    Kind.SETTINGS: FULL_SHARE + 0.2,
     Kind.OFFSETS: FULL_SHARE + 0.2,
     Kind.MEMBERS: FULL_SHARE + 0.3,
     Kind.RULES: FULL_SHARE + 0.3,
@@ -97,6 +100,12 @@ class ZooKeeperAdmission:
     def new_partitions(self, count: int) -> None:
         """Before a client's partitions are created. Raises PolicyViolation."""
         self.admit(Kind.PARTITIONS, count * PARTITION_BYTES)
+
+    def new_settings(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """A topic is about to get other settings of its own. PolicyViolation where they are more."""
+        more_bytes = sum(map(len, (*after, *after.values()))) - sum(map(len, (*before, *before.values())))
+        if more_bytes > 0:
+            self.admit(Kind.SETTINGS, more_bytes)
 
     def new_offsets(self, count: int) -> None:
         """Before committed offsets get nodes. Raises PolicyViolation."""

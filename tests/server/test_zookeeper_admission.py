@@ -157,7 +157,13 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
         path = tmp_path / "s.avsc"
         path.write_text('"string"')
         ran = klog("schema", "register", "s", path, "-B", broker.bootstrap, "-o", "json")
-        return 0 if ran.code == 0 else REFUSED if f"schemas up to {FULL_SHARE:.0%}" in ran.error["message"] else -1
+        return 0 if ran.code == 0 else PolicyViolation.wire if ran.error["code"] == PolicyViolation.code else -1
+
+    def setting() -> int:
+        change = {"name": "retention.ms", "config_operation": 0, "value": "86400000"}
+        resource = {"resource_type": 2, "resource_name": "t", "configs": [change]}
+        asked = codec.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+        return error(channel.request(asked).responses[0])
 
     until(0, lambda: commit(channel, "old", "t", 1))
     until(0, lambda: commit(channel, "joined", "t", 1))
@@ -170,6 +176,7 @@ def test_whatever_clients_have_kept_is_refused_where_zookeeper_is_full(
         join,
         quota,
         schema,
+        setting,
     ]
     with ZooKeeper(broker.zookeeper) as session:
         session.start()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from klog.config import BrokerConfig
@@ -62,7 +63,9 @@ async def handle(
             controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            made = await _create(controller, topic, request, admitting(zookeeper_admission, request, quota))
+            overrides = given_settings((one.name, one.value) for one in topic.configs)
+            admit = admitting(zookeeper_admission, request, quota, overrides)
+            made = await _create(controller, topic, overrides, request, admit)
         except KlogError as error:
             return _refused(topic.name, error)
         return _made(config, made, validate_only=request.entity.validate_only)
@@ -84,18 +87,24 @@ def mutations(throttling: Throttling, request: Request, strict_from: int) -> Mut
     return throttling.mutations(actor.principal, client, actor.host, is_strict=is_strict)
 
 
-def admitting(zookeeper_admission: ZooKeeperAdmission, request: Request, quota: Mutations) -> Admit:
-    """Checks that ZooKeeper and the client's quota have room for new partitions; always true for a broker's own."""
+def admitting(
+    zookeeper_admission: ZooKeeperAdmission, request: Request, quota: Mutations, settings: Mapping[str, str] = {}
+) -> Admit:
+    """Checks that ZooKeeper has room for new partitions and a new topic's settings, and the client's quota for the
+    partitions; always true for a broker's own."""
 
     def admit(partitions: int) -> None:
         if request.is_of_client:
             zookeeper_admission.new_partitions(partitions)
+            zookeeper_admission.new_settings({}, settings)
         quota.take(partitions)
 
     return admit
 
 
-async def _create(controller: Controller, asked: Any, request: Request, admit: Admit) -> TopicImage:
+async def _create(
+    controller: Controller, asked: Any, overrides: Mapping[str, str], request: Request, admit: Admit
+) -> TopicImage:
     assignment: dict[int, list[int]] | None = None
     if asked.assignments:
         if asked.num_partitions != DEFAULT or asked.replication_factor != DEFAULT:
@@ -112,7 +121,7 @@ async def _create(controller: Controller, asked: Any, request: Request, admit: A
         partitions=None if asked.num_partitions == DEFAULT else asked.num_partitions,
         replication_factor=None if asked.replication_factor == DEFAULT else asked.replication_factor,
         assignment=assignment,
-        overrides=given_settings((one.name, one.value) for one in asked.configs),
+        overrides=overrides,
         actor=request.actor,
         admit=admit,
     )

@@ -24,6 +24,7 @@ from klog.server.config_resources import KAFKAS_THROTTLES, alter_topics, given_s
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
 from klog.server.image import ClusterImage
+from klog.server.zookeeper_admission import ZooKeeperAdmission
 
 
 class Operation(IntEnum):
@@ -35,12 +36,17 @@ class Operation(IntEnum):
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, of_controller=True)
 async def handle(
-    request: Request, *, config: BrokerConfig, image: ClusterImage, controller: Controller
+    request: Request,
+    *,
+    config: BrokerConfig,
+    image: ClusterImage,
+    controller: Controller,
+    zookeeper_admission: ZooKeeperAdmission,
 ) -> dict[str, Any]:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return apply(config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
 
-    return {"responses": await alter_topics(image, controller, request, changed)}
+    return {"responses": await alter_topics(image, controller, request, changed, zookeeper_admission)}
 
 
 def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:
