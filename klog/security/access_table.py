@@ -165,7 +165,11 @@ RULES: Final[Mapping[int, Rule]] = {
     ApiKey.API_VERSIONS: Rule(open="clients ask it before they show who they are"),
     ApiKey.SASL_HANDSHAKE: Rule(open="clients show by it who they are"),
     ApiKey.SASL_AUTHENTICATE: Rule(open="clients show by it who they are"),
-    ApiKey.CREATE_TOPICS: Rule(items=Items(("topics",), "name", "topics"), each=CREATE),
+    ApiKey.CREATE_TOPICS: Rule(
+        items=Items(("topics",), "name", "topics"),
+        each=CREATE,
+        about="purges a topic of the name that a Kafka client deleted with delay",
+    ),
     ApiKey.DELETE_TOPICS: Rule(
         items=Items(("topics", "topic_names"), "name", "responses", "name"), each=_topic(_O.DELETE)
     ),
