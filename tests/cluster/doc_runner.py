@@ -8,7 +8,8 @@
 
 What cannot be the same twice is made the same on both sides before it is compared: see `normalised`. Ports and folders
 stand in the document as a person would choose them; the commands are run with free ports, in a folder of their own, and
-what they print is translated back.
+what they print is translated back. A command that names an act, by the id that an earlier one printed in the document,
+is run with the one that it printed now.
 
 `python -m tests.cluster.doc_runner DOCUMENT` runs it and writes what was printed into it.
 """
@@ -34,6 +35,8 @@ from klog.coordination import embedded
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = ("9091", "9092", "9093", "9094", "9095", "9096", "2181")
 FOLDER = "/srv/klog"
+ACT = re.compile(r"(?<=klog undo )[0-9a-z]{12}\b")
+RECEIPT = re.compile(r"(?<=^undo: klog undo )[0-9a-z]{12}$", re.MULTILINE)
 COMMAND_S = 90.0
 END_S = 20.0
 VOLATILE_COLUMNS = frozenset(
@@ -82,6 +85,8 @@ class Shell:
         """`ports`: from those of the document to those that are used."""
         self.folder = folder
         self.ports = ports
+        self._acts: dict[str, str] = {}
+        """From those of the document to those that were made."""
         programs = folder / "bin"
         programs.mkdir()
         klog = programs / "klog"
@@ -104,8 +109,17 @@ class Shell:
             },
         )
 
-    def run(self, command: str, timeout_s: float = COMMAND_S) -> tuple[str, int]:
-        """What it printed, in the document's words, and its exit code."""
+    def run(self, command: Command, timeout_s: float = COMMAND_S) -> tuple[str, int]:
+        """What it printed, in the document's words but for acts, and its exit code."""
+        printed, code = self._run(self.with_acts(command.text), timeout_s)
+        self._acts.update(zip(RECEIPT.findall("\n".join(command.expected)), RECEIPT.findall(printed), strict=False))
+        return printed, code
+
+    def with_acts(self, command: str) -> str:
+        """The command with the acts that were made."""
+        return ACT.sub(lambda found: self._acts.get(found[0], found[0]), command)
+
+    def _run(self, command: str, timeout_s: float) -> tuple[str, int]:
         assert self._process.stdin is not None and self._process.stdout is not None
         end = f"--end-{time.monotonic_ns()}--"
         self._process.stdin.write(f"{self._used(command)}\nprintf '\\n%s %d\\n' {end} $?\n".encode())
@@ -199,6 +213,7 @@ def _plain(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "MOMENT", line)
     line = re.sub(r"\b\d[\d,.]* ?(?:ms|s|MB/s|KB/s|kB/s|B/s|/s)(?![\w/])", "SOME", line)
     line = re.sub(r"[\d,]+ bytes", "SOME bytes", line)
+    line = ACT.sub("ACT", line)
     line = re.sub(r"\bklog \d+\.\d+\.\d+\S*", "klog VERSION", line)
     line = re.sub(r"\bZooKeeper \d+\.\d+\.\d+", "ZooKeeper VERSION", line)
     line = re.sub(r"RunningAs\w+, leads \d+ of \d+ partitions?", "RUNNING, leads some of some partitions", line)
@@ -239,11 +254,12 @@ def rewrite(path: Path) -> None:
         try:
             for command in commands("\n".join(lines)):
                 begun = time.monotonic()
-                printed, code = shell.run(command.text)
+                printed, code = shell.run(command)
                 print(f"[{time.monotonic() - begun:.1f} s, exit {code}] $ {command.text}\n{printed}")
                 if code != 0:
                     raise SystemExit(f"line {command.line + 1}: exit {code}")
-                result += lines[done : command.line + command.lines]
+                result += lines[done : command.line]
+                result += map(shell.with_acts, lines[command.line : command.line + command.lines])
                 result += [line.rstrip() for line in printed.rstrip("\n").splitlines()]
                 done = command.line + command.lines + len(command.expected)
         finally:
