@@ -77,7 +77,8 @@ def _meant_duration(text: str) -> str:
         return ""
     word = match[2].lower()
     unit = next((unit for unit, others in _OTHER_UNITS.items() if word in others), None if word else "s")
-    return _did_you_mean(f"{match[1]}{unit}", unit)
+    meant = f"{match[1]}{unit}"
+    return _did_you_mean(meant, _scaled(meant, _DURATION_MS))
 
 
 def _did_you_mean(meant: str, value: object) -> str:

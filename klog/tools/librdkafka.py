@@ -16,7 +16,7 @@ def made(kind: Callable[[Mapping[str, Any]], Any], settings: Mapping[str, Any]) 
     try:
         return kind({"logger": silent_logger(), **settings})
     except KafkaException as error:
-        raise UsageError(f"librdkafka rejects the settings: {error.args[0].str()}") from None
+        raise UsageError(f"librdkafka rejects the settings: {error.args[0].str().strip()}") from None
 
 
 def silent_logger() -> logging.Logger:

@@ -313,6 +313,17 @@ def test_a_wrong_chroot_is_not_a_zookeeper_that_has_lost_its_data() -> None:
     assert (empty.kind, wrong.severity) == ("zookeeper-empty", "critical")
 
 
+def test_a_chroot_that_has_no_cluster_is_no_zookeeper_that_is_down() -> None:
+    snapshot = well()
+    down(snapshot)
+    gone_zookeeper(snapshot)
+    of_one_that_is_down = verdict(snapshot, ())
+    snapshot.no_chroot = "z:2181/klog"
+    (found,) = (one for one in judge(snapshot, SUBJECTS) if one.kind == "no-zookeeper")
+    assert found.do == snapshot.no_chroot
+    assert verdict(snapshot, ()).said != of_one_that_is_down.said
+
+
 def test_a_part_that_could_not_be_asked_is_null_for_machines() -> None:
     snapshot = well()
     assert summary(snapshot, [])["groups"] is None, "they were not asked"

@@ -190,6 +190,9 @@ def test_a_missing_chroot_is_an_error_and_stays_missing(broker: RunningBroker) -
     for _ in range(2):
         ran = klog("zk", "ls", "/", "-z", address, "-o", "json")
         assert ran.code == 1 and ran.error["code"] == "ZOOKEEPER_NO_NODE" and "never-made" in ran.error["message"]
+    status = klog("status", "-o", "json", "-z", address)
+    (found,) = (row for row in status.rows if row["kind"] == "no-zookeeper")
+    assert broker.zookeeper.partition("/")[0] in found["do"]
 
 
 def test_status_and_broker_commands(broker: RunningBroker, at: list[str]) -> None:

@@ -89,3 +89,11 @@ def test_any_text_is_a_unit_or_a_usage_error(text: str) -> None:
             parse(text)
         except UsageError as error:
             assert error.hint and error.exit_code == 2
+
+
+@each(("text", "meant"), [("5", "5s"), ("10 seconds", "10s"), ("0", None), ("9" * 20, None)])
+def test_a_duration_that_is_suggested_is_taken(text: str, meant: str | None) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_duration_ms(text)
+    hint = raised.value.hint or ""
+    assert f" {meant}?" in hint if meant is not None else "?" not in hint

@@ -59,7 +59,7 @@ def judge(snapshot: Snapshot, subjects: Sequence[str], max_lag: int | None = Non
     if snapshot.no_brokers is not None:
         found.append(_no_brokers(snapshot, snapshot.no_brokers))
     if snapshot.no_zookeeper is not None:
-        do = "start ZooKeeper: reads and writes continue without it, changes wait"
+        do = snapshot.no_chroot or "start ZooKeeper: reads and writes continue without it, changes wait"
         down = next((f"zookeeper {one.address}" for one in snapshot.servers if one.mode is None), None)
         found.append(Finding(CRITICAL, "zookeeper", snapshot.no_zookeeper, "a session", do, "no-zookeeper", down))
     if "zookeeper" in subjects:

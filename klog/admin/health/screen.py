@@ -136,7 +136,7 @@ def _brokers(snapshot: Snapshot) -> tuple[str, str]:
 
 def _zookeeper(snapshot: Snapshot) -> tuple[str, str]:
     if snapshot.no_zookeeper is not None:
-        return "down", snapshot.no_zookeeper
+        return "down" if snapshot.no_chroot is None else "up", snapshot.no_zookeeper
     if snapshot.zookeeper is None:
         return "unknown", "no address of it is known"
     if snapshot.other_cluster is not None:

@@ -127,6 +127,8 @@ class Snapshot:
     """For how long they were looked at."""
     servers: list[ServerFact] = field(default_factory=list)
     no_zookeeper: str | None = None
+    no_chroot: str | None = None
+    """ZooKeeper serves, and has no cluster at the chroot: what to do about it."""
     registered: set[int] | None = None
     ever_registered: set[int] | None = None
     """Also those that are away; None: not known."""
@@ -229,7 +231,7 @@ async def take_snapshot(
                 await asyncio.to_thread(_read_registries, snapshot, session)
             except NoNode as error:  # not even the chroot
                 if snapshot.metadata is None:
-                    snapshot.no_zookeeper = error.message
+                    snapshot.no_zookeeper, snapshot.no_chroot = error.message, error.hint
                 else:
                     snapshot.other_cluster = ""
             except KlogError as error:
