@@ -48,13 +48,13 @@ class ActRow:
 
     act: str
     time: datetime
-    principal: str
-    client: str
+    principal: str = field(metadata={"rank": 1})
+    client: str = field(metadata={"rank": 3})
     kind: str
     subject: str
     before: str
     after: str
-    undone_by: str | None
+    undone_by: str | None = field(metadata={"rank": 2})
     undoes: str | None = field(default=None, metadata={"wide": True})
     request: int | None = field(default=None, metadata={"wide": True})
 

@@ -56,8 +56,8 @@ class BrokerSetting:
     value: str | None
     source: str
     default: str | None
-    effect: str | None
-    doc: str | None
+    effect: str | None = field(metadata={"rank": 1})
+    doc: str | None = field(metadata={"rank": 2})
 
 
 @dataclass(frozen=True, slots=True)

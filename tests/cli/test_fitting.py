@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from klog.admin.acts import ActRow
+from klog.admin.brokers import BrokerSetting
 from klog.admin.group_lag import LagRow
 from klog.render import Format, Report, render
 from klog.render.columns import Column
@@ -81,3 +85,24 @@ def test_what_stands_behind_begins_in_the_same_place(name: str) -> None:
     render(Report("topic.list", Row, [Row(name, "<"), Row("orders-long", "<")]), Format.TABLE, out)
     _, first, second = out.getvalue().splitlines()
     assert cell_len(first.partition("<")[0]) == second.index("<")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ActRow(
+            *("mwzdmsmgy10p", datetime(2026, 11, 27, tzinfo=UTC), "klog@127.0.0.1", "klog", "offsets"),
+            *("group billing", "orders-2=500", "orders-2=0", None),
+        ),
+        BrokerSetting(
+            *("advertised.host.name", "broker-1.example.com", "default", "broker-1.example.com"),
+            *("metadata and ZooKeeper", "Host advertised to clients if advertised.listeners is not given."),
+        ),
+    ],
+    ids=lambda row: type(row).__name__,
+)
+def test_rows_of_many_columns_fit_in_eighty(monkeypatch: pytest.MonkeyPatch, row: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out, report = io.StringIO(), Report("undo", type(row), [row])
+    render(report, Format.TABLE, out, terminal=True)
+    assert max(map(len, out.getvalue().splitlines())) <= 80 and report.left_out
