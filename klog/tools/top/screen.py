@@ -16,7 +16,7 @@ from klog.render.fitting import cells, cut, pad
 from klog.render.value_texts import count_text, duration_text, size_text
 from klog.render.visible import visible
 from klog.tools.events import Event, row
-from klog.tools.top.facts import BrokerLine, GroupLine, PartitionLine, TopicLine, TopTick, listed
+from klog.tools.top.facts import GroupLine, TopTick, listed
 
 Fragment = tuple[str, str]
 """A style (of prompt_toolkit's names) and a text."""
@@ -222,16 +222,8 @@ class Screen:
 
     def _moved(self, key: str, at: int, count: int) -> int:
         """The number that a key leads to from another, of so many."""
-        moves = {
-            "up": at - 1,
-            "k": at - 1,
-            "down": at + 1,
-            "j": at + 1,
-            "pageup": at - self._page,
-            "pagedown": at + self._page,
-            "home": 0,
-            "end": count,
-        }
+        moves = {"up": at - 1, "k": at - 1, "down": at + 1, "j": at + 1, "home": 0, "end": count}
+        moves |= {"pageup": at - self._page, "pagedown": at + self._page}
         return max(0, min(moves[key], count - 1))
 
     # --- lines ----------------------------------------------------------------------------------------------------
@@ -381,9 +373,7 @@ def _panes() -> list[Pane]:
         Pane(
             "brokers",
             (
-                Column(
-                    "BROKER", 0, lambda one: f"{one.broker} {one.address or ''}", lambda one: str(one.broker).zfill(10)
-                ),
+                Column("BROKER", 0, lambda one: f"{one.broker} {one.address or ''}", lambda one: f"{one.broker:010}"),
                 Column("STATE", 11, lambda one: one.state, lambda one: one.state),
                 Column("MSG/S", 8, lambda one: _rate(one.messages_in), lambda one: one.messages_in),
                 Column("IN/S", 8, lambda one: _size(one.bytes_in), lambda one: one.bytes_in),
@@ -394,7 +384,7 @@ def _panes() -> list[Pane]:
                 Column("CPU", 5, lambda one: "-" if one.cpu is None else f"{one.cpu:.0%}", lambda one: one.cpu),
             ),
             lambda one: one.broker,
-            _broker_is_bad,
+            lambda one: one.state not in ("up", "controller"),
         ),
         Pane(
             "topics",
@@ -407,7 +397,7 @@ def _panes() -> list[Pane]:
                 Column("OUT/S", 9, lambda one: _size(one.bytes_out), lambda one: one.bytes_out),
             ),
             lambda one: one.topic,
-            _topic_is_bad,
+            lambda one: bool(one.under_replicated or one.offline),
         ),
         Pane(
             "partitions in trouble",
@@ -419,20 +409,20 @@ def _panes() -> list[Pane]:
                 Column("IN-SYNC", 12, lambda one: listed(one.isr), lambda one: -len(one.isr)),
             ),
             lambda one: (one.topic, one.partition),
-            _partition_is_bad,
+            lambda one: one.leader is None,
         ),
         Pane(
             "groups",
             (
                 Column("GROUP", 0, lambda one: one.group, lambda one: one.group),
-                Column("LAG", 9, lambda one: _count(one.lag), lambda one: one.lag),
+                Column("LAG", 9, lambda one: _short(one.lag, count_text), lambda one: one.lag),
                 Column("TREND/S", 9, lambda one: _trend(one.trend), lambda one: one.trend),
                 Column("BYTES", 9, lambda one: _size(one.lag_bytes), lambda one: one.lag_bytes),
-                Column("WAITS", 9, lambda one: _time(one.lag_ms), lambda one: one.lag_ms),
+                Column("WAITS", 9, lambda one: _short(one.lag_ms, duration_text), lambda one: one.lag_ms),
                 Column("EMPTY-IN", 10, _empty_in, lambda one: one.lag),
             ),
             lambda one: one.group,
-            _group_is_bad,
+            lambda one: bool(one.lag and one.trend and one.trend > 0),
         ),
         Pane(
             "events",
@@ -446,22 +436,6 @@ def _panes() -> list[Pane]:
             lambda one: False,
         ),
     ]
-
-
-def _broker_is_bad(one: BrokerLine) -> bool:
-    return one.state not in ("up", "controller")
-
-
-def _topic_is_bad(one: TopicLine) -> bool:
-    return bool(one.under_replicated or one.offline)
-
-
-def _partition_is_bad(one: PartitionLine) -> bool:
-    return one.leader is None
-
-
-def _group_is_bad(one: GroupLine) -> bool:
-    return bool(one.lag and one.trend and one.trend > 0)
 
 
 # --- Cells ------------------------------------------------------------------------------------------------------------
@@ -504,20 +478,16 @@ def _sum(lines: Sequence[Any], name: str) -> float | None:
     return sum(values) if values else None
 
 
+def _short(value: float | None, text: Callable[[Any], str]) -> str:
+    return "-" if value is None else text(value).replace(" ", "")
+
+
 def _rate(value: float | None) -> str:
-    return "-" if value is None else count_text(round(value)).replace(" ", "")
-
-
-def _count(value: float | None) -> str:
-    return "-" if value is None else count_text(value).replace(" ", "")
+    return _short(value, lambda value: count_text(round(value)))
 
 
 def _size(value: float | None) -> str:
-    return "-" if value is None else size_text(round(value)).replace(" ", "")
-
-
-def _time(value: float | None) -> str:
-    return "-" if value is None else duration_text(value).replace(" ", "")
+    return _short(value, lambda value: size_text(round(value)))
 
 
 def _trend(value: float | None) -> str:
@@ -534,7 +504,7 @@ def _empty_in(one: GroupLine) -> str:
         return "-" if one.lag is None else "now"
     if one.trend is None or one.trend >= -0.05:
         return "-"
-    return _time(one.lag / -one.trend * 1000)
+    return _short(one.lag / -one.trend * 1000, duration_text)
 
 
 def _told(one: Any) -> str:
