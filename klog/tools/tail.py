@@ -76,7 +76,7 @@ async def tail(
         follow=follow,
         earlier=earlier,
         stop=stop,
-        note=lambda text: _discard(loop.call_soon_threadsafe(note, text)),
+        note=lambda text: loop.call_soon_threadsafe(note, text),
         timeout_s=cluster.timeout_s,
     )
     work = asyncio.ensure_future(asyncio.to_thread(reader.run))
@@ -286,7 +286,3 @@ def parse_partitions(text: str) -> tuple[int, ...]:
             raise UsageError(f"{text!r}: {part.strip()} is not a range of partitions", hint="write 0,2,5-8")
         found.update(range(low, high + 1))
     return tuple(sorted(found))
-
-
-def _discard(handle: object) -> None:
-    """For a callback whose result is not used."""
