@@ -241,15 +241,9 @@ def _subject(event: Event) -> str:
     if "controller" in event:
         return "controller"
     if event.get("kind") == "act":
-        for name, what in (
-            ("schema", "schema"),
-            ("acl", "acl"),
-            ("user", "user"),
-            ("path", "znode"),
-            ("quota", "quota"),
-        ):
+        for name in ("schema", "acl", "user", "path", "quota"):
             if name in event:
-                return f"{what} {event[name]}"
+                return f"{'znode' if name == 'path' else name} {event[name]}"
     return f"broker {event.get('id', event.get('broker', '?'))}"
 
 

@@ -241,11 +241,8 @@ class Sender:
 
     def _send_one_by_one(self, source: BinaryIO) -> None:
         """Where messages have keys, headers or times, are whole inputs, or each has its time to go."""
-        runs = (
-            wholes(source, self._idle)
-            if self._options.input == "raw"
-            else lines(source, self._idle, self._options.delimiter)
-        )
+        is_whole, idle = self._options.input == "raw", self._idle
+        runs = wholes(source, idle) if is_whole else lines(source, idle, self._options.delimiter)
         name = _name(source)
         for number, run in _numbered(runs):
             for row in self._rows(name, number, run):

@@ -189,11 +189,15 @@ class Screen:
         elif key == "enter" and pane.row is not None:
             self.deeper = Deeper(_title(pane.name, pane.row), (pane.name, pane.row))
             return "load"
-        elif key == "w" and pane.row is not None and _subject(pane.name, pane.row):
-            words = _subject(pane.name, pane.row)
-            self.deeper = Deeper(f"why {' '.join(words)}", ("why", words))
-            return "load"
+        elif key == "w" and pane.row is not None:
+            return self._why(pane.name, pane.row)
         return None
+
+    def _why(self, pane: str, row: Any) -> str | None:
+        words = _subject(pane, row)
+        if words:
+            self.deeper = Deeper(f"why {' '.join(words)}", ("why", words))
+        return "load" if words else None
 
     def _type(self, key: str) -> None:
         pane = self.panes[self.focus]
@@ -214,10 +218,8 @@ class Screen:
             self.deeper = None
         elif key in _MOVES:
             deeper.top = self._moved(key, deeper.top, max(1, len(deeper.lines) - self._page + 1))
-        elif key == "w" and deeper.of[0] in ("brokers", "topics", "partitions in trouble", "groups"):
-            words = _subject(*deeper.of)
-            self.deeper = Deeper(f"why {' '.join(words)}", ("why", words))
-            return "load"
+        elif key == "w":
+            return self._why(*deeper.of)
         return None
 
     def _moved(self, key: str, at: int, count: int) -> int:
@@ -314,11 +316,8 @@ class Screen:
         title = "".join(heads)
         if hidden > 0 or pane.wanted:
             more = f" /{plain(pane.wanted)}" * bool(pane.wanted) + f" +{hidden:,}" * (hidden > 0)
-            title = (
-                pad(cut(title[: max(0, widths[0] - len(more))], widths[0]), widths[0] - len(more))
-                + more
-                + title[widths[0] :]
-            )
+            left = cut(title[: max(0, widths[0] - len(more))], widths[0])
+            title = pad(left, widths[0] - len(more)) + more + title[widths[0] :]
         shown: list[Line] = [[(HEADS if focused else TITLE, pad(cut(title, width), width))]]
         if not pane.rows and rows > 0:
             shown.append([(BAD if pane.unknown else DIM, cut(plain(pane.empty), width))])
@@ -493,9 +492,8 @@ def _size(value: float | None) -> str:
 def _trend(value: float | None) -> str:
     if value is None:
         return "-"
-    return (
-        "=" if abs(value) < 0.05 else f"{'+' if value > 0 else '-'}{count_text(round(abs(value), 1))}".replace(" ", "")
-    )
+    sign = "+" if value > 0 else "-"
+    return "=" if abs(value) < 0.05 else sign + _short(round(abs(value), 1), count_text)
 
 
 def _empty_in(one: GroupLine) -> str:
