@@ -104,6 +104,7 @@ async def run(
     table: TableFormat = None,
     table_name: TableName = None,
     catalog: Catalog = None,
+    append: bool = flag("--append", "Add to a table that others made, if its columns fit; for the first run."),
     writer: Literal["direct", "spark"] | None = flag(
         "--writer WHO", "direct: the reading tasks write; spark: Spark's writers, for any store."
     ),
@@ -146,7 +147,7 @@ async def run(
     wanted = None if decode is None else exporting.Decode(decode, read_as, keep_bytes)
     limit = None if max_undecodable is None else UndecodableLimit.parse(max_undecodable)
     open_root = partial(open_store, root, unsafe_single_writer=unsafe_single_writer)
-    chosen = table_choice(table, table_name, catalog)
+    chosen = table_choice(table, table_name, catalog, append=append)
     if not follow and (every is not None or every_bytes is not None):
         raise UsageError(f"{'--every-bytes' if every is None else '--every'} needs --follow")
     if follow and dry_run:
@@ -172,7 +173,7 @@ async def run(
         max_messages=max_messages,
         max_undecodable=limit or UndecodableLimit("0"),
         dry_run=dry_run,
-        allow_gaps=allow_gaps,
+        fail_on_data_loss=not allow_gaps,
         where=where,
         unsafe_single_writer=unsafe_single_writer,
         on_step=timed(lambda step: invocation.detail(f"export: {step}")),

@@ -24,16 +24,22 @@ TableFormat = Annotated[
     flag("--table FORMAT", "Make ROOT a table: iceberg or delta; fixed by the first run."),
 ]
 TableName = Annotated[str | None, flag("--table-name NAMESPACE.NAME", "Name of the Iceberg table in its catalogue.")]
-Catalog = Annotated[str | None, flag("--catalog URI", "Catalogue of the Iceberg table; one of its own if not given.")]
+Catalog = Annotated[
+    str | None, flag("--catalog URI|NAME", "Catalogue of the Iceberg table; one of its own if not given.")
+]
 
 
-def table_choice(table: str | None, name: str | None, catalog: str | None) -> TableChoice | None:
+def table_choice(
+    table: str | None, name: str | None, catalog: str | None, *, append: bool = False
+) -> TableChoice | None:
     """The table that these flags name. UsageError where they do not go together."""
     from klog.export.run import TableChoice
 
+    if table is None and append:
+        raise UsageError("--append needs --table")
     if table is None and (name is not None or catalog is not None):
         raise UsageError(f"{'--table-name' if name is not None else '--catalog'} needs --table iceberg")
-    return None if table is None else TableChoice(table, name, catalog)
+    return None if table is None else TableChoice(table, name, catalog, append)
 
 
 # --- of spark-submit --------------------------------------------------------------------------------------------------

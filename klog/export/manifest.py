@@ -40,7 +40,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -75,8 +75,9 @@ class ExportIdentity:
     commit: str = COMMIT_BY_RENAME
     plain: bool = False
     """Whether ``data`` contains only data, so that any reader of folders can read it (`klog.export.root`)."""
-    table: dict[str, str | None] | None = None
-    """Of an export that is a table: its ``name`` and, None for its own, the address of its ``catalog``."""
+    table: dict[str, Any] | None = None
+    """Of an export that is a table: its ``name`` and, None for its own, the address of its ``catalog``; and ``append``,
+    true, where others made it."""
     stream: str | None = None
     """The id of the query whose results are here, in place of messages of topics (`klog.streams.export_sink`)."""
     max_undecodable: str | None = None
@@ -233,23 +234,14 @@ class Manifest:
                         for one, part in self.partitions.items()
                     },
                 ),
-                "gaps": [
-                    {
-                        "topic": gap.topic,
-                        "partition": gap.partition,
-                        "from": gap.from_offset,
-                        "to": gap.to_offset,
-                        "reason": gap.reason,
-                    }
-                    for gap in self.gaps
-                ],
+                "gaps": [dict(zip(_GAP_KEYS, astuple(gap), strict=True)) for gap in self.gaps],
                 "window_ms": WINDOW_MS,
                 "windows": [
                     {"topic": topic, "start_ms": start_ms, "messages": messages}
                     for (topic, start_ms), messages in sorted(self.windows.items())
                 ],
                 "schema_ids": list(self.schema_ids),
-                "files": [{"path": one.path, "bytes": one.bytes, "messages": one.messages} for one in self.files],
+                "files": [asdict(one) for one in self.files],
                 "klog": self.klog,
                 "engine": self.engine,
                 **({} if self.stream_batch is None else {"stream_batch": self.stream_batch}),
@@ -279,14 +271,11 @@ class Manifest:
                     one: ExportedPartition(
                         int(about["from"]),
                         int(about["to"]),
-                        **{name: about[name] for name in _FIRST_KEYS},
-                        **{name: about[name] for name in _LATER_KEYS if name in about},
+                        **{name: about[name] for name in _PARTITION_KEYS if name in about or name not in _LATER_KEYS},
                     )
                     for one, about in _flat(value["topics"])
                 },
-                gaps=tuple(
-                    Gap(gap["topic"], gap["partition"], gap["from"], gap["to"], gap["reason"]) for gap in value["gaps"]
-                ),
+                gaps=tuple(Gap(*(gap[name] for name in _GAP_KEYS)) for gap in value["gaps"]),
                 windows={(one["topic"], one["start_ms"]): one["messages"] for one in value["windows"]},
                 files=tuple(ExportedFile(_below(one["path"]), one["bytes"], one["messages"]) for one in value["files"]),
                 klog=value["klog"],
@@ -304,17 +293,9 @@ class Manifest:
             raise Refused(f"{path} is not a manifest of an export: {_reason(error)}") from None
 
 
-_FIRST_KEYS = (
-    "messages",
-    "broker_messages",
-    "first_offset",
-    "last_offset",
-    "timestamp_ms_min",
-    "timestamp_ms_max",
-    "leader_epoch",
-)
+_GAP_KEYS = ("topic", "partition", "from", "to", "reason")
+_PARTITION_KEYS = tuple(one.name for one in fields(ExportedPartition))[2:]
 _LATER_KEYS = ("undecodable", "checksum")
-_PARTITION_KEYS = _FIRST_KEYS + _LATER_KEYS
 
 
 def moment(text: str) -> datetime:

@@ -81,9 +81,11 @@ class Staged(NamedTuple):
 class ExportRoot:
     """The root of one export. Thread-safe: it holds the store, and caches of facts that never change."""
 
-    def __init__(self, root: str | Store) -> None:
-        """``root``: a path, a URL, or a store; errors of `open_store`."""
+    def __init__(self, root: str | Store, *, among_others: bool = False) -> None:
+        """``root``: a path, a URL, or a store; errors of `open_store`. ``among_others``: before the first run there may
+        be a table there that others made."""
         self.store: Store = open_store(root) if isinstance(root, str) else root
+        self._among_others = among_others
         self._commit: str | None = None
         self._plain = False
         self._table: TableCommits | None = None
@@ -113,11 +115,12 @@ class ExportRoot:
             if self._commit in COMMITS_BY_TABLE and self._table is None:
                 self._table = TableCommits(self.store, identity)
             return identity
-        foreign = self._foreign()
+        foreign = None if self._among_others else self._foreign()
         if foreign is not None:
             raise Refused(
                 f"{self} is not an export of klog: it has {foreign} and no {_IDENTITY}",
-                hint="name an empty folder or one that is not there yet",
+                hint="name an empty folder or one that is not there yet"
+                + (", or add to the table by --append" if foreign in ("_delta_log", "data", "metadata") else ""),
             )
         return None
 
@@ -412,9 +415,7 @@ class ExportRoot:
         that were merged."""
         if not self.is_plain:
             return []
-        entries = self.store.names(
-            BATCHES
-        )  # listed before the batches: a batch committed in between is in the second list
+        entries = self.store.names(BATCHES)  # before the batches: one committed in between is in the second list
         named: set[str] = set()
         spoken: set[int] = set()
         numbers = self.batch_numbers()

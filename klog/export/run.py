@@ -25,6 +25,7 @@ from klog.export.positions import Limits, listed, resolve
 from klog.export.root import STAGING_TTL_S, ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
+from klog.export.tables.commits import TableCommits, schema_of
 from klog.export.tables.growth import added_columns, grown
 from klog.export.topics import check_same, describe, exported_to, partitions_of
 from klog.export.undecodable import UndecodableLimit, first_reason
@@ -46,11 +47,15 @@ class TableChoice(NamedTuple):
     """None: ``klog.`` and the last part of the root."""
     catalog: str | None = None
     """None: the catalogue in the root."""
+    append: bool = False
+    """Others made the table."""
 
-    def described(self, place: ExportRoot) -> dict[str, str | None]:
+    def described(self, place: ExportRoot) -> dict[str, Any]:
         """For the export's identity."""
         last = re.sub(r"\W+", "_", str(place).rstrip("/").rpartition("/")[2]).strip("_") or "export"
-        return {"name": self.name or f"klog.{last}", "catalog": self.catalog}
+        return {"name": self.name or f"klog.{last}", "catalog": self.catalog} | (
+            {"append": True} if self.append else {}
+        )
 
 
 def run(
@@ -92,7 +97,7 @@ def run(
     """
     by = None if partition_by is None else Partitioning.parse(partition_by)
     wanted = FileLayout(check_format(format or FIRST_FORMAT), None if by is None else str(by), max_file_bytes)
-    place = ExportRoot(root)
+    place = ExportRoot(root, among_others=table is not None and table.append)
     known = place.identity()
     started = False
 
@@ -124,6 +129,8 @@ def run(
             _check_partitioning(by, None if table is None else table.format, decoding)
             if table is not None:
                 known = replace(known, commit=table.format, table=table.described(place))
+                if table.append:
+                    TableCommits(place.store, known).check_others(decoding)
             if decoding is not None:
                 known = replace(known, max_undecodable=max_undecodable.text)
             if not dry_run:
@@ -183,6 +190,8 @@ def check_table(table: TableChoice, format: str) -> None:
         raise UsageError(f"a table has Parquet files, not {format}", hint="leave --format out")
     if table.format != "iceberg" and (table.name or table.catalog):
         raise UsageError(f"--catalog and --table-name are for Iceberg; a {table.format} table is its folder")
+    if table.append and table.format == "iceberg" and None in (table.name, table.catalog):
+        raise UsageError("--append to an Iceberg table needs --catalog and --table-name, by which it is found")
     if table.name is not None and "." not in table.name.strip("."):
         raise UsageError(
             f"--table-name {table.name}: must be NAMESPACE.NAME", hint="for example --table-name web.clicks"
@@ -196,14 +205,7 @@ def _check_partitioning(by: Partitioning | None, table: str | None, decoding: di
         raise UsageError(
             f"{by}: buckets and truncated values are Iceberg's", hint=f"--table iceberg, or --partition-by {by.column}"
         )
-    from klog.export.message_columns import SCHEMA
-
-    schema = SCHEMA
-    if decoding is not None:
-        from klog.schemas.decoding.decoder import Decoding
-
-        schema = Decoding.from_json(decoding).typed_schema(SCHEMA)
-    by.check(schema)
+    by.check(schema_of(decoding))
 
 
 def check_same_table(place: ExportRoot, known: ExportIdentity, table: TableChoice | None) -> None:

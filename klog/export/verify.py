@@ -59,9 +59,7 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
     digest: str | None
     previous: str | None = None
     expected = 0
-    remembered = (
-        place.checkpointed_batch()
-    )  # read before the list, so that the list has every batch committed until then
+    remembered = place.checkpointed_batch()  # before the list, so that the list has every batch committed until then
     numbers = place.batch_numbers()
     count = count or Count()
     count.total = len(numbers)
@@ -84,12 +82,8 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
             previous = None
             continue
         if contiguous and first > 0 and manifest.previous_sha256 != previous:
-            findings.append(
-                (
-                    "broken-chain",
-                    f"{place.where(batch)} refers to a previous manifest that is missing or was changed",
-                )
-            )
+            what = "refers to a previous manifest that is missing or was changed"
+            findings.append(("broken-chain", f"{place.where(batch)} {what}"))
         previous = digest
         findings.extend(("broken-chain", message) for message in history.check(place, manifest))
         if rows_of_table is not None:
@@ -108,6 +102,10 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
             for one, rows in sorted(rows_of_table.unclaimed().items())
         ]
     if place.table is not None:
+        if rows_of_table is not None and not place.table.has_others:
+            unknown = place.table.count() - rows_of_table.count
+            if unknown:
+                findings.append(("unknown-rows", f"the table has {counted(unknown, 'row')} without an offset"))
         if known.stream is not None and (there := place.table.count()) != results:
             findings.append(("wrong-count", f"the table has {counted(there, 'row')}; {results:,} were committed"))
         if set(numbers) != set(place.batch_numbers()):
@@ -198,19 +196,15 @@ def _compare_files(
     location = place.store.location(place.batch_folder(manifest.batch))
     claimed = {file.path: file for file in files}
     there = {file.path: file for file in found.files}
-    for path in sorted(claimed.keys() - there.keys()):
-        findings.append(("missing-file", f"{location}/{path} is not there"))
-    for path in sorted(there.keys() - claimed.keys()):
-        findings.append(("unknown-file", f"{location}/{path} is not in the manifest"))
+    findings += [("missing-file", f"{location}/{path} is not there") for path in sorted(claimed.keys() - there.keys())]
+    findings += [
+        ("unknown-file", f"{location}/{path} is not in the manifest") for path in sorted(there.keys() - claimed.keys())
+    ]
     for path in sorted(there.keys() & claimed.keys()):
-        if there[path] != claimed[path]:
-            findings.append(
-                (
-                    "changed-file",
-                    f"{location}/{path} has {there[path].bytes} bytes and {there[path].messages} messages; "
-                    f"{claimed[path].bytes} and {claimed[path].messages} were exported",
-                )
-            )
+        has, had = there[path], claimed[path]
+        if has != had:
+            sizes = f"{has.bytes} bytes and {has.messages} messages; {had.bytes} and {had.messages} were exported"
+            findings.append(("changed-file", f"{location}/{path} has {sizes}"))
 
 
 def _check_offsets(
@@ -241,35 +235,23 @@ def _check_offsets(
         about.messages += messages
         about.undecodable += counted.undecodable if counted else 0
         about.claims.append((Range(*one, part.from_offset, part.to_offset), messages))
+        state, problem = "wrong-count", None
         if found.unreadable:
-            about.findings.append(("wrong-count", f"{name} cannot be read"))
+            problem = "cannot be read"
         elif messages != part.messages:
-            about.findings.append(("wrong-count", f"{name} holds {messages} messages; {part.messages} were exported"))
+            problem = f"holds {messages} messages; {part.messages} were exported"
         elif counted and (counted.first_offset, counted.last_offset) != (part.first_offset, part.last_offset):
-            about.findings.append(
-                (
-                    "wrong-count",
-                    f"{name} holds offsets {counted.first_offset} to {counted.last_offset}; "
-                    f"{part.first_offset} to {part.last_offset} were exported",
-                )
-            )
+            held = f"{counted.first_offset} to {counted.last_offset}"
+            problem = f"holds offsets {held}; {part.first_offset} to {part.last_offset} were exported"
         elif counted and not counted.distinct:
-            about.findings.append(("overlap", f"{name} holds an offset twice"))
+            state, problem = "overlap", "holds an offset twice"
         elif counted and counted.undecodable != part.undecodable:
-            about.findings.append(
-                (
-                    "wrong-count",
-                    f"{name} holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were",
-                )
-            )
+            problem = f"holds {counted.undecodable} messages that could not be decoded; {part.undecodable} were"
         elif counted and summed and part.checksum not in (None, checksum_text(counted.checksum)):
-            about.findings.append(
-                (
-                    "wrong-checksum",
-                    f"{name} holds messages whose checksum is {checksum_text(counted.checksum)}; "
-                    f"those of the log had {part.checksum}",
-                )
-            )
+            state, log_has = "wrong-checksum", f"those of the log had {part.checksum}"
+            problem = f"holds messages whose checksum is {checksum_text(counted.checksum)}; {log_has}"
+        if problem is not None:
+            about.findings.append((state, f"{name} {problem}"))
 
 
 def _has_checksums(manifest: Manifest) -> bool:

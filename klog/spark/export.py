@@ -17,11 +17,9 @@ from klog.client.raw_fetch import RawCluster
 from klog.errors import HostError, KlogError, StorageError, UsageError
 from klog.export import run as export_run
 from klog.export.batch_writer import BatchWriter, WriteJob, WriteResult
-from klog.export.root import STAGING_TTL_S
 from klog.export.rows import ExportedRange
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store
-from klog.export.undecodable import UndecodableLimit
 from klog.spark.running import hadoop, jvm
 from klog.spark.running.target import SparkTarget
 from klog.spark.short_errors import klog_errors, translated
@@ -52,28 +50,16 @@ def run_export(
     topics: Sequence[str],
     root: str,
     *,
-    from_range: str | None = None,
-    format: str | None = None,
-    partition_by: str | None = None,
     decode: Decode | None = None,
-    table: export_run.TableChoice | None = None,
-    max_file_bytes: int | None = None,
-    checksum: bool = False,
-    max_messages: int | None = None,
-    max_undecodable: UndecodableLimit = UndecodableLimit("0"),
-    dry_run: bool = False,
-    allow_gaps: bool = False,
     where: SparkTarget | None = None,
     writer: str | None = None,
     unsafe_single_writer: bool = False,
-    staging_ttl_s: float = STAGING_TTL_S,
-    on_step: Callable[[str], None] = lambda step: None,
-    on_note: Callable[[str], None] = lambda text: None,
     on_progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> list[ExportedRange]:
     """Export what is new of ``topics`` to ``root``; the rows, none where nothing is new. Blocks.
 
-    Arguments and errors as `klog.export.run.run`; ``where`` is this machine's cores if None; ``writer``
+    ``options`` and errors as `klog.export.run.run`; ``where`` is this machine's cores if None; ``writer``
     one of WRITERS, Spark's own if None and the root lies where tasks cannot write, else the direct one. ``on_progress``
     gets the progress of the writing, as `klog.export.progress.WatchedWriter` reports it.
     """
@@ -87,28 +73,12 @@ def run_export(
     if name == "spark":
         from klog.spark.frames import check_division
 
-        check_division(partition_by)
+        check_division(options.get("partition_by"))
     chosen = WRITERS[name](where)
-    return export_run.run(
-        bootstrap,
-        topics,
-        store,
-        chosen if on_progress is None else _watched(chosen, on_progress),
-        from_range=from_range,
-        format=format,
-        partition_by=partition_by,
-        decode=None if decode is None else decode.plan,
-        table=table,
-        max_file_bytes=max_file_bytes,
-        checksum=checksum,
-        max_messages=max_messages,
-        max_undecodable=max_undecodable,
-        dry_run=dry_run,
-        fail_on_data_loss=not allow_gaps,
-        staging_ttl_s=staging_ttl_s,
-        on_step=on_step,
-        on_note=on_note,
-    )
+    if on_progress is not None:
+        chosen = _watched(chosen, on_progress)
+    plan = None if decode is None else decode.plan
+    return export_run.run(bootstrap, topics, store, chosen, decode=plan, **options)
 
 
 def warm_up(root: str, where: SparkTarget, writer: str | None = None, *, unsafe_single_writer: bool = False) -> None:
@@ -135,13 +105,15 @@ def _watched(writer: BatchWriter, show: Callable[[str], None]) -> BatchWriter:
     return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "spark", None)), show)
 
 
-class DirectWriter:
-    """A Spark job whose tasks write the files. Spark is started at the first write and left running."""
-
+class _OnSpark:
     def __init__(self, where: SparkTarget | None = None) -> None:
         self._where = where or SparkTarget()
         self.spark: Any = None
-        """The context, or the session on a Connect server, once it is there."""
+        """The context or the session, once it is there."""
+
+
+class DirectWriter(_OnSpark):
+    """A Spark job whose tasks write the files. Spark is started at the first write and left running."""
 
     @property
     def engine(self) -> str:
@@ -196,13 +168,8 @@ class DirectWriter:
             return [row.done for row in rows]
 
 
-class SparkWriter:
+class SparkWriter(_OnSpark):
     """A Spark job that reads ``format("klog")`` and writes by Spark's own formats: to wherever Spark can write."""
-
-    def __init__(self, where: SparkTarget | None = None) -> None:
-        self._where = where or SparkTarget()
-        self.spark: Any = None
-        """The session, once it is there."""
 
     @property
     def engine(self) -> str:

@@ -28,12 +28,12 @@ Name = TypeVar("Name")
 
 
 class Kill(NamedTuple):
-    """An export without Spark, and where it is killed. ``table``: what its first run makes it."""
+    """An export without Spark, and where it is killed."""
 
     topic: str
     root: str
     point: str
-    table: str | None = None
+    table: TableChoice | None = None
 
 
 def kill_each(bootstrap: str, kills: Mapping[Name, Kill]) -> dict[Name, bool]:
@@ -118,7 +118,7 @@ def without_spark(bootstrap: str) -> None:
             _, status = os.waitpid(child, 0)
             print(os.waitstatus_to_exitcode(status), flush=True)
             continue
-        choice = None if table is None else TableChoice(table)
+        choice = None if table is None else TableChoice(*table)
         run(bootstrap, [topic], root, LocalWriter(), table=choice, on_step=killer(root, point))
         os._exit(0)
 

@@ -167,7 +167,7 @@ def test_killed_while_the_columns_change(registry: SchemaRegistry, new_topic: Ne
     for (table, _), root in roots.items():
         export(topic, root, table)
     sent += send(registry, topic, SECOND, second(2), second(3))
-    kills = {one: Kill(topic.name, str(root), one[1], one[0]) for one, root in roots.items()}
+    kills = {one: Kill(topic.name, str(root), one[1], TableChoice(one[0])) for one, root in roots.items()}
     assert kill_each(topic.bootstrap, kills) == dict.fromkeys(roots, True)
     for (table, step), root in roots.items():
         assert len(rows(root, table)) == (3 if step == "committed" else 1), (table, step)

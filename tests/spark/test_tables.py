@@ -51,10 +51,13 @@ def iceberg(root: Path) -> Table:
     return load_catalog("klog", uri=f"sqlite:///{root}/_klog/catalog.db", type="sql").load_table(f"klog.{root.name}")
 
 
+def read(root: Path, table: str) -> pa.Table:
+    """As the format's own library does."""
+    return DeltaTable(root).to_pyarrow_table() if table == "delta" else iceberg(root).scan().to_arrow()
+
+
 def rows(root: Path, table: str) -> list[dict[str, Any]]:
-    """As the format's own library reads it."""
-    found = DeltaTable(root).to_pyarrow_table() if table == "delta" else iceberg(root).scan().to_arrow()
-    return sorted(found.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
+    return sorted(read(root, table).to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
 
 def states(topic: TopicOnBroker, root: Path) -> list[str]:
@@ -117,7 +120,7 @@ def test_a_killed_run_leaves_all_of_a_batch_or_nothing(new_topic: NewTopic, tmp_
     topic = new_topic()
     sent = topic.produce(make_messages(100))
     roots = {(table, step): tmp_path / f"{table}_{step}" for table in FORMATS for step in KILLED_AT}
-    kills = {one: Kill(topic.name, str(root), one[1], one[0]) for one, root in roots.items()}
+    kills = {one: Kill(topic.name, str(root), one[1], TableChoice(one[0])) for one, root in roots.items()}
     assert kill_each(topic.bootstrap, kills) == dict.fromkeys(roots, True)
     for (table, step), root in roots.items():
         assert len(rows(root, table) if step == "committed" else []) in (0, 100), (table, step)
@@ -188,7 +191,7 @@ def test_two_runs_that_have_both_looked_commit_a_batch_once(
     export(topic, root, table)
     sent += topic.produce(make_messages(10))
     meanwhile = [lambda: export(topic, root), lambda: upkeep(root, table)]
-    looks = _between_look_and_commit(monkeypatch, table, meanwhile)
+    looks = between_look_and_commit(monkeypatch, table, meanwhile)
     assert export(topic, root) == []  # the other run has committed it
     assert [row["offset"] for row in rows(root, table)] == sent
     sent += topic.produce(make_messages(10))
@@ -197,7 +200,7 @@ def test_two_runs_that_have_both_looked_commit_a_batch_once(
     assert (states(topic, root), len(looks)) == (["ok"], 5)
 
 
-def _between_look_and_commit(
+def between_look_and_commit(
     monkeypatch: pytest.MonkeyPatch, table: str, acts: list[Callable[[], Any]]
 ) -> list[TableBatch]:
     """Do one of the acts after each outermost run's first look at the table; the batches of all looks."""
@@ -264,7 +267,7 @@ def test_what_others_change_is_found(new_topic: NewTopic, tmp_path: Path, table:
     topic, root = new_topic(), tmp_path / "t"
     sent = topic.produce(make_messages(10))
     export(topic, root, table)
-    doubled = pa.Table.from_pylist(rows(root, table)[:1], schema=_schema(root, table))
+    doubled = pa.Table.from_pylist(rows(root, table)[:1], schema=read(root, table).schema)
     if table == "delta":
         write_deltalake(root, doubled, mode="append")
     else:
@@ -288,16 +291,12 @@ def test_a_value_that_others_changed_is_found(new_topic: NewTopic, tmp_path: Pat
     assert states(topic, root) == ["ok", "ok"]
     found = rows(root, table)
     next(row for row in found if (row["partition"], row["key"]) == (1, b"k3"))["value"] = b"other"
-    changed = pa.Table.from_pylist(found, schema=_schema(root, table))
+    changed = pa.Table.from_pylist(found, schema=read(root, table).schema)
     if table == "delta":
         write_deltalake(root, changed, mode="overwrite")
     else:
         iceberg(root).overwrite(changed)
     assert states(topic, root) == ["ok", "wrong-checksum"]
-
-
-def _schema(root: Path, table: str) -> pa.Schema:
-    return DeltaTable(root).to_pyarrow_table().schema if table == "delta" else iceberg(root).scan().to_arrow().schema
 
 
 @pytest.mark.parametrize("table", ONE)

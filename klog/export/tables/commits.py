@@ -40,6 +40,8 @@ class TableCommits:
         self._store = store
         self._by = None if identity.partition_by is None else Partitioning.parse(identity.partition_by)
         self._table = open_table(store, identity)
+        self.has_others = bool((identity.table or {}).get("append"))
+        """Whether others made the table, whose rows without an address are theirs."""
 
     def flush(self, run: str, folder: str, data: bytes) -> None:
         """Make a batch's manifest and its files durable."""
@@ -53,12 +55,26 @@ class TableCommits:
             AddedFile(path := f"{folder}/{one.path}", one.bytes, one.messages, self._partition(path))
             for one in shown_files(manifest)
         ]
-        schema = self._schema(files[0].path) if files else _schema_of(manifest)
-        self._table.create(schema, self._by)
+        schema = self._schema(files[0].path) if files else schema_of(manifest.decode)
+        if not self.has_others:
+            self._table.create(schema, self._by)
+        self._check_fit(schema)
         if not self._table.append(files, schema, TableBatch(batch, run, sha256(data))):
             return False
         self.record(batch, run, data)
         return True
+
+    def check_others(self, decode: dict[str, Any] | None) -> None:
+        """Refused where a table that others made is missing, or cannot take klog's rows."""
+        self._check_fit(schema_of(decode), is_first=self._table.last_number() is None)
+
+    def _check_fit(self, schema: Any, *, is_first: bool = False) -> None:
+        found = self._table.misfits(schema, self._by, is_first=is_first)
+        if found:
+            raise Refused(
+                f"{self._store.url}: the table does not fit. {'; '.join(found)}",
+                hint="change it so, or export to another place",
+            )
 
     def record(self, batch: int, run: str, data: bytes) -> None:
         """Write the root's commit of a batch that the table has."""
@@ -140,16 +156,16 @@ class TableCommits:
         return pa.schema([field.with_nullable(True) for field in found])  # a count of Spark's is never null, and may be
 
 
-def _schema_of(manifest: Manifest) -> Any:
-    """Of a batch that has no row for the table, in which all messages may be undecodable. A table without columns could
-    not be asked which batches it has."""
+def schema_of(decode: dict[str, Any] | None) -> Any:
+    """Of rows that are not there yet, or of a batch without one, whose messages may all be undecodable. A table without
+    columns could not be asked which batches it has."""
     from klog.export.message_columns import SCHEMA
 
-    if manifest.decode is None:
+    if decode is None:
         return SCHEMA
     from klog.schemas.decoding.decoder import Decoding
 
-    return Decoding.from_json(manifest.decode).typed_schema(SCHEMA)
+    return Decoding.from_json(decode).typed_schema(SCHEMA)
 
 
 def shown_files(manifest: Manifest) -> list[ExportedFile]:

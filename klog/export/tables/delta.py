@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 import json
+import operator
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from klog.errors import Refused, StorageError, UsageError
 from klog.export.partitioning import NULL_FOLDER, Partitioning
 from klog.export.stores.objects import is_without_tls
 from klog.export.stores.store import Store
-from klog.export.tables.table import AddedFile, TableBatch, append_once
+from klog.export.tables.table import AddedFile, Column, TableBatch, append_once, unfit
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 APP_ID: Final = "klog"
 NEWEST: Final = 10
 """Among so many commits the last one of klog's is looked for at first, before the whole log."""
+FEATURES: Final = {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "generatedColumns", "invariants"),
+    *("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+}
+"""Features of a table that ask nothing of who adds files, or nothing where no column and no setting uses them."""
 FOLDERS: Final = {"day": ("dt",), "hour": ("dt", "hour")}
 """Partitioning by time -> its columns, which the files lack: their folders name the values."""
 
@@ -73,17 +79,37 @@ class Delta:
         import pyarrow as pa
         from deltalake import DeltaTable
 
-        columns = () if by is None else FOLDERS.get(by.transform, (by.column,))
+        columns = _columns_of(by)
         for name in columns if by is not None and by.is_time else ():
             schema = schema.append(pa.field(name, pa.date32() if name == "dt" else pa.int32()))
         try:
             with self._named("create"):
                 DeltaTable.create(
-                    self._url, schema, mode="ignore", partition_by=list(columns) or None, storage_options=self._options
+                    self._url, schema, mode="ignore", partition_by=columns or None, storage_options=self._options
                 )
         except StorageError:
             if self._open() is None:  # another run may have been quicker
                 raise
+
+    def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
+        from deltalake import Schema
+
+        table = self._existing()
+        with self._named("read"):
+            fields, about, protocol = table.schema().fields, table.metadata(), table.protocol()
+        found = unfit(
+            [Column(one.name, one.type, not one.nullable) for one in fields],
+            [Column(one.name, one.type) for one in Schema.from_arrow(schema).fields],
+            operator.eq,
+            is_first=is_first,
+        )
+        if is_first and about.partition_columns != _columns_of(by):
+            both = [", ".join(names) or "no partitions" for names in (about.partition_columns, _columns_of(by))]
+            found.append(f"partitions: found {both[0]}, expected {both[1]}: say so by --partition-by")
+        rules = [name for name in about.configuration if name.startswith("delta.constraints.")]
+        rules += [f"{one.name}: {name}" for one in fields for name in one.metadata if name.startswith("delta.")]
+        rules += sorted(set(protocol.writer_features or ()) - FEATURES)
+        return found + [f"{rule}: found, expected none, since klog does not write by it: remove it" for rule in rules]
 
     def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
         from deltalake import CommitProperties, Transaction
@@ -118,22 +144,12 @@ class Delta:
     def _grow(self, table: DeltaTable, wanted: Any) -> None:
         """Add the columns, and fields of columns, that the table lacks: a commit of its own, before the rows'."""
         from deltalake import Schema
-        from deltalake.exceptions import SchemaMismatchError
 
-        known = {field.name: field for field in table.schema().fields}
-        added = [field for field in Schema.from_arrow(wanted).fields if known.get(field.name) != field]
-        if not added:
-            return
-        try:
+        known = {field.name: field.type for field in table.schema().fields}
+        added = [field for field in Schema.from_arrow(wanted).fields if known.get(field.name) != field.type]
+        if added:
             with self._named("add columns to"):
                 table.alter.add_columns(added)
-        except StorageError as error:
-            if isinstance(error.__cause__, SchemaMismatchError):
-                raise Refused(
-                    f"{self._url}: a column of the Delta table cannot become another type: {error.__cause__}",
-                    hint="export to another root; a Delta table keeps the types of its columns",
-                ) from None
-            raise
 
     def count(self) -> int:
         table = self._open()
@@ -182,6 +198,11 @@ class Delta:
             yield
         except (DeltaError, OSError, ValueError) as error:
             raise StorageError(f"{self._url}: cannot {act} the Delta table: {error}") from error
+
+
+def _columns_of(by: Partitioning | None) -> list[str]:
+    """By which the table is divided."""
+    return [] if by is None else list(FOLDERS.get(by.transform, (by.column,)))
 
 
 def _text(value: Any) -> str | None:

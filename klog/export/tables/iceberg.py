@@ -8,7 +8,7 @@ Format
 Catalogue
     Without another one, a table has a catalogue of its own: SQLite, in ``ROOT/_klog/catalog.db``. Others (REST, Hive,
     SQL) are named by their address; pyiceberg's own settings (``~/.pyiceberg.yaml``, ``PYICEBERG_CATALOG__KLOG__*``)
-    add what they need besides, such as credentials.
+    add what they need besides, such as credentials. Any other text is the name of a catalogue in those settings.
 
 Rules
     * A commit requires the snapshot that was read before it. pyiceberg would repeat a failed commit on top of whatever
@@ -18,20 +18,21 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.partitioning import Partitioning
 from klog.export.stores.objects import s3_endpoint
 from klog.export.stores.store import Store, scheme_of
-from klog.export.tables.table import AddedFile, TableBatch, append_once
+from klog.export.tables.table import AddedFile, Column, TableBatch, append_once, unfit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import IcebergType
 
 CATALOG: Final = "klog"
 """The name by which pyiceberg's configuration knows the catalogue."""
@@ -89,12 +90,32 @@ class Iceberg:
             if self._open() is None:  # another run may have been quicker
                 raise
 
+    def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
+        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+
+        table = self._existing()
+        place = table.location().rstrip("/").replace("s3a://", "s3://", 1)
+        if self._location not in (place, f"file://{place}"):
+            raise Refused(f"the table {'.'.join(self._name)} does not lie at {self._location}", hint=f"--to {place}")
+        there = table.schema()
+        found = unfit(
+            [Column(one.name, one.field_type, one.required) for one in there.fields],
+            [Column(one.name, one.field_type) for one in _pyarrow_to_schema_without_ids(schema).fields],
+            _takes,
+            is_first=is_first,
+        )
+        parts = [f"{one.transform}({there.find_column_name(one.source_id)})" for one in table.spec().fields]
+        wanted = [] if by is None else [f"{by.as_iceberg()}({by.column})"]
+        if is_first and parts != wanted:
+            names = [", ".join(each) or "no partitions" for each in (parts, wanted)]
+            found.append(f"partitions: found {names[0]}, expected {names[1]}: say so by --partition-by")
+        return found
+
     def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
-        from pyiceberg.exceptions import CommitFailedException, ValidationError
+        from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table import TableProperties
 
         facts = batch.facts
-        paths = [f"{self._location}/{file.path}" for file in files]
 
         def look() -> tuple[IcebergTable, TableBatch | None]:
             table = self._existing()
@@ -107,25 +128,17 @@ class Iceberg:
                     adding.set_properties(facts)
                     with adding.update_schema() as wider:
                         wider.union_by_name(schema)
-                    if any(file.partition for file in files):
+                    if adding.table_metadata.name_mapping() is None:
                         mapping = adding.table_metadata.schema().name_mapping.model_dump_json()
                         adding.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-                        with adding.update_snapshot(facts).fast_append() as rows:
-                            for path, file in zip(paths, files, strict=True):
-                                rows.append_data_file(_data_file(table, adding.table_metadata, path, file))
-                    elif paths:
-                        adding.add_files(paths, facts, check_duplicate_files=False)
-                    else:
-                        with adding.update_snapshot(facts).fast_append():
-                            pass  # a snapshot all the same: of two runs that commit this batch one must fail
+                    # Also without files: of two runs that commit this batch one must fail.
+                    with adding.update_snapshot(facts).fast_append() as rows:
+                        for file in files:
+                            path = f"{self._location}/{file.path}"
+                            rows.append_data_file(_data_file(table, adding.table_metadata, path, file))
             except StorageError as error:
                 if isinstance(error.__cause__, CommitFailedException):
                     return False
-                if isinstance(error.__cause__, ValidationError):
-                    raise Refused(
-                        f"{self._location}: a column of the table cannot become another type: {error.__cause__}",
-                        hint="export to another root",
-                    ) from None
                 raise
             return True
 
@@ -148,18 +161,18 @@ class Iceberg:
         from pyiceberg.utils.config import Config
 
         if self._opened is None:
-            more: dict[str, str] = {} if self._address.startswith(("http:", "https:", "thrift:")) else {"type": "sql"}
+            name, more = CATALOG, {"py-io-impl": "klog.export.tables.durable_io.DurableFileIO"}
+            if ":" not in self._address:
+                name = self._address
+            else:
+                more |= {"uri": self._address, "warehouse": self._location}
+                if not self._address.startswith(("http:", "https:", "thrift:")):
+                    more["type"] = "sql"
             endpoint = s3_endpoint(self._store.url)
-            if endpoint is not None and "s3.endpoint" not in (Config().get_catalog_config(CATALOG) or {}):
+            if endpoint is not None and "s3.endpoint" not in (Config().get_catalog_config(name) or {}):
                 more["s3.endpoint"] = endpoint  # of the variables that all others go by; pyiceberg has its own alone
             with self._named("open the catalogue of"):
-                self._opened = load_catalog(
-                    CATALOG,
-                    uri=self._address,
-                    warehouse=self._location,
-                    **more,
-                    **{"py-io-impl": "klog.export.tables.durable_io.DurableFileIO"},
-                )
+                self._opened = load_catalog(name, **more)
         return self._opened
 
     def _open(self) -> IcebergTable | None:
@@ -198,8 +211,25 @@ class Iceberg:
             raise StorageError(f"{self._location}: cannot {act} the Iceberg table: {error}") from error
 
 
+def _takes(found: IcebergType, wanted: IcebergType) -> bool:
+    """Whether a column takes the values, or may become wide enough for them."""
+    from pyiceberg.exceptions import ResolveError
+    from pyiceberg.schema import promote
+    from pyiceberg.types import BinaryType, StringType
+
+    if found == wanted:
+        return True
+    if {found, wanted} == {BinaryType(), StringType()}:
+        return False  # pyiceberg reads one as the other
+    for narrow, wide in ((found, wanted), (wanted, found)):
+        with suppress(ResolveError):
+            promote(narrow, wide)
+            return True
+    return False
+
+
 def _data_file(table: IcebergTable, metadata: TableMetadata, path: str, file: AddedFile) -> DataFile:
-    """As pyiceberg's own for ``add_files``, which cannot know the partition of a hash, or without statistics."""
+    """As pyiceberg's own for ``add_files``, which cannot know the partition of a hash."""
     import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,
@@ -219,7 +249,7 @@ def _data_file(table: IcebergTable, metadata: TableMetadata, path: str, file: Ad
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(*file.partition or ()),
+        partition=statistics.partition(metadata.spec(), schema) if file.partition is None else Record(*file.partition),
         file_size_in_bytes=file.bytes,
         sort_order_id=None,
         spec_id=metadata.default_spec_id,

@@ -8,14 +8,14 @@ from typing import Any, Final
 from klog.export.file_statistics import FileStatistics, PartitionStatistics
 from klog.export.manifest import Manifest
 from klog.export.tables.commits import TableCommits
+from klog.export.tables.table import ADDRESS
 from klog.names import TopicPartition
 
-_COLUMNS: Final = ("topic", "partition", "offset")
 _BYTES: Final = ("key", "value")
 
 
 class TableRows:
-    """The offsets of all rows, 8 bytes each, and as much for a hash of each message. StorageError where the table
+    """The offsets of klog's rows, 8 bytes each, and as much for a hash of each message. StorageError where the table
     cannot be read."""
 
     def __init__(self, table: TableCommits, *, hashed: bool) -> None:
@@ -23,7 +23,7 @@ class TableRows:
         import numpy as np
 
         pieces: defaultdict[TopicPartition, list[Any]] = defaultdict(list)
-        for batch in table.scan(_COLUMNS + (_BYTES if hashed else ())):
+        for batch in table.scan(ADDRESS + (_BYTES if hashed else ())):
             for one, found in _by_partition(batch, hashed=hashed):
                 pieces[one].append(found)
         self._rows = {}
@@ -55,6 +55,10 @@ class TableRows:
             rest.distinct = rest.distinct and bool((np.diff(offsets[low:high]) > 0).all())
         return found
 
+    @property
+    def count(self) -> int:
+        return sum(len(offsets) for offsets, _ in self._rows.values())
+
     def unclaimed(self) -> dict[TopicPartition, int]:
         """Rows of no batch that `of` was asked about."""
         rest = {one: len(offsets) - self._claimed[one] for one, (offsets, _) in self._rows.items()}
@@ -64,9 +68,14 @@ class TableRows:
 def _by_partition(batch: Any, *, hashed: bool) -> list[tuple[TopicPartition, Any]]:
     """(partition, (offsets, hashes)); without hashes an empty array."""
     import numpy as np
+    import pyarrow.compute as pc
 
     from klog.export.checksum import hashes, runs
 
+    for name in ADDRESS:  # here, since delta-rs tells Arrow wrongly in which files a column has nulls
+        batch = batch.filter(pc.is_valid(batch[name]))
+    if not batch.num_rows:
+        return []
     offsets = np.asarray(batch["offset"])
     found = hashes(batch) if hashed else np.empty(0, np.uint64)
     return [(one, (offsets[at], found[at] if hashed else found)) for one, at in runs(batch).items()]

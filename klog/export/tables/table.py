@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 FORMATS: Final = ("iceberg", "delta")
 KEYS: Final = ("klog.batch", "klog.run", "klog.manifest-sha256")
+ADDRESS: Final = ("topic", "partition", "offset")
+"""Columns of where a message is. In a table that others write to, too, klog's rows are those that have them."""
 TRIES: Final = 20
 """Of a commit that others precede, such as the table's own compaction."""
 
@@ -48,6 +50,14 @@ class AddedFile(NamedTuple):
     """What all its rows have in common, where the table is divided by a column; that may be null."""
 
 
+class Column(NamedTuple):
+    """A column of a table, or one that rows bring. ``type``: the format's own library's."""
+
+    name: str
+    type: Any
+    is_required: bool = False
+
+
 class Table(Protocol):
     """One table. Everything blocks; errors are klog's."""
 
@@ -63,10 +73,16 @@ class Table(Protocol):
         """Make the table with the columns of an Arrow schema; nothing happens where it is there."""
         ...
 
+    def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
+        """A sentence for each column, or other property, of the table that keeps rows of the Arrow schema out.
+
+        ``is_first``: the table has no row of klog's yet, so no column of its own may be one that tells which rows are.
+        Refused where there is no table."""
+        ...
+
     def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
         """Add the files and record the batch in one commit. False, and no row added, where the table has a batch of
-        that number already. ``schema``: the Arrow schema of all files; the table gets what it lacks of that. Refused
-        where a type of the table's cannot become the files'."""
+        that number already. ``schema``: the Arrow schema of all files; the table gets what it lacks of that."""
         ...
 
     def count(self) -> int:
@@ -76,6 +92,46 @@ class Table(Protocol):
     def scan(self, columns: Sequence[str]) -> Iterator[Any]:
         """These columns of all rows that a reader sees now, as Arrow record batches."""
         ...
+
+
+def unfit(
+    there: Sequence[Column], wanted: Sequence[Column], same: Callable[[Any, Any], bool], *, is_first: bool
+) -> list[str]:
+    """`Table.misfits` of the columns. ``same``: whether a column of the first type takes the second."""
+    by_name = {column.name.lower(): column for column in wanted}
+    found = []
+    for column in there:
+        want = by_name.get(column.name.lower())
+        has = f"{column.name}: found {_text(column.type)}"
+        if column.is_required:
+            found.append(f"{has} that must not be null, expected a column that may: drop its NOT NULL")
+        elif want is not None and is_first and want.name in ADDRESS:
+            found.append(f"{has}, expected no such column, since klog's rows are known by it: rename it")
+        elif want is not None and column.name != want.name:
+            found.append(f"{has}, expected the name {want.name}: rename it")
+        elif want is not None and not _takes(column.type, want.type, same):
+            found.append(f"{has}, expected {_text(want.type)}: rename it, or change its type")
+    return found
+
+
+def _takes(found: Any, wanted: Any, same: Callable[[Any, Any], bool]) -> bool:
+    """pyiceberg's types and deltalake's have the same attributes, but for a field's type."""
+    if type(found) is type(wanted):
+        if fields := getattr(found, "fields", None):
+            types = {field.name: _type(field) for field in fields}
+            return all(one.name not in types or _takes(types[one.name], _type(one), same) for one in wanted.fields)
+        parts = [name for name in ("element_type", "key_type", "value_type") if hasattr(found, name)]
+        if parts:
+            return all(_takes(getattr(found, name), getattr(wanted, name), same) for name in parts)
+    return same(found, wanted)
+
+
+def _type(field: Any) -> Any:
+    return field.field_type if hasattr(field, "field_type") else field.type
+
+
+def _text(type_: Any) -> str:
+    return str(getattr(type_, "type", type_))
 
 
 def append_once(

@@ -1,0 +1,196 @@
+"""Exports into tables of Iceberg and Delta Lake that others made: their rows and files stay, and klog's are counted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+from pyiceberg.utils.config import Config
+
+from klog.errors import Refused, UsageError
+from klog.export.compact import compact
+from klog.export.gc import collect, find_garbage
+from klog.export.rows import ExportedRange
+from klog.export.run import TableChoice, run
+from klog.export.verify import verify
+from klog.spark.export import Decode, LocalWriter
+from tests.spark.conftest import Message, TopicOnBroker, make_messages
+from tests.spark.killed_export import Kill, kill_each
+from tests.spark.test_tables import KILLED_AT, between_look_and_commit
+
+NewTopic = Callable[..., TopicOnBroker]
+THEIRS = pa.table({"page": ["a", "b"], "key": [b"x", None]})
+
+
+class OthersTable:
+    """A table with rows of others; an Iceberg one in a catalogue that pyiceberg's settings name."""
+
+    def __init__(self, format: str, folder: Path) -> None:
+        self.format = format
+        self.root = folder / "web" / "visits"
+        self._catalog = f"sqlite:///{folder}/catalog.db", f"file://{folder}"
+
+    def settings(self) -> dict[str, str]:
+        return {"type": "sql", "uri": self._catalog[0], "warehouse": self._catalog[1]}
+
+    def create(self, rows: pa.Table, by: str | None = None) -> None:
+        if self.format == "delta":
+            self.root.mkdir(parents=True)
+            write_deltalake(self.root, rows, partition_by=by)
+            return
+        catalog = load_catalog("prod", **self.settings())
+        catalog.create_namespace("web")
+        made = catalog.create_table("web.visits", rows.schema)
+        if by is not None:
+            made.update_spec().add_identity(by).commit()
+        made.append(rows)
+
+    @property
+    def choice(self) -> TableChoice:
+        return TableChoice(self.format, *(() if self.format == "delta" else ("web.visits", "prod")), append=True)
+
+    def load(self) -> Any:
+        return DeltaTable(self.root) if self.format == "delta" else load_catalog("prod").load_table("web.visits")
+
+    def read(self) -> pa.Table:
+        return self.load().to_pyarrow_table() if self.format == "delta" else self.load().scan().to_arrow()
+
+    def append(self, rows: pa.Table) -> None:
+        if self.format == "delta":
+            write_deltalake(self.root, rows, mode="append", schema_mode="merge")
+        else:
+            self.load().append(rows)
+
+    def compact(self) -> None:
+        if self.format == "delta":
+            self.load().optimize.compact()
+        else:
+            self.load().overwrite(self.read())
+
+    def version(self) -> object:
+        found = self.load()
+        return found.version() if self.format == "delta" else (found.metadata_location, found.properties)
+
+    def theirs(self) -> list[str]:
+        return sorted(row["page"] for row in self.read().to_pylist() if row.get("offset") is None)
+
+    def ours(self) -> list[int]:
+        return sorted(row["offset"] for row in self.read().to_pylist() if row.get("offset") is not None)
+
+
+@pytest.fixture(params=["iceberg", "delta"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OthersTable:
+    made = OthersTable(request.param, tmp_path)
+    for name, value in made.settings().items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it has read them long ago
+    return made
+
+
+def export(topic: TopicOnBroker, table: OthersTable, **options: Any) -> list[ExportedRange]:
+    options.setdefault("choice", table.choice)
+    return run(topic.bootstrap, [topic.name], str(table.root), LocalWriter(), table=options.pop("choice"), **options)
+
+
+def states(topic: TopicOnBroker, table: OthersTable) -> list[str]:
+    return [row.state for row in verify(topic.bootstrap, str(table.root))]
+
+
+def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersTable) -> None:
+    topic = new_topic()
+    table.create(THEIRS)
+    sent = topic.produce(make_messages(10))
+    assert [row.messages for row in export(topic, table)] == [10]
+    table.append(THEIRS)
+    sent += topic.produce(make_messages(10))
+    assert [row.messages for row in export(topic, table, choice=None)] == [10]
+    assert (table.theirs(), table.ours()) == (["a", "a", "b", "b"], sent)
+    assert {row["key"] for row in table.read().to_pylist() if row["page"]} == {b"x", None}
+    assert states(topic, table) == ["ok"]
+    assert find_garbage(str(table.root), older_than_s=0) == []
+    table.compact()
+    assert (table.theirs(), states(topic, table)) == (["a", "a", "b", "b"], ["ok"])
+    with pytest.raises(Refused):
+        compact(str(table.root))
+    table.append(table.read().filter(pc.field("offset") == sent[0]))
+    assert states(topic, table) == ["wrong-count"]
+
+
+def test_a_killed_run_leaves_all_of_a_batch_or_nothing(
+    new_topic: NewTopic, table: OthersTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    table.create(THEIRS)
+    sent = topic.produce(make_messages(10))
+    kills = {step: Kill(topic.name, str(table.root), step, table.choice) for step in KILLED_AT}
+    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(KILLED_AT, True)
+    assert table.ours() == sent
+    orphans = find_garbage(str(table.root), older_than_s=0)
+    assert [row.what for row in orphans] == ["orphan", "orphan"]
+    assert collect(str(table.root), orphans) == orphans
+    sent += topic.produce(make_messages(10))
+    between_look_and_commit(monkeypatch, table.format, [lambda: export(topic, table), lambda: table.append(THEIRS)])
+    assert export(topic, table) == []  # the other run has committed it
+    sent += topic.produce(make_messages(10))
+    assert [row.messages for row in export(topic, table)] == [10]  # behind rows of others
+    assert (table.theirs(), table.ours()) == (["a", "a", "b", "b"], sent)
+    assert states(topic, table) == ["ok"]
+
+
+def test_fields_of_messages_go_into_columns_of_others(new_topic: NewTopic, table: OthersTable) -> None:
+    topic = new_topic()
+    table.create(THEIRS, by="page")
+    topic.produce([Message(b"k", b'{"page": "c", "user": 7}')])
+    decoding = {"decode": Decode("json").plan, "partition_by": "page"}
+    assert [row.messages for row in export(topic, table, **decoding)] == [1]
+    found = table.read().filter(pc.field("offset").is_valid()).to_pylist()
+    assert [(row["page"], row["user"], row["key"]) for row in found] == [("c", 7, b"k")]
+    assert (table.theirs(), states(topic, table)) == (["a", "b"], ["ok"])
+
+
+def test_a_table_that_does_not_fit_is_left_as_it_was(new_topic: NewTopic, table: OthersTable) -> None:
+    topic = new_topic()
+    topic.produce(make_messages(3))
+    with pytest.raises(Refused):
+        export(topic, table)  # there is none
+    table.create(
+        pa.table(
+            [["a"], [1], ["k"], [2], ["x"]],
+            pa.schema(
+                [
+                    *(pa.field("page", pa.string()), pa.field("offset", pa.int64()), pa.field("key", pa.string())),
+                    *(pa.field("id", pa.int64(), nullable=False), pa.field("Value", pa.string())),
+                ]
+            ),
+        ),
+        by="page",
+    )
+    before = table.version()
+    with pytest.raises(Refused) as refused:
+        export(topic, table)
+    named = re.findall(r"(\w+): found (\w+)", refused.value.message)
+    assert named == [("offset", "long"), ("key", "string"), ("id", "long"), ("Value", "string"), ("partitions", ANY)]
+    assert (table.version(), (table.root / "_klog/export.json").exists()) == (before, False)
+    with pytest.raises(Refused, match="--append"):
+        export(topic, table, choice=table.choice._replace(append=False))
+    with pytest.raises(UsageError, match="--catalog"):
+        export(topic, table, choice=TableChoice("iceberg", append=True))
+
+
+def test_a_delta_table_with_rules_that_klog_does_not_keep(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, table = new_topic(), OthersTable("delta", tmp_path)
+    topic.produce(make_messages(3))
+    table.create(THEIRS)
+    assert [row.messages for row in export(topic, table)] == [3]
+    table.load().alter.add_constraint({"short": "page IS NULL OR page < 'z'"})
+    topic.produce(make_messages(3))
+    with pytest.raises(Refused, match=r"delta\.constraints\.short"):
+        export(topic, table)
