@@ -1,4 +1,5 @@
-"""Streams by Spark under kill -9: after all of them, each window is in the target once, with the exact count.
+"""Streams by Spark under kill -9: after all of them, each window is in the target once, with the exact count. The
+target is a topic, or a table.
 
 driver      the process of `klog stream run`, and its JVM with it; started again at once
 worker      one of the Python processes below it: Spark repeats the task, or the stream starts itself again
@@ -21,18 +22,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.coordination import embedded
+from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.record.provenance_header import mark_of
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
 from tests.spark.quick_java import spark_environment
 from tests.spark.streamed import messages_of
+from tests.spark.test_tables import read
 
 PARTITIONS = 3
 MINUTE_MS = 60_000
@@ -69,8 +73,10 @@ class StreamsResult:
 class Bed:
     """A source, a target, and a stream between them that a process of its own runs."""
 
-    def __init__(self, broker: RunningBroker, folder: Path, draw: random.Random) -> None:
+    def __init__(self, broker: RunningBroker, folder: Path, draw: random.Random, table: str | None = None) -> None:
         self.broker = broker
+        self._table = table
+        self._root = folder / "counts"
         self.draw = draw
         self.result = StreamsResult(dict.fromkeys(KINDS, 0))
         name = f"{draw.getrandbits(32):08x}"
@@ -89,8 +95,12 @@ class Bed:
         self.result.starts += 1
         command = [sys.executable, "-m", "klog", "-B", self.broker.bootstrap, "stream", "run"]
         command += ["-e", QUERY.replace("views", self.source.name.replace("-", "_")), "--late", "3 minutes"]
-        command += ["--from", f"{self.source.name}:json=country string", "--to", f"topic:{self.target.name}"]
-        command += ["--key", "country", "--name", "counts", "--state", str(self.folder / "streams")]
+        command += ["--from", f"{self.source.name}:json=country string", "--name", "counts"]
+        if self._table is None:
+            command += ["--to", f"topic:{self.target.name}", "--key", "country"]
+        else:
+            command += ["--to", f"export:{self._root}", "--table", self._table]
+        command += ["--state", str(self.folder / "streams")]
         environment = os.environ | spark_environment()
         with (self.folder / "stream.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -193,6 +203,9 @@ class Bed:
         return max(offsets, default=-1) > max(commits, default=-1)
 
     def _ends(self) -> list[int]:
+        """What grows with the target."""
+        if self._table is not None:
+            return [len(list((self._root / "_klog/commits").glob("*")))]
         with RawCluster(self.broker.bootstrap) as cluster:
             names = {TopicPartition(self.target.name, one): LATEST for one in range(PARTITIONS)}
             return [found.offset for found in cluster.offsets(names).values()]
@@ -219,6 +232,9 @@ class Bed:
             self.result.doubled += max(0, len(counts) - 1)
             self.result.changed += any(one != count for one in counts)
         self.result.changed += len(found)
+        if self._table is not None:
+            self.result.problems += [str(one) for one in verify(None, str(self._root)) if one.state != "ok"]
+            return
         marks = [mark_of(one) for one in messages_of(self.target)]
         if len(set(marks)) != len(marks):
             self.result.problems.append("two messages have one place in the query's result")
@@ -226,10 +242,14 @@ class Bed:
     def _found(self) -> dict[tuple[int, str], list[int]]:
         found: dict[tuple[int, str], list[int]] = {}
         first = NOW_MS // MINUTE_MS * MINUTE_MS - 600 * MINUTE_MS
-        for one in messages_of(self.target):
-            row = json.loads(one.value or b"")
+        for row in self._rows():
             found.setdefault(((row["start"] - first) // MINUTE_MS, row["country"]), []).append(row["count"])
         return found
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if self._table is None:
+            return [json.loads(one.value or b"") for one in messages_of(self.target)]
+        return read(self._root, self._table).to_pylist() if self._ends() != [0] else []
 
 
 def _is_python(process: psutil.Process) -> bool:
@@ -246,10 +266,11 @@ def run(
     *,
     kinds: tuple[str, ...] = KINDS,
     messages: int = 3000,
+    table: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> StreamsResult:
-    """``kills`` faults, the kinds in turn, and the verdict."""
-    bed = Bed(broker, folder, draw)
+    """``kills`` faults, the kinds in turn, and the verdict. ``table``: the target is one of this format."""
+    bed = Bed(broker, folder, draw, table)
     try:
         bed.start()
         for number in range(kills):
