@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from klog.client.positions import LATEST
 from klog.client.raw_fetch import Range, RawCluster
@@ -47,7 +47,8 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One stream with its last batch. ``lag``: messages that wait; None where it is unknown, or none was read yet."""
+    """One stream with its last batch, from `Progress`. ``lag``: messages that wait; None where it is unknown, or none
+    was read yet."""
 
     name: str
     state: str
@@ -103,17 +104,7 @@ def status(folders: Sequence[StreamFolder], servers: str) -> list[StreamStatus]:
                     folder.name,
                     state_of(folder, folder.progress()),
                     lag(cluster, progress),
-                    progress.batch,
-                    progress.batch_at,
-                    progress.batch_ms,
-                    progress.rows,
-                    progress.rows_per_s,
-                    progress.watermark,
-                    progress.late,
-                    progress.state_rows,
-                    progress.state_bytes,
-                    progress.restarts,
-                    progress.error,
+                    *(getattr(progress, one.name) for one in fields(StreamStatus)[3:]),
                 )
             )
     return found
