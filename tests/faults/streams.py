@@ -48,6 +48,8 @@ QUERY = (
 CAUGHT_UP_S = 600.0
 """On a machine with much else to do."""
 BROKER_AWAY_S = 1.0
+WORKER_S = 120.0
+"""A driver that was killed has left a batch in hand: it counts as begun while Spark still starts."""
 KILLS = 30
 KINDS = ("driver", "worker", "broker")
 
@@ -161,9 +163,11 @@ class Bed:
             self.process.wait()
             self.start()
         elif kind == "worker":
-            workers = [one for one in self.below() if _is_python(one)]
-            if not workers:
-                return
+            deadline = time.monotonic() + WORKER_S
+            while not (workers := [one for one in self.below() if _is_python(one)]):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.02)
             with suppress(psutil.NoSuchProcess):
                 self.draw.choice(workers).send_signal(signal.SIGKILL)
         else:
