@@ -221,16 +221,22 @@ class LedPartition:
                     f"{self.topic_partition} was committed with {self.isr_size} in-sync replicas; "
                     f"min.insync.replicas is {self.min_isr}"
                 )
-            while waiting and waiting[0].address <= lowest.address:
-                waiting.pop(0).waiter.committed(error)
+            committed = 0
+            while committed < len(waiting) and waiting[committed].address <= lowest.address:
+                committed += 1
+            done = waiting[:committed]
+            del waiting[:committed]
+            for one in done:
+                one.waiter.committed(error)
         if self._readers:
             for reader in list(self._readers):
                 reader.more(self)
 
     def failed(self, error: KlogError) -> None:
         """Fail all waiting appends: the disk has failed, or the epoch is over."""
-        while self._waiting:
-            self._waiting.pop(0).waiter.committed(error)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.waiter.committed(error)
 
     def finish(self) -> None:
         """Refuse further appends; those that wait may still be committed by the last flush."""
