@@ -50,6 +50,8 @@ def names(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> di
     plan = tmp_path_factory.mktemp("rows") / "plan.json"
     partition = {"topic": topic, "partition": 0, "replicas": [broker.broker_id]}
     plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    while klog("topic", "describe", "klog.events", "-B", broker.bootstrap).code:  # made some seconds after the start
+        pass
     (segment,) = broker.folder.rglob(f"{topic}-0/*.log")
     return {"topic": topic, "group": "rows-group", "plan": str(plan), "segment": str(segment)}
 
