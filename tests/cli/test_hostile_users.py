@@ -19,11 +19,11 @@ from klog.client.blocking import BlockingChannel
 from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.render.values import from_tsv
 from klog.security.client_security import ClientSecurity
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.cli.test_terminal import HOSTILE, shown
+from tests.cli.tsv import from_tsv
 from tests.net.test_connection import until
 from tests.rows import each
 from tests.security.broker_doors import add_user, listen_to, ports_of

@@ -279,6 +279,8 @@ def test_what_changes_a_read_only_cluster_is_refused(
 ) -> None:
     at = ["--profile", named]
     assert klog("topic", "create", topic, *at).code == 0
+    while klog("topic", "describe", "klog.events", *at).code:  # made some seconds after the start
+        pass
     before = tree(at)
     assert klog("profile", "set", named, "read_only=true").code == 0
     offsets = tmp_path / "offsets"

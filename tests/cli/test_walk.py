@@ -133,6 +133,7 @@ WORDS = {
     "stream run": ["stream", "run", "-e", "SELECT 1", "--from", "some-name", "--to", "topic:other-name"],
     "group rewind": ["group", "rewind", "some-name", "--to", "start"],
     "offset import": ["offset", "import", str(ROOT / "tests" / "cli" / "offsets.txt")],
+    "reassign execute": ["reassign", "execute", str(ROOT / "tests" / "cli" / "plan.json")],
 }
 """Command lines that need more than a value for each argument."""
 

@@ -17,7 +17,7 @@ FRESH_S = 5.0
 ANSWERS_MAX = 200
 """Topics and folders whose partitions and children are remembered; then all are forgotten."""
 
-FIRST_ANSWER_S = 0.5
+FIRST_ANSWER_S = 2.0
 """How long completion, in its thread, waits for names that were never asked for before."""
 
 
