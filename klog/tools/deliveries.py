@@ -58,27 +58,37 @@ GivenUp = Callable[[Line, Content, Any], None]
 """Gets the line, what was in it, and librdkafka's error."""
 
 
-class Chunk:
-    """Lines of one input that are handed over one right after the other, each the value of a message.
+class Several:
+    """Lines of one input that are handed over together; ``left`` of them are neither answered nor dropped."""
 
-    ``left`` of them are neither answered nor dropped.
-    """
+    __slots__ = ("_deliveries", "_source", "left")
 
-    __slots__ = ("_deliveries", "_first", "_lines", "_places", "_source", "left")
-
-    def __init__(self, deliveries: Deliveries, source: str, first: int, lines: Sequence[bytes]) -> None:
-        self.left = len(lines)
+    def __init__(self, deliveries: Deliveries, source: str, left: int) -> None:
+        self.left = left
         self._deliveries = deliveries
         self._source = source
-        self._first = first
-        self._lines = lines
-        self._places: dict[bytes, deque[int]] | None = None
 
     def drop(self) -> None:
         """One of the lines was answered, or was not handed over."""
         self.left -= 1
         if not self.left:
             self._deliveries.close(self)
+
+    def open_lines(self) -> list[Line]:
+        """All of its lines while not all are answered: which of them are not is not known."""
+        raise NotImplementedError
+
+
+class Chunk(Several):
+    """Lines that are handed over one right after the other, each the value of a message."""
+
+    __slots__ = ("_first", "_lines", "_places")
+
+    def __init__(self, deliveries: Deliveries, source: str, first: int, lines: Sequence[bytes]) -> None:
+        super().__init__(deliveries, source, len(lines))
+        self._first = first
+        self._lines = lines
+        self._places: dict[bytes, deque[int]] | None = None
 
     def answered(self, error: Any, message: Any) -> None:
         """librdkafka's callback."""
@@ -90,7 +100,6 @@ class Chunk:
             self._deliveries.close(self)
 
     def open_lines(self) -> list[Line]:
-        """All of its lines while not all are answered: which of them are not is not known."""
         return [Line(self._source, self._first + number) for number in range(len(self._lines))]
 
     def _place_of(self, value: bytes) -> int:
@@ -101,6 +110,26 @@ class Chunk:
                 self._places.setdefault(line, deque()).append(place)
         places = self._places.get(value)
         return places.popleft() if places else 0
+
+
+class Contents(Several):
+    """As `Chunk`, of messages with parts: each callback gets the number of its part."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, deliveries: Deliveries, source: str, rows: Sequence[tuple[int, Content]]) -> None:
+        super().__init__(deliveries, source, len(rows))
+        self._rows = rows
+
+    def answered(self, place: int, error: Any, message: Any) -> None:
+        """librdkafka's callback, behind the place among the rows."""
+        if not self._deliveries.settled(error, message):
+            number, content = self._rows[place]
+            self._deliveries.given_up(Line(self._source, number), content, error)
+        self.drop()
+
+    def open_lines(self) -> list[Line]:
+        return [Line(self._source, number) for number, _ in self._rows]
 
 
 class Message:
@@ -150,7 +179,7 @@ class Deliveries:
         self.given_up = given_up
         self.stalled_since: float | None = None
         """By the monotonic clock: since when what was handed over first waits for an answer; None while all is well."""
-        self._open: dict[Chunk | Message, None] = {}
+        self._open: dict[Several | Message, None] = {}
         self._head: tuple[int, int] | None = None
         self._head_since = 0.0
 
@@ -160,13 +189,19 @@ class Deliveries:
         self._open[chunk] = None
         return chunk
 
+    def contents(self, source: str, rows: Sequence[tuple[int, Content]]) -> Contents:
+        """As `chunk`, of messages with parts, each behind the number of its line; at least one."""
+        chunk = Contents(self, source, rows)
+        self._open[chunk] = None
+        return chunk
+
     def message(self, source: str, number: int, content: Content) -> Message:
         """One line alone."""
         message = Message(self, source, number, content)
         self._open[message] = None
         return message
 
-    def close(self, one: Chunk | Message) -> None:
+    def close(self, one: Several | Message) -> None:
         self._open.pop(one, None)
 
     def look(self) -> bool:

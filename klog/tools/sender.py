@@ -177,11 +177,12 @@ class Sender:
         self._producer.poll(HEAD_START_S)
         try:
             options = self._options
-            is_plain = self._read is None and self._splitter.is_plain
-            is_quick = is_plain and options.input != "raw" and not (self._pace or options.audit)
+            is_quick = options.input != "raw" and not (self._pace or options.audit)
             for source in sources:
-                if is_quick:
+                if is_quick and self._read is None and self._splitter.is_plain:
                     self._send_lines(source)
+                elif is_quick:
+                    self._send_contents(source)
                 else:
                     self._send_one_by_one(source)
             self._flush()
@@ -239,8 +240,37 @@ class Sender:
                 self.stopped_at = self.stopped_at or Line(name, number + len(run))
                 return
 
+    def _send_contents(self, source: BinaryIO) -> None:
+        """The same with keys, headers, nulls and times."""
+        produce, topic = self._producer.produce, self._topic
+        partition = -1 if self._options.partition is None else self._options.partition
+        name = _name(source)
+        for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
+            rows = self._rows(name, number, run)
+            chunk = self.deliveries.contents(name, rows) if rows else None
+            for place, row in enumerate(rows):
+                assert chunk is not None
+                content = row[1]
+                extra: dict[str, Any] = {}
+                if content.headers:
+                    extra["headers"] = content.headers
+                if content.timestamp_ms is not None:
+                    extra["timestamp"] = content.timestamp_ms
+                answered = partial(chunk.answered, place)
+                to = partition if content.partition is None else content.partition
+                try:
+                    produce(topic, content.value, content.key, to, answered, **extra)
+                except (BufferError, KafkaException):
+                    chunk.drop()
+                    self._send(self.deliveries.message(name, *row))
+                else:
+                    self.read += 1
+            if self._idle():
+                self.stopped_at = self.stopped_at or Line(name, number + len(run))
+                return
+
     def _send_one_by_one(self, source: BinaryIO) -> None:
-        """Where messages have keys, headers or times, are whole inputs, or each has its time to go."""
+        """Where each message has its time or its stamp, or is a whole input."""
         is_whole, idle = self._options.input == "raw", self._idle
         runs = wholes(source, idle) if is_whole else lines(source, idle, self._options.delimiter)
         name = _name(source)

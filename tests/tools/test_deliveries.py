@@ -45,6 +45,19 @@ def test_lines_that_are_alike_are_each_named_once() -> None:
     assert all_of.open_lines() == []
 
 
+def test_messages_with_parts_are_told_by_their_place() -> None:
+    kept: list[tuple[Line, Content]] = []
+    all_of = Deliveries(lambda error, message: error is None, lambda line, content, error: kept.append((line, content)))
+    rows = [(number, Content(b"k", b"same", [("h", b"%d" % number)], None)) for number in (1, 2, 7)]
+    chunk = all_of.contents("in", rows)
+    chunk.answered(2, "lost", Settled(b"same"))
+    chunk.answered(0, None, Settled(b"same"))
+    assert all_of.open_lines() == [Line("in", 1), Line("in", 2), Line("in", 7)]
+    chunk.answered(1, "lost", Settled(b"same"))
+    assert kept == [(Line("in", 7), rows[2][1]), (Line("in", 2), rows[1][1])]
+    assert all_of.open_lines() == []
+
+
 def test_what_is_first_and_not_answered_stalls_all(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(deliveries.time, "monotonic", lambda: now)
