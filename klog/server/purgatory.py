@@ -63,12 +63,8 @@ class DelayedProduce:
 
     def wait_for(self, partition: LedPartition, address: int, index: int) -> None:
         """Answer ``index`` of the list succeeds once ``partition`` is committed up to ``address``."""
-        if not partition.when_committed(address, _PartitionWait(self, index) if index else self):
+        if not partition.when_committed(address, _PartitionWait(self, index)):
             self._left += 1
-
-    def committed(self, error: KlogError | None) -> None:
-        """Of the first answer, nearly always the only one."""
-        self.one(0, error)
 
     @property
     def done(self) -> bool:

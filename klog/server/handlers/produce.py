@@ -92,19 +92,18 @@ class ProduceHandler:
         request = produce.read_request(frame, head)
         partitions = self._partitions
         found: list[Found] = [None] * len(request.partitions)
-        leaders: list[LedPartition | None] = [None] * len(request.partitions)
         if self._access is not None:
             found = self._denied(self._access, request, connection)
         for index, asked in enumerate(request.partitions):
             if found[index] is not None:
                 continue
-            partition = leaders[index] = partitions.get(TopicPartition(asked.topic, asked.partition))
+            partition = partitions.get(TopicPartition(asked.topic, asked.partition))
             if partition is not None:
                 found[index] = at_once(partition.log, asked.records)
                 if found[index] is None:
                     connection.pause_reading(len(frame))
                     return self._inspect(head, memoryview(bytearray(frame)), reply, connection, found)
-        self._append_all(head, request, reply, connection, found, leaders)
+        self._append_all(head, request, reply, connection, found)
         return None
 
     def _denied(self, access: Access, request: ProduceRequest, connection: Connection) -> list[Found]:
@@ -133,7 +132,7 @@ class ProduceHandler:
                 )
             except KlogError as error:  # the records were not inspected, even if this broker leads from now on
                 found[index] = error.bare()
-        self._append_all(head, request, reply, connection, found, [None] * len(found))  # leaders may be others by now
+        self._append_all(head, request, reply, connection, found)
         connection.resume_reading()
 
     def _append_all(
@@ -143,7 +142,6 @@ class ProduceHandler:
         reply: Reply,
         connection: Connection,
         found: list[Found],
-        leaders: list[LedPartition | None],
     ) -> None:
         """Append to each partition or note its error; the answer goes out at once or after the commit."""
         answers: list[PartitionAnswer] = []
@@ -151,33 +149,29 @@ class ProduceHandler:
         traffic, order = self._traffic, self._order
         batches: list[BatchId | None] = []  # before the buffer is used again
         for index, asked in enumerate(request.partitions):
-            looked = found[index]
-            batch = batch_of(looked) if isinstance(looked, list) else batch_id(asked.records)
-            batches.append(batch)
-            if isinstance(looked, KlogError):  # not raised: a frame that holds what it raises is a cycle
-                error = self._identity.by_its_clock(looked)
-                order.refused(connection, asked.topic, asked.partition, batch, error)
-                answers.append(self._refused(asked, error, connection))
+            looked = self._identity.by_its_clock(found[index])
+            batches.append(batch_of(looked) if isinstance(looked, list) else batch_id(asked.records))
+            if isinstance(looked, KlogError):  # not raised here: a frame that holds what it raises is a cycle
+                order.refused(connection, asked.topic, asked.partition, batches[index], looked)
+                answers.append(self._refused(asked, looked, connection))
                 continue
-            if batch is not None:
-                refusal = order.behind(connection, asked.topic, asked.partition, batch)
-                if refusal is not None:
-                    answers.append(self._refused(asked, refusal, connection))
-                    continue
+            refusal = order.behind(connection, asked.topic, asked.partition, batches[index])
+            if refusal is not None:
+                answers.append(self._refused(asked, refusal, connection))
+                continue
             try:
                 if asked.topic in CLOSED_TOPICS and not connection.is_broker:
                     raise InvalidTopic(f"{asked.topic} is internal: only brokers write it")
-                partition, result = self._append(request, asked, looked, leaders[index])
+                partition, result = self._append(request, asked, looked)
             except KlogError as error:
-                order.refused(connection, asked.topic, asked.partition, batch, error)
+                order.refused(connection, asked.topic, asked.partition, batches[index], error)
                 answers.append(self._refused(asked, error, connection))
                 continue
             answers.append(
                 PartitionAnswer(asked.topic, asked.partition, 0, result.base_offset, partition.log.start_offset)
             )
             appended.append((partition, result.end.address, index))
-            if batch is not None:
-                order.accepted(connection, asked.topic, asked.partition, batch)
+            order.accepted(connection, asked.topic, asked.partition, batches[index])
             connection.writes = partition.topic_partition.topic
             numbers = traffic.topics.get(asked.topic) or traffic.of(asked.topic)
             numbers.produces += 1
@@ -201,11 +195,7 @@ class ProduceHandler:
                 self._purgatory.add(delayed)
 
     def _append(
-        self,
-        request: ProduceRequest,
-        asked: ProducedPartition,
-        checked: list[BatchHeader] | None,
-        leader: LedPartition | None,
+        self, request: ProduceRequest, asked: ProducedPartition, checked: list[BatchHeader] | None
     ) -> tuple[LedPartition, AppendResult]:
         if request.transactional_id is not None:
             raise TransactionsNotServed
@@ -213,7 +203,7 @@ class ProduceHandler:
             raise InvalidRequiredAcks(f"acks must be -1 (all), 0 or 1, got {request.acks}")
         if self._identity.fenced is not None:
             raise self._identity.fenced.bare()
-        partition = leader or self._partitions.leader_of(asked.topic, asked.partition)
+        partition = self._partitions.leader_of(asked.topic, asked.partition)
         try:
             if request.acks == -1:
                 partition.check_in_sync()
