@@ -159,8 +159,9 @@ def test_fields_of_messages_go_into_columns_of_others(new_topic: NewTopic, table
 def test_a_table_that_does_not_fit_is_left_as_it_was(new_topic: NewTopic, table: OthersTable) -> None:
     topic = new_topic()
     topic.produce(make_messages(3))
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as missing:
         export(topic, table)  # there is none
+    assert "--append" in (missing.value.hint or "")
     table.create(
         pa.table(
             [["a"], [1], ["k"], [2], ["x"]],

@@ -186,7 +186,10 @@ class Delta:
     def _existing(self) -> DeltaTable:
         table = self._open()
         if table is None:
-            raise Refused(f"{self._url} has lost its Delta log", hint="bring the folder _delta_log back from a backup")
+            raise Refused(
+                f"{self._url} is no Delta table",
+                hint="bring the folder _delta_log back from a backup, or, for a new table, leave --append out",
+            )
         return table
 
     @contextmanager

@@ -191,7 +191,8 @@ class Iceberg:
         if table is None:
             raise Refused(
                 f"the catalogue {self._address} has no table {'.'.join(self._name)}",
-                hint="register the table there again; its metadata lies in the root's folder metadata",
+                hint="register the table there again (its metadata is in the root's folder metadata), or, for a new "
+                "one, leave --append out",
             )
         return table
 
