@@ -215,16 +215,16 @@ def _show(command: list[str]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_MM, _PR_SET_MM_ARG_END, ctypes.c_ulong(begin + len(text)), 0, 0)
 
 
-def main() -> int:
+def main() -> None:
     import_klog()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         control.sendall(NUMBER.pack(0))
         if not serve(control):
-            return 0
+            return
     from klog.__main__ import main as klog
 
-    return klog()
+    sys.exit(klog())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
