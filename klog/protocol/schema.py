@@ -60,22 +60,33 @@ def _type_on_the_wire(annotation: Any) -> str | None:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Structure:
-    """A group of fields."""
+    """A group of fields; a dataclass from its first use on (`complete`)."""
 
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __type__: ClassVar = EntityType.nested
 
-    def __init_subclass__(cls) -> None:
-        for name, annotation in vars(cls).get("__annotations__", {}).items():
-            known = None if get_origin(annotation) is ClassVar else _type_on_the_wire(annotation)
-            metadata: dict[str, Any] = {} if known is None else {"kafka_type": known}
-            given = vars(cls).get(name)
-            if isinstance(given, Tagged):
-                setattr(cls, name, field(metadata={**metadata, "tag": given.tag}, default=given.default))
-            elif metadata:
-                setattr(cls, name, field(metadata=metadata))
-        dataclass(frozen=True, kw_only=True)(cls)
+    def __init__(self, **values: Any) -> None:
+        complete(type(self))
+        type(self).__init__(self, **values)  # its own now
+
+
+def complete(cls: type[Structure]) -> None:
+    """Make it and its parts dataclasses, once: half a millisecond each, and a process uses few of them."""
+    if "__dataclass_fields__" in vars(cls):
+        return
+    for name, annotation in vars(cls).get("__annotations__", {}).items():
+        known = None if get_origin(annotation) is ClassVar else _type_on_the_wire(annotation)
+        metadata: dict[str, Any] = {} if known is None else {"kafka_type": known}
+        given = vars(cls).get(name)
+        if isinstance(given, Tagged):
+            setattr(cls, name, field(metadata={**metadata, "tag": given.tag}, default=given.default))
+        elif metadata:
+            setattr(cls, name, field(metadata=metadata))
+        for part in (annotation, *get_args(annotation)):
+            if isinstance(part, type) and issubclass(part, Structure):
+                complete(part)
+    dataclass(frozen=True, kw_only=True)(cls)
 
 
 class Request(Structure):
@@ -88,7 +99,6 @@ class Request(Structure):
     def __init_subclass__(cls, key: ApiKey) -> None:
         cls.__api_key__ = i16(key)
         REQUESTS[key] = cls
-        super().__init_subclass__()
 
 
 class Response(Structure):
@@ -101,4 +111,3 @@ class Response(Structure):
     def __init_subclass__(cls, key: ApiKey) -> None:
         cls.__api_key__ = i16(key)
         RESPONSES[key] = cls
-        super().__init_subclass__()
