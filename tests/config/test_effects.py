@@ -6,6 +6,7 @@ Where a setting is read, its name stands in the code as a text of its own; what 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def texts() -> dict[str, set[str]]:
         if where in TABLES or own:
             continue
         text = path.read_text("utf-8")
-        if not any(name in text for name in (*BROKER_SETTINGS, *TOPIC_SETTINGS)):
+        if {*BROKER_SETTINGS, *TOPIC_SETTINGS}.isdisjoint(re.findall(r'"([^"\n]*)"', text)):
             continue
         tree = ast.parse(text)
         for node in ast.iter_child_nodes(tree):

@@ -80,12 +80,15 @@ def with_tables(
     tree: ast.AST, tables: dict[str, list[ast.expr]]
 ) -> Iterator[tuple[ast.AST, dict[str, list[ast.expr]]]]:
     """Each node, with the expressions that names stand for there: constants of the module, columns of its rows."""
-    for child in ast.iter_child_nodes(tree):
-        known = tables
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            known = tables | {name: values for one in child.decorator_list for name, values in columns(one).items()}
-        yield child, known
-        yield from with_tables(child, known)
+    waiting = [(tree, tables)]
+    while waiting:
+        node, outer = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            known = outer
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                known = outer | {name: values for one in child.decorator_list for name, values in columns(one).items()}
+            yield child, known
+            waiting.append((child, known))
 
 
 def columns(decorator: ast.expr) -> dict[str, list[ast.expr]]:

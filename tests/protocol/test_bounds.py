@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -27,21 +28,24 @@ from klog.protocol.versions import WRITTEN_BY_HAND, request_schema, response_sch
 from tests.rows import each
 
 hints_of = cache(get_type_hints)
-SCHEMAS: list[Any] = []
-"""Of each API the lowest and the highest version, and those at the border of the flexible ones: kio makes a reader and
-a writer of each, which takes seconds for all. `test_encoding` has every version."""
-for key in ApiKey:
-    for find in (request_schema, response_schema):
-        versions = []
-        for version in range(16):
-            try:
-                versions.append(find(key, version))
-            except Exception:
-                assert version > 0 or key < OWN_KEYS_FROM or key in WRITTEN_BY_HAND
-        borders = {0, len(versions) - 1}
-        for at, (one, other) in enumerate(pairwise(versions)):
-            borders |= {at, at + 1} if one.__flexible__ != other.__flexible__ else set()
-        SCHEMAS += [one for at, one in enumerate(versions) if at in borders]
+BODIES = [(key, find) for key in ApiKey for find in (request_schema, response_schema)]
+
+
+@cache
+def at_borders(key: ApiKey, find: Callable[[int, int], Any]) -> list[Any]:
+    """The lowest and the highest version, and those at the border of the flexible ones: kio makes a reader and a writer
+    of each, which takes seconds for all. `test_encoding` has every version."""
+    versions = []
+    for version in range(16):
+        try:
+            versions.append(find(key, version))
+        except Exception:
+            assert version > 0 or key < OWN_KEYS_FROM or key in WRITTEN_BY_HAND
+    borders = {0, len(versions) - 1}
+    for at, (one, other) in enumerate(pairwise(versions)):
+        borders |= {at, at + 1} if one.__flexible__ != other.__flexible__ else set()
+    return [one for at, one in enumerate(versions) if at in borders]
+
 
 VALUES = {
     "string": "some text",
@@ -86,29 +90,31 @@ def encoded(entity: Any) -> bytes:
     return out.getvalue()
 
 
-@each("schema", SCHEMAS, ids=lambda schema: f"{schema.__name__}-{schema.__version__}")
-def test_the_walk_ends_where_the_entity_ends(schema: Any) -> None:
-    for elements, full in [(0, False), (0, True), (1, False), (1, True), (3, True), (20, True)]:
-        data = encoded(sample(schema, elements, full))
-        frame = memoryview(b"before" + data)
-        assert check_lengths(frame, 6, schema) == (frame, len(frame))
+@each("key, find", BODIES)
+def test_the_walk_ends_where_the_entity_ends(key: ApiKey, find: Callable[[int, int], Any]) -> None:
+    for schema in at_borders(key, find):
+        for elements, full in [(0, False), (0, True), (1, False), (1, True), (3, True), (20, True)]:
+            data = encoded(sample(schema, elements, full))
+            frame = memoryview(b"before" + data)
+            assert check_lengths(frame, 6, schema) == (frame, len(frame)), schema
 
 
-@each("schema", SCHEMAS, ids=lambda schema: f"{schema.__name__}-{schema.__version__}")
-def test_no_cut_and_no_claim_gets_past(schema: Any) -> None:
+@each("key, find", BODIES)
+def test_no_cut_and_no_claim_gets_past(key: ApiKey, find: Callable[[int, int], Any]) -> None:
     """Every byte in turn made large: whatever the walk lets pass, no array in it is longer than its bytes."""
     from kio.serial import entity_reader
     from kio.serial.errors import SerialError
 
-    data = encoded(sample(schema, 1, True))
-    for at in range(min(len(data), 60)):
-        for large in (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\xff"):
-            changed = memoryview(data[:at] + large + data[at + len(large) :])
-            try:
-                check_lengths(changed, 0, schema)
-                entity_reader(schema)(changed, 0)
-            except (MalformedRequest, SerialError, ValueError, OverflowError, KeyError):
-                pass
+    for schema in at_borders(key, find):
+        data = encoded(sample(schema, 1, True))
+        for at in range(min(len(data), 60)):
+            for large in (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\xff"):
+                changed = memoryview(data[:at] + large + data[at + len(large) :])
+                try:
+                    check_lengths(changed, 0, schema)
+                    entity_reader(schema)(changed, 0)
+                except (MalformedRequest, SerialError, ValueError, OverflowError, KeyError):
+                    pass
 
 
 @each("count", [2**31 - 1, 100, 3])
