@@ -9,6 +9,7 @@ the wire follow from the annotations, so a module that declares them evaluates i
 import annotations`` there.
 """
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, dataclass_transform, get_args, get_origin
 from uuid import UUID
@@ -58,35 +59,46 @@ def _type_on_the_wire(annotation: Any) -> str | None:
     return _type_on_the_wire(inner[0]) if inner else None
 
 
+class _DataclassAtFirstUse(type):
+    """Whoever asks for the fields makes the class a dataclass: half a millisecond, and a process uses few of them."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name != "__dataclass_fields__" or cls.__module__ == __name__:
+            raise AttributeError(name)
+        _complete(cls)
+        return vars(cls)[name]
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Structure:
-    """A group of fields; a dataclass from its first use on (`complete`)."""
+class Structure(metaclass=_DataclassAtFirstUse):
+    """A group of fields."""
 
     __version__: ClassVar[i16] = i16(0)
     __flexible__: ClassVar[bool] = True
     __type__: ClassVar = EntityType.nested
 
     def __init__(self, **values: Any) -> None:
-        complete(type(self))
+        _complete(type(self))
         type(self).__init__(self, **values)  # its own now
 
 
-def complete(cls: type[Structure]) -> None:
-    """Make it and its parts dataclasses, once: half a millisecond each, and a process uses few of them."""
-    if "__dataclass_fields__" in vars(cls):
-        return
-    for name, annotation in vars(cls).get("__annotations__", {}).items():
-        known = None if get_origin(annotation) is ClassVar else _type_on_the_wire(annotation)
-        metadata: dict[str, Any] = {} if known is None else {"kafka_type": known}
-        given = vars(cls).get(name)
-        if isinstance(given, Tagged):
-            setattr(cls, name, field(metadata={**metadata, "tag": given.tag}, default=given.default))
-        elif metadata:
-            setattr(cls, name, field(metadata=metadata))
-        for part in (annotation, *get_args(annotation)):
-            if isinstance(part, type) and issubclass(part, Structure):
-                complete(part)
-    dataclass(frozen=True, kw_only=True)(cls)
+_completing = threading.RLock()
+"""Long requests are decoded in threads."""
+
+
+def _complete(cls: type) -> None:
+    with _completing:
+        if "__dataclass_fields__" in vars(cls):
+            return
+        for name, annotation in vars(cls).get("__annotations__", {}).items():
+            known = None if get_origin(annotation) is ClassVar else _type_on_the_wire(annotation)
+            metadata: dict[str, Any] = {} if known is None else {"kafka_type": known}
+            given = vars(cls).get(name)
+            if isinstance(given, Tagged):
+                setattr(cls, name, field(metadata={**metadata, "tag": given.tag}, default=given.default))
+            elif metadata:
+                setattr(cls, name, field(metadata=metadata))
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class Request(Structure):

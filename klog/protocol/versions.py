@@ -13,7 +13,7 @@ import kio.index
 from klog.errors import UnsupportedVersion
 from klog.protocol import interbroker, introduction, klog_apis, reassignment, schemas
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
-from klog.protocol.schema import REQUESTS, RESPONSES, complete
+from klog.protocol.schema import REQUESTS, RESPONSES
 
 DECLARED: Final = (interbroker, introduction, klog_apis, reassignment, schemas)
 """Imported for their declarations."""
@@ -42,7 +42,6 @@ def response_schema(key: int, version: int) -> Any:
 def _schema(key: int, version: int, ours: dict[int, Any], load: Any) -> Any:
     if key >= OWN_KEYS_FROM:
         if key in ours and version == 0:
-            complete(ours[key])
             return ours[key]
         raise UnsupportedVersion(f"request key {key} version {version} is not one of klog's own")
     try:
