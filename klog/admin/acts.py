@@ -20,7 +20,7 @@ from klog.coordination.quotas import QUOTA_ACT
 from klog.coordination.schemas import DELETE_ACT, LEVEL_ACT, REGISTER_ACT
 from klog.coordination.scram_credentials import USER_ACT
 from klog.errors import NoSuchThing, ZooKeeperError
-from klog.net.channel import next_number
+from klog.net.conversation import next_number
 
 if TYPE_CHECKING:
     from klog.coordination.zookeeper import ZooKeeper

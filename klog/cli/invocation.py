@@ -377,7 +377,7 @@ async def _acting(invocation: Invocation, work: Coroutine[Any, Any, Any]) -> Any
 
     from klog.admin.acts import made_here
     from klog.admin.undo import can_be_undone
-    from klog.net.channel import next_number
+    from klog.net.conversation import next_number
 
     first = next_number()
     result = await work

@@ -8,45 +8,36 @@ from __future__ import annotations
 
 import math
 import socket
-import struct
 from collections import deque
 from typing import Any
 
 import klog.security.errors  # noqa: F401 - for `error_of`: classes that have a number on the wire
 from klog import errors
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut
 from klog.names import host_port
-from klog.net.client_tls import client_context, hint_after, lost, tls_failed
+from klog.net.client_tls import client_context, lost, tls_failed
+from klog.net.conversation import NOT_A_BROKER, SIZE_BYTES, VERSIONS_ASKED, Conversation, Sent, versions_request
 from klog.net.login import new_login
-from klog.protocol import codec, klog_apis
-from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.sasl_client import AUTHENTICATE_VERSION
-
-FRAME_BYTES_MAX = 512 * 1024 * 1024
-"""A larger answer is malformed. Fetches ask for far less, but one batch larger than their limit is sent whole."""
 
 SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 """Holds the next answer while the one before it is decoded."""
 
 
-class BlockingChannel:
+class BlockingChannel(Conversation):
     """One connection; made by `connect`, which also learns what the broker serves."""
 
     def __init__(
         self, connection: socket.socket, address: str, client_id: str, timeout_s: float, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.address = address
-        self.versions: dict[int, tuple[int, int]] = {}
-        """key -> (lowest, highest) version that the broker serves."""
+        super().__init__(address, client_id)
         self._socket = connection
-        self._client_id = client_id
         self._timeout_s = timeout_s
         self._clock = clock
-        self._correlation_id = 0
-        self._sent: deque[tuple[int, int, int]] = deque()
-        """(correlation id, key, version) of each request without an answer yet, in order."""
+        self._sent: deque[Sent] = deque()
         self._security: ClientSecurity | None = None
         self._renewed_by = math.inf
         """When to authenticate again (KIP-368), between requests."""
@@ -81,36 +72,18 @@ class BlockingChannel:
                 raise tls_failed(address, error) from None
         channel = cls(connection, address, client_id, timeout_s, clock)
         try:
-            channel._ask_versions()
+            for version in VERSIONS_ASKED:
+                if channel.learn_versions(version, channel.request(versions_request(version))):
+                    break
             if security.is_authenticated:
                 channel._authenticate(security)
-        except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
+        except NOT_A_BROKER as error:
             channel.close()
-            raise CannotConnect(
-                f"{address}: something listens there, but it does not answer as a broker ({error.message})",
-                hint=hint_after(error, security),
-            ) from None
+            raise channel.not_a_broker(error, security) from None
         except BaseException:
             channel.close()
             raise
         return channel
-
-    def _ask_versions(self) -> None:
-        """KIP-511's ApiVersions v3, and v0 for a broker that does not know v3."""
-        answer: Any = None
-        for version in (3, 0):
-            answer = self.request(
-                codec.request(
-                    ApiKey.API_VERSIONS,
-                    version,
-                    client_software_name=klog_apis.SOFTWARE_NAME,
-                    client_software_version="1",
-                )
-            )
-            if answer.error_code == 0:
-                self.versions = {int(api.api_key): (api.min_version, api.max_version) for api in answer.api_keys}
-                return
-        raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
 
     def _authenticate(self, security: ClientSecurity) -> None:
         login = new_login(security, self.address, self.version_for(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION))
@@ -124,44 +97,34 @@ class BlockingChannel:
         """Whether the broker lists this request at all (klog's own are listed by klog's brokers alone)."""
         return key in self.versions
 
-    def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
-        """The highest version that both sides speak. Raises UnsupportedVersion if they share none."""
-        low, high = self.versions.get(key, (1, 0))
-        version = min(high, highest)
-        if low > high or version < max(low, lowest):
-            raise UnsupportedVersion(f"{self.address} does not serve {api_name(key)} in versions {lowest} to {highest}")
-        return version
-
     def send(self, entity: Any) -> None:
         """Write a request; its answer comes from `receive`, after those of the requests before it."""
         if not self._sent and self._clock.monotonic_s() >= self._renewed_by and self._security is not None:
             self._renewed_by = math.inf  # the requests of authentication pass here, too
             self._authenticate(self._security)
-        self._correlation_id += 1
-        key, version = int(entity.__api_key__), int(entity.__version__)
-        self._sent.append((self._correlation_id, key, version))
+        sent, frame = self.encode(entity)
+        self._sent.append(sent)
         try:
             self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(codec.encode_request(entity, self._correlation_id, self._client_id))
+            self._socket.sendall(frame)
         except TimeoutError:
-            raise TimedOut(f"{self.address}: {api_name(key)} could not be sent in {self._timeout_s:g} s") from None
+            raise TimedOut(f"{self.address}: {sent.name} could not be sent in {self._timeout_s:g} s") from None
         except OSError as error:
             raise lost(self.address, error) from None
 
     def receive(self, *, timeout_s: float | None = None) -> Any:
         """The answer to the oldest request sent; TimedOut, CannotConnect (connection lost), MalformedRequest."""
-        correlation_id, key, version = self._sent.popleft()
+        sent = self._sent.popleft()
         deadline = self._clock.monotonic_s() + (self._timeout_s if timeout_s is None else timeout_s)
-        (size,) = struct.unpack(">i", self._read(4, deadline, key))
-        if not 4 <= size <= FRAME_BYTES_MAX:
-            raise MalformedRequest(f"{self.address}: an answer to {api_name(key)} claims {size} bytes")
-        frame = self._read(size, deadline, key)
-        if key == ApiKey.API_VERSIONS and frame[4:6].tobytes() == b"\x00\x23":
-            version = 0  # an error of ApiVersions has v0's form, whatever version was requested (KIP-511)
-        answered_id, entity = codec.decode_response(frame, key, version)
-        if answered_id != correlation_id:
-            raise MalformedRequest(f"{self.address}: answer {answered_id} where {correlation_id} was due")
-        return entity
+        size = self.frame_bytes(self._read(SIZE_BYTES, deadline, sent))
+        answered = self.decode(self._read(size, deadline, sent))
+        if answered is None or answered[0] != sent:
+            raise MalformedRequest(
+                f"{self.address}: another answer than that to {sent.name} {sent.number}, which was due"
+            )
+        if isinstance(answered[1], KlogError):
+            raise answered[1]
+        return answered[1]
 
     def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
         """Send a request and read its answer; nothing else may be under way."""
@@ -169,7 +132,7 @@ class BlockingChannel:
         self.send(entity)
         return self.receive(timeout_s=timeout_s)
 
-    def _read(self, size: int, deadline: float, key: int) -> memoryview:
+    def _read(self, size: int, deadline: float, sent: Sent) -> memoryview:
         data = bytearray(size)
         view = memoryview(data)
         got = 0
@@ -181,7 +144,7 @@ class BlockingChannel:
                     raise CannotConnect(f"{self.address}: the broker closed the connection")
                 got += read
         except TimeoutError:
-            raise TimedOut(f"{self.address}: no answer to {api_name(key)} in time") from None
+            raise TimedOut(f"{self.address}: no answer to {sent.name} in time") from None
         except OSError as error:
             raise lost(self.address, error) from None
         return view.toreadonly()

@@ -4,53 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
-import itertools
 import logging
 import math
 import os
 import re
-import secrets
 import ssl
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut, UnsupportedVersion
+from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut
 from klog.names import host_port
-from klog.net.client_tls import client_context, hint_after, lost, tls_failed
+from klog.net.client_tls import client_context, lost, tls_failed
+from klog.net.conversation import NOT_A_BROKER, SIZE_BYTES, VERSIONS_ASKED, Conversation, Sent, versions_request
 from klog.net.login import log_in
-from klog.protocol import codec, klog_apis
-from klog.protocol.apis import ApiKey, api_name
+from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import Introduction
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.sasl_client import AUTHENTICATE_VERSION
 
 _log = logging.getLogger(__name__)
 
-FRAME_BYTES_MAX = 256 * 1024 * 1024
-"""A larger answer counts as invalid bytes; Kafka's own clients stop at 100 to 2,000 MB."""
-
 Trace = Callable[[str, str, float], None]
 """Called after each request with (what, where, milliseconds)."""
 
 
-class NoAnswer(CannotConnect):
-    """Connected, but the first request got no answer in time."""
-
-
-@functools.cache
-def _correlation_ids() -> Iterator[int]:
-    return itertools.count(secrets.randbelow(2**30))
-
-
-def next_number() -> int:
-    """A correlation id, unique in this process and very likely among processes: a client recognises its own acts by
-    it."""
-    return next(_correlation_ids()) & 0x7FFF_FFFF
-
-
-class Channel:
+class Channel(Conversation):
     """One connection to one broker. Requests may overlap; each waits for its own answer."""
 
     def __init__(
@@ -63,18 +41,16 @@ class Channel:
         timeout_s: float,
         trace: Trace | None,
     ) -> None:
-        self.address = address
-        self.versions: dict[int, tuple[int, int]] = {}
-        """Key -> (lowest, highest) version that the broker serves, from ApiVersions."""
+        super().__init__(address, client_id)
         self._reader = reader
         self._writer = writer
-        self._client_id = client_id
         self._timeout_s = timeout_s
         self._trace = trace
-        self._waiting: dict[int, tuple[int, int, asyncio.Future[Any]]] = {}
+        self._waiting: dict[Sent, asyncio.Future[Any]] = {}
         self._receiving = asyncio.create_task(self._receive())
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._is_handed_over = False
         self._may_ask = asyncio.Event()
         """Cleared during a login."""
         self._may_ask.set()
@@ -134,13 +110,9 @@ class Channel:
                     await channel._introduce(introduction, answer_s)
             if introducing is not None:
                 await introducing
-        except (TimedOut, MalformedRequest, UnsupportedVersion, CannotConnect) as error:
+        except NOT_A_BROKER as error:
             await channel.close()
-            kind = NoAnswer if isinstance(error, TimedOut) else CannotConnect
-            raise kind(
-                f"{address}: something listens there, but it does not answer as a broker ({error.message})",
-                hint=hint_after(error, security),
-            ) from None
+            raise channel.not_a_broker(error, security) from None
         except BaseException:
             await channel.close()
             raise
@@ -155,19 +127,9 @@ class Channel:
         introduction.check(await self.request(introduction.proof(greeted), timeout_s=timeout_s))
 
     async def _ask_versions(self, timeout_s: float) -> None:
-        """ApiVersions v3 (KIP-511); a broker too old for it answers error 35 in v0's form, and is asked again in v0."""
-        for version in (3, 0):
-            asked = codec.request(
-                ApiKey.API_VERSIONS,
-                version,
-                client_software_name=klog_apis.SOFTWARE_NAME,
-                client_software_version="1",
-            )
-            answer = await self.request(asked, timeout_s=timeout_s)
-            if answer.error_code.value == 0:
-                self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        for version in VERSIONS_ASKED:
+            if self.learn_versions(version, await self.request(versions_request(version), timeout_s=timeout_s)):
                 return
-        raise UnsupportedVersion(f"{self.address} refuses ApiVersions with error {answer.error_code.name}")
 
     async def _authenticate(self, security: ClientSecurity, timeout_s: float) -> None:
         """Log in by SASL, and again before the session expires (KIP-368)."""
@@ -209,17 +171,6 @@ class Channel:
         """Wait until either side closes the connection."""
         await asyncio.wait([self._receiving])
 
-    def version_for(self, key: int, highest: int, lowest: int = 0) -> int:
-        """The highest version that both sides speak. Raises UnsupportedVersion if they share none."""
-        low, high = self.versions.get(key, (1, 0))
-        version = min(high, highest)
-        if version < max(low, lowest) or low > high:
-            raise UnsupportedVersion(
-                f"{self.address} does not serve {api_name(key)} in versions {lowest} to {highest}"
-                + (f" (it has {low} to {high})" if low <= high else "")
-            )
-        return version
-
     async def request(self, entity: Any, *, timeout_s: float | None = None, client_id: str | None = None) -> Any:
         """Send a request and return the entity of its answer. Raises TimedOut, or CannotConnect (connection lost).
 
@@ -232,44 +183,36 @@ class Channel:
     async def _ask(self, entity: Any, wait_s: float, client_id: str | None = None) -> Any:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        correlation_id = next_number()
-        future: asyncio.Future[Any] = loop.create_future()
-        key, version = int(entity.__api_key__), int(entity.__version__)
         if self._receiving.done():
             raise CannotConnect(f"{self.address}: the connection is closed")
-        self._waiting[correlation_id] = (key, version, future)
+        sent, frame = self.encode(entity, client_id)
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waiting[sent] = future
         try:
-            self._writer.write(codec.encode_request(entity, correlation_id, client_id or self._client_id))
+            self._writer.write(frame)
             async with asyncio.timeout(wait_s):
                 return await future
         except TimeoutError:
-            raise TimedOut(f"{self.address}: no answer to {api_name(key)} within {wait_s:g} s") from None
+            raise TimedOut(f"{self.address}: no answer to {sent.name} within {wait_s:g} s") from None
         finally:
-            self._waiting.pop(correlation_id, None)
-            del future  # else it and the error raised here would be a cycle
+            del self._waiting[sent], future  # else it and the error raised here would be a cycle
+            self.forget(sent)
             if self._trace is not None:
-                self._trace(f"{api_name(key)} v{version}", self.address, (loop.time() - began) * 1000)
+                self._trace(f"{sent.name} v{sent.version}", self.address, (loop.time() - began) * 1000)
 
     async def _receive(self) -> None:
         """Give each answer to its request. When the connection ends, fail the rest."""
         why: KlogError = CannotConnect(f"{self.address}: the broker closed the connection")
         try:
             while True:
-                (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-                if not 4 <= size <= FRAME_BYTES_MAX:
-                    raise MalformedRequest(f"{self.address}: an answer claims {size} bytes")
-                frame = await self._reader.readexactly(size)
-                (correlation_id,) = struct.unpack_from(">i", frame)
-                waiting = self._waiting.get(correlation_id)
-                if waiting is None or waiting[2].done():
+                size = self.frame_bytes(await self._reader.readexactly(SIZE_BYTES))
+                answered = self.decode(await self._reader.readexactly(size))
+                if answered is None or (future := self._waiting[answered[0]]).done():
                     continue  # it has timed out
-                key, version, future = waiting
-                try:
-                    _, entity = _decode(frame, key, version)
-                except MalformedRequest as error:
-                    future.set_exception(error.bare())
+                if isinstance(answered[1], KlogError):
+                    future.set_exception(answered[1])
                 else:
-                    future.set_result(entity)
+                    future.set_result(answered[1])
         except ssl.SSLError as error:
             why = lost(self.address, error)
         except (asyncio.IncompleteReadError, OSError):
@@ -277,10 +220,28 @@ class Channel:
         except MalformedRequest as error:
             why = error.bare()
         finally:
-            self._writer.close()
-            for _, _, future in self._waiting.values():
+            if not self._is_handed_over:
+                self._writer.close()
+            for future in self._waiting.values():
                 if not future.done():
                     future.set_exception(why.bare())
+
+    def hand_over(self, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:
+        """The connection, whose bytes go to ``protocol`` from now on; no answer may be due. Keep the channel as long:
+        asyncio closes what nobody holds. Raises CannotConnect where it has ended."""
+        assert not self._waiting, "answers are due"
+        if self.is_closed or self._reader.at_eof():
+            self._writer.close()
+            raise CannotConnect(f"{self.address}: the connection is closed")
+        self._is_handed_over = True
+        self._receiving.cancel()
+        if self._renewal is not None:  # a broker that has proved the cluster's secret need not log in again
+            self._renewal.cancel()
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        return transport
 
     async def close(self) -> None:
         """Close the connection. Requests that still wait raise CannotConnect."""
@@ -305,10 +266,3 @@ def _reason(error: OSError) -> str:
 
 def _numbers(error: OSError) -> list[int]:
     return [error.errno] if error.errno else [int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))]
-
-
-def _decode(frame: bytes, key: int, version: int) -> tuple[int, Any]:
-    """`codec.decode_response`; a refusal of ApiVersions comes in v0's form whatever was asked (KIP-511)."""
-    if key == ApiKey.API_VERSIONS and version > 0 and frame[4:6] == b"\x00\x23":
-        return codec.decode_response(frame, key, 0)
-    return codec.decode_response(frame, key, version)

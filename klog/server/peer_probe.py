@@ -13,7 +13,7 @@ import struct
 from klog.coordination.brokers import Broker
 from klog.errors import CannotConnect
 from klog.net.channel import Channel
-from klog.net.secure_streams import open_streams
+from klog.net.client_tls import client_context
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES, Introduction
 from klog.secret import Secret
@@ -91,7 +91,10 @@ async def answers(host: str, port: int, security: ClientSecurity = OPEN, *, name
 async def _answers(host: str, port: int, security: ClientSecurity, name: str | None) -> bool:
     """Whether ApiVersions is answered; False if the connection ends instead. Raises ConnectionRefusedError."""
     try:
-        reader, writer = await open_streams(host, port, security, server_name=name, logs_in=False)
+        tls = client_context(security) if security.is_encrypted else None
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=tls, server_hostname=None if tls is None else name or host
+        )
     except ConnectionResetError:
         return False
     try:

@@ -30,6 +30,7 @@ PURE = {
         "tls_reason",
         "tls_failed",
         "lost",
+        "channel.not_a_broker",
         "hint_after",
         "listen_error",
         "_failure",

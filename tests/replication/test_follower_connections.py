@@ -134,7 +134,7 @@ def test_a_leader_that_talks_nonsense_is_left_and_tried_again(tmp_path: Path, no
 async def greet(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, as_id: int, secret: Secret = SECRET
 ) -> None:
-    """What a leader does first: show that it knows the secret, and believe that the follower does."""
+    """What a leader does first: tell its versions, prove that it knows the secret, and believe the follower."""
 
     async def request() -> tuple[codec.RequestHead, Any]:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
@@ -142,6 +142,8 @@ async def greet(
         head = codec.read_head(frame)
         return head, codec.decode_body(frame, head)
 
+    head, _ = await request()
+    writer.write(codec.encode_response(head, codec.response(ApiKey.API_VERSIONS, 3, error_code=0, api_keys=[])))
     head, asked = await request()
     nonce = bytes(32)
     proof = Challenge(int(asked.broker_id), as_id, bytes(asked.nonce), nonce).answerer_proof(secret)

@@ -570,7 +570,8 @@ async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | Non
 
 async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = PROBE_S) -> list[str]:
     """Those of these addresses that take a connection and do not answer."""
-    from klog.net.channel import Channel, NoAnswer
+    from klog.net.channel import Channel
+    from klog.net.conversation import NoAnswer
 
     async def hangs(host: str, port: int) -> bool:
         try:

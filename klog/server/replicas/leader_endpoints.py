@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from klog.errors import KlogError
+from klog.net.channel import Channel
 from klog.protocol import replica_fetch
-from klog.protocol.introduction import Introduction
 from klog.secret import Secret
-from klog.security.client_security import OPEN, ClientSecurity
+from klog.security.client_security import OPEN
 from klog.server.image import ClusterImage
 from klog.server.peer_probe import introduction
 from klog.server.runtime import Runtime
@@ -27,7 +28,6 @@ class LeaderEndpoints:
     """Event loop only."""
 
     def __init__(self, runtime: Runtime, image: ClusterImage, secret: Secret) -> None:
-        self.client_id = runtime.identity.client_id
         self._identity = runtime.identity
         self._image = image
         self._secret = secret
@@ -44,19 +44,35 @@ class LeaderEndpoints:
         address = self._identity.peer_addresses.to(broker.endpoints, broker.inter_address)
         return LeaderEndpoint(address.host, address.port, address.security.is_open, broker.incarnation, own)
 
-    def security_to(self, endpoint: LeaderEndpoint) -> ClientSecurity:
-        """With the current certificates and passwords."""
-        return OPEN if endpoint.is_open else self._identity.peer_addresses.security
+    async def connect(self, leader: int, endpoint: LeaderEndpoint, timeout_s: float) -> Channel:
+        """A connection on which both have proved that they belong to the cluster, and the leader has opened a session.
 
-    def introduction(self, leader: int) -> Introduction:
-        """Proves to the leader, on one connection, that this broker belongs to its cluster (rule R10)."""
-        return introduction(self._identity.broker_id, self._secret, leader)
-
-    def open_request(self, leader: int, endpoint: LeaderEndpoint) -> bytes:
-        """The first ReplicaFetch request of a connection."""
-        return replica_fetch.open_request(
-            self._image.cluster_id, self._identity.broker_id, endpoint.own_incarnation, leader
+        ``timeout_s``: for each step. Raises CannotConnect and TimedOut where the leader cannot be reached, and other
+        KlogErrors where it refuses.
+        """
+        channel = await Channel.connect(
+            endpoint.host,
+            endpoint.port,
+            connect_timeout_s=timeout_s,
+            timeout_s=timeout_s,
+            client_id=self._identity.client_id,
+            introduction=introduction(self._identity.broker_id, self._secret, leader),
+            security=OPEN if endpoint.is_open else self._identity.peer_addresses.security,  # as they are now
         )
+        try:
+            opened = replica_fetch.read_opened(
+                await channel.request(
+                    replica_fetch.open_request(
+                        self._image.cluster_id, self._identity.broker_id, endpoint.own_incarnation, leader
+                    )
+                )
+            )
+            if opened.error_code:
+                raise KlogError(f"it rejects the follower: {opened.message}")
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
 
     def suspend(self) -> None:
         """The session has expired: fetch nothing until this broker has registered again."""

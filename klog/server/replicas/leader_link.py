@@ -19,23 +19,21 @@ import itertools
 import logging
 import socket
 import struct
-from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from klog.config import BrokerConfig
 from klog.errors import (
-    ClusterAuthorizationFailed,
+    CannotConnect,
     CorruptLog,
     DiskFull,
     KlogError,
     MalformedRequest,
     PeerError,
     StorageError,
+    TimedOut,
 )
-from klog.net.secure_streams import open_transport
-from klog.protocol import codec, replica_fetch
-from klog.protocol.apis import ApiKey
-from klog.protocol.introduction import Introduction
+from klog.net.channel import Channel
+from klog.protocol import replica_fetch
 from klog.protocol.replica_fetch import Diverged, Failed, Records
 from klog.replication.follower import Follower, FollowerState
 from klog.server.replicas.leader_endpoints import LeaderEndpoint, LeaderEndpoints
@@ -101,15 +99,6 @@ class Fetching(Protocol):
     def raise_start(self, follower: Follower, start_offset: int) -> None: ...
 
 
-class _Stage(Enum):
-    """The stage of a connection: which answer comes next."""
-
-    GREETING = "greeting"
-    PROVING = "proving"
-    OPENING = "opening"
-    OPEN = "open"
-
-
 class LeaderLink:
     """See the module. Connected as long as ``followers`` is not empty."""
 
@@ -122,11 +111,9 @@ class LeaderLink:
         self._leader_endpoints = fetchers.leader_endpoints
         self._endpoint: LeaderEndpoint | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._kept: object = None
-        """Kept alive as long as the transport."""
+        self._channel: Channel | None = None
+        """On which the transport was opened."""
         self._transport: asyncio.Transport | None = None
-        self._introduction: Introduction | None = None
-        self._stage = _Stage.GREETING
         self._refusal = ""
         """The last reason why the leader could not be followed; logged once."""
         self._retry_s = 0.0
@@ -233,55 +220,41 @@ class LeaderLink:
         """Run until connected, or cancelled for another endpoint."""
         receiver = _Receiver(self)
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                if endpoint.is_open:
-                    transport, _ = await self._loop.create_connection(lambda: receiver, endpoint.host, endpoint.port)
-                else:
-                    transport, self._kept = await open_transport(
-                        lambda: receiver,
-                        endpoint.host,
-                        endpoint.port,
-                        self._leader_endpoints.security_to(endpoint),
-                        self._leader_endpoints.client_id,
-                    )
-        except OSError as error:  # TimeoutError is one
+            self._channel = await self._leader_endpoints.connect(self.leader, endpoint, self._settings.timeout_s)
+            transport = self._channel.hand_over(receiver)
+        except (CannotConnect, TimedOut) as error:
             self._connecting = None
             log.log(
                 logging.WARNING if self._retry_s == 0 else logging.DEBUG,
-                "no connection to the leader, broker %d at %s:%d: %s",
+                "no connection to the leader, broker %d: %s",
                 self.leader,
-                endpoint.host,
-                endpoint.port,
-                error or "no answer in time",
+                error.message,
             )
             self._connect_later()
-        except asyncio.CancelledError:
-            if receiver.transport is not None:  # connected in the very turn of the loop that cancelled it
-                receiver.transport.close()
-            raise
+        except KlogError as error:
+            self._connecting = None
+            if error.message != self._refusal:
+                log.error("broker %d cannot be followed: %s", self.leader, error.message)
+            self._refusal = error.message
+            self._connect_later()
         else:
             self._connecting = None
-            self._connected(transport, endpoint)
+            self._connected(transport)
 
     def _connect_later(self) -> None:
         self._retry_s = min(max(2 * self._retry_s, RETRY_S_MIN), self._settings.backoff_s)
         self._retry = self._loop.call_later(self._retry_s, self._connect_now)
 
-    def _connected(self, transport: Any, endpoint: LeaderEndpoint) -> None:
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def _connected(self, transport: asyncio.Transport) -> None:
         if self._settings.receive_buffer_bytes is not None:
+            sock = transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer_bytes)
         self._transport = transport
+        self._refusal = ""
         self._filled = 0
         self._heard_at_s = self._loop.time()
         self._watch = self._loop.call_later(self._settings.timeout_s, self._look)
-        if transport.is_closing():
-            self._broken("the leader closed it immediately")
-            return
-        self._stage = _Stage.GREETING
-        self._introduction = self._leader_endpoints.introduction(self.leader)
-        transport.write(codec.encode_request(self._introduction.greeting(), 0, self._leader_endpoints.client_id))
+        self._send()
 
     def _look(self) -> None:
         """Close a connection over which nothing comes: an answer is always due."""
@@ -313,7 +286,6 @@ class LeaderLink:
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-        self._stage = _Stage.GREETING
         self._outstanding = None
         self._filled = 0
         self._slots.clear()
@@ -388,9 +360,6 @@ class LeaderLink:
         self._filled = left
 
     def _answered(self, frame: memoryview) -> None:
-        if self._stage is not _Stage.OPEN:
-            self._get_open(frame)
-            return
         if replica_fetch.read_correlation_id(frame) != self._outstanding:
             raise MalformedRequest("an answer to a request that was not sent")
         self._outstanding = None
@@ -400,40 +369,6 @@ class LeaderLink:
                 self._answered_one(follower, entry)
         self._retry_s = 0.0
         self._send()
-
-    def _get_open(self, frame: memoryview) -> None:
-        """Advance the connection by one stage."""
-        introduction, transport, endpoint = self._introduction, self._transport, self._endpoint
-        assert introduction is not None and transport is not None and endpoint is not None
-        try:
-            if self._stage is _Stage.GREETING:
-                proof = introduction.proof(codec.decode_response(bytes(frame), ApiKey.GREET, 0)[1])
-                # OPEN does not wait for the answer to the proof: the leader judges it by the proof.
-                transport.write(
-                    codec.encode_request(proof, 1, self._leader_endpoints.client_id)
-                    + self._leader_endpoints.open_request(self.leader, endpoint)
-                )
-                self._stage = _Stage.PROVING
-            elif self._stage is _Stage.PROVING:
-                introduction.check(codec.decode_response(bytes(frame), ApiKey.PROVE, 0)[1])
-                self._stage = _Stage.OPENING
-            else:
-                answer = replica_fetch.read_opened(frame)
-                if answer.error_code:
-                    self._refused(f"it rejects the follower: {answer.message}")
-                    return
-                self._stage = _Stage.OPEN
-                self._refusal = ""
-                self._send()
-        except ClusterAuthorizationFailed as error:
-            self._refused(error.message)
-
-    def _refused(self, why: str) -> None:
-        if why != self._refusal:
-            log.error("broker %d cannot be followed: %s", self.leader, why)
-        self._refusal = why
-        self._lost(why)
-        self._connect_later()
 
     def _answered_one(self, follower: Follower, entry: replica_fetch.Answer) -> None:
         if follower.state is FollowerState.TRUNCATING:
@@ -493,13 +428,13 @@ class LeaderLink:
 
     def schedule(self) -> None:
         """Send the changes at the end of this turn of the loop."""
-        if not self._scheduled and self._stage is _Stage.OPEN:
+        if not self._scheduled and self._transport is not None:
             self._scheduled = True
             self._loop.call_soon(self._send_scheduled)
 
     def _send_scheduled(self) -> None:
         self._scheduled = False
-        if self._stage is _Stage.OPEN:
+        if self._transport is not None:
             self._send()
 
     def _send(self) -> None:

@@ -17,9 +17,9 @@ from typing import Final
 
 from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
 from klog.names import TopicPartition
-from klog.net.secure_streams import open_streams
-from klog.protocol import codec, replica_fetch
-from klog.protocol.apis import ApiKey
+from klog.net.channel import Channel
+from klog.net.conversation import next_number
+from klog.protocol import replica_fetch
 from klog.protocol.replica_fetch import Failed, Range, Records
 from klog.replication.follower import Follower, FollowerState, Missing
 from klog.server.executors import Purpose
@@ -32,7 +32,6 @@ from klog.storage.repair import RangeRepair
 log = logging.getLogger(__name__)
 
 RANGE_BYTES: Final = 1024 * 1024
-ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 ANSWER_S: Final = 30.0
 REST_S: Final = 0.5
 """Pause between attempts, if the leader does not answer."""
@@ -83,61 +82,36 @@ class Repairer:
             self._tasks[follower] = self._runtime.spawn(self._run(follower))
 
     async def _run(self, follower: Follower) -> None:
-        connection: _Connection | None = None
+        channel: Channel | None = None
         try:
             while follower.missing and self._is_followed(follower):
                 try:
-                    if connection is None:
-                        connection = await self._connect(follower)
-                    if await self._repair(follower, follower.missing[0], connection):
+                    if channel is None:
+                        channel = await self._connect(follower)
+                    if await self._repair(follower, follower.missing[0], channel):
                         continue
-                except (KlogError, OSError) as error:  # TimeoutError is an OSError
+                except KlogError as error:
                     log.warning("%s: its lost range cannot be fetched now: %s", follower.topic_partition, error)
-                    if connection is not None:
-                        connection.close()
-                        connection = None
+                    if channel is not None:
+                        await channel.close()
+                        channel = None
                 await asyncio.sleep(REST_S)
         finally:
             del self._tasks[follower]
-            if connection is not None:
-                connection.close()
+            if channel is not None:
+                await channel.close()
 
     def _is_followed(self, follower: Follower) -> bool:
         is_current = self._followed.get(follower.topic_partition) is follower
         return is_current and follower.state is FollowerState.FETCHING
 
-    async def _connect(self, follower: Follower) -> _Connection:
+    async def _connect(self, follower: Follower) -> Channel:
         endpoint = self._leader_endpoints.endpoint_of(follower.leader)
         if endpoint is None:
             raise CannotConnect(f"broker {follower.leader} is not alive")
-        async with asyncio.timeout(ANSWER_S):
-            endpoints = self._leader_endpoints
-            reader, writer = await open_streams(
-                endpoint.host, endpoint.port, endpoints.security_to(endpoint), client_id=endpoints.client_id
-            )
-            connection = _Connection(reader, writer)
-            try:
-                await self._introduce(connection, follower.leader)
-            except BaseException:
-                writer.close()
-                raise
-            opened = replica_fetch.read_opened(
-                await connection.ask(self._leader_endpoints.open_request(follower.leader, endpoint))
-            )
-        if opened.error_code:
-            writer.close()
-            raise CannotConnect(f"broker {follower.leader} refuses: {opened.message}")
-        return connection
+        return await self._leader_endpoints.connect(follower.leader, endpoint, ANSWER_S)
 
-    async def _introduce(self, connection: _Connection, leader: int) -> None:
-        """Raises ClusterAuthorizationFailed."""
-        introduction, client_id = self._leader_endpoints.introduction(leader), self._leader_endpoints.client_id
-        greeted = await connection.ask(codec.encode_request(introduction.greeting(), 0, client_id))
-        proof = introduction.proof(codec.decode_response(greeted, ApiKey.GREET, 0)[1])
-        proven = await connection.ask(codec.encode_request(proof, 1, client_id))
-        introduction.check(codec.decode_response(proven, ApiKey.PROVE, 0)[1])
-
-    async def _repair(self, follower: Follower, missing: Missing, connection: _Connection) -> bool:
+    async def _repair(self, follower: Follower, missing: Missing, channel: Channel) -> bool:
         """Repair a range; whether it is done, repaired or not."""
         one, name, executors = follower.log, follower.topic_partition, self._runtime.executors
         first, end = missing.place.address, missing.end
@@ -148,7 +122,7 @@ class Repairer:
             return True
         try:
             while not repair.is_whole:
-                records = await self._ask(follower, repair.next_address, connection)
+                records = await self._ask(follower, repair.next_address, channel)
                 await executors.run_at(one.log_dir.path, Purpose.REPLICAS, repair.add, records)
             if not await self._finish(follower, repair):
                 return False
@@ -197,12 +171,11 @@ class Repairer:
             await executors.run_at(one.log_dir.path, Purpose.REPLICAS, one.forget_repaired_damages)
         return True
 
-    async def _ask(self, follower: Follower, address: int, connection: _Connection) -> memoryview:
+    async def _ask(self, follower: Follower, address: int, channel: Channel) -> memoryview:
         """Batches from ``address`` on. Raises _LeaderLacksItError, and KlogError for what may pass."""
         name = follower.topic_partition
         asked = Range(follower.topic_id, name.partition, follower.leader_epoch, address, RANGE_BYTES, name.topic)
-        async with asyncio.timeout(ANSWER_S):
-            frame = await connection.ask(replica_fetch.range_request(1, asked))
+        frame = await channel.request(replica_fetch.range_request(next_number(), asked))
         answer = next(replica_fetch.read_answer(frame), None)
         if isinstance(answer, Failed):
             if answer.error_code == OffsetOutOfRange.wire:
@@ -213,25 +186,3 @@ class Repairer:
         if answer.first_address != address or not answer.data:
             raise _LeaderLacksItError
         return answer.data
-
-
-class _Connection:
-    """One request, one answer."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def ask(self, frame: bytes) -> memoryview:
-        """The answer without its length. Raises OSError, MalformedRequest."""
-        self._writer.write(frame)
-        try:
-            size = int.from_bytes(await self._reader.readexactly(4), "big")
-            if size > ANSWER_BYTES_MAX:
-                raise MalformedRequest(f"an answer claims {size} bytes")
-            return memoryview(await self._reader.readexactly(size))
-        except asyncio.IncompleteReadError:
-            raise ConnectionError("the leader has closed the connection") from None
-
-    def close(self) -> None:
-        self._writer.close()
