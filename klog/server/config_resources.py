@@ -13,11 +13,10 @@ from klog.config.broker import SECRETS
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request
 from klog.server.image import ClusterImage, TopicImage
 from klog.server.listening import UNFINISHED_BYTES_MAX, unfinished_bytes_max
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 DELETE = 1
 """IncrementalAlterConfigs' operation that resets a topic's setting to the broker's."""
@@ -146,11 +145,7 @@ def _synonym(name: str, value: str, source: Source) -> dict[str, Any]:
 
 
 async def alter_topics(
-    image: ClusterImage,
-    controller: Controller,
-    asked: Request,
-    after: Callable[[Any, dict[str, str]], dict[str, str]],
-    zookeeper_admission: ZooKeeperAdmission,
+    parts: Parts, asked: Request, after: Callable[[Any, dict[str, str]], dict[str, str]]
 ) -> list[dict[str, Any]]:
     """Change the topics' own settings to ``after(resource, current)``; one answer per resource."""
     request, share = asked.entity, asked.share()
@@ -160,7 +155,7 @@ async def alter_topics(
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
         overrides = after(resource, dict(current))
         if asked.is_of_client:
-            zookeeper_admission.new_settings(current, overrides)
+            parts.zookeeper_admission.new_settings(current, overrides)
         return overrides
 
     for resource in request.resources:
@@ -174,9 +169,9 @@ async def alter_topics(
                 answers.append(answer)
                 continue
             _check_can_alter(kind)
-            controller.require()
-            existing_topic(image, name)
-            await controller.topics.change_overrides(
+            parts.controller.require()
+            existing_topic(parts.image, name)
+            await parts.controller.topics.change_overrides(
                 name, partial(changed, resource), actor=asked.actor, validate_only=request.validate_only
             )
         except KlogError as error:

@@ -8,9 +8,8 @@ table. There are two sorts:
 * `handles_frame`: gets the frame and fills the reply itself, for Produce and Fetch, whose record bytes must not be
   copied. It may return a coroutine that goes on with the request.
 
-A handler's keyword-only parameters name the parts of the broker that it uses; they are found by name at start-up
-(`BoundRoutes.bind`). A handler is a function, or a class whose constructor takes the parts and whose instance takes the
-request: for handlers that keep state or pass many parts on.
+Each also gets the broker's parts (`klog.server.parts.Parts`). A handler that keeps state is a class, made once with the
+parts.
 
 Handlers run on the event loop. Threads decode long requests of clients and encode long answers.
 
@@ -29,7 +28,7 @@ import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
@@ -139,9 +138,9 @@ def error_fields(error: KlogError | None) -> dict[str, Any]:
 
 
 Handler = Callable[..., Any]
-"""A handler of decoded requests: ``(Request, *, parts) -> Answer``, or an awaitable of one."""
+"""A handler of decoded requests: ``(Request, parts) -> Answer``, or an awaitable of one."""
 FrameHandler = Callable[..., Any]
-"""``(RequestHead, memoryview, Reply, Connection, *, parts) -> Coroutine | None``."""
+"""``(RequestHead, memoryview, Reply, Connection, parts) -> Coroutine | None``."""
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any])
 
 
@@ -212,37 +211,9 @@ def handles_frame(
     return register
 
 
-class Injector:
-    """Fills a function's keyword-only parameters with parts, by name and type, once.
-
-    ``parts``: a dataclass, whose fields are the parts.
-    """
-
-    def __init__(self, parts: object) -> None:
-        self._parts = parts
-        self._types = get_type_hints(type(parts))
-
-    def inject(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` with its keyword-only parameters filled; for a class, its instance, constructed with the parts.
-
-        Raises TypeError for a parameter that is not among the parts, or has another type there.
-        """
-        constructor: Any = function.__init__ if inspect.isclass(function) else function
-        wanted = get_type_hints(constructor)
-        chosen: dict[str, Any] = {}
-        for name, parameter in inspect.signature(constructor).parameters.items():
-            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-                continue
-            asking = f"{function.__module__}.{function.__qualname__} asks for the part {name}"
-            if name not in self._types:
-                raise TypeError(f"{asking}; there are {', '.join(self._types)}")
-            if wanted.get(name) != self._types[name]:
-                raise TypeError(f"{asking} as {wanted.get(name)}; it is {self._types[name]}")
-            chosen[name] = getattr(self._parts, name)
-        if inspect.isclass(function):
-            instance: Any = function(**chosen)
-            return instance  # type: ignore[no-any-return]
-        return functools.partial(function, **chosen) if chosen else function
+def _made(handler: Any, parts: object) -> Any:
+    is_class = inspect.isclass(handler)
+    return handler and (handler(parts) if is_class else functools.partial(handler, parts=parts))
 
 
 class BoundRoutes(Mapping[int, Route]):
@@ -252,17 +223,11 @@ class BoundRoutes(Mapping[int, Route]):
         self._routes: dict[int, Route] = {}
 
     def bind(self, routes: Mapping[int, Route], parts: object) -> None:
-        """Bind each handler to the parts that it names. Raises TypeError for a missing part or another type.
-
-        ``parts``: a dataclass, whose fields are the parts.
-        """
-        injector = Injector(parts)
+        """Bind each handler to the parts of one broker; one that is a class is made with them."""
         for key, route in routes.items():
-            if route.handle is not None:
-                self._routes[key] = route._replace(handle=injector.inject(route.handle))
-            else:
-                assert route.handle_frame is not None
-                self._routes[key] = route._replace(handle_frame=injector.inject(route.handle_frame))
+            self._routes[key] = route._replace(
+                handle=_made(route.handle, parts), handle_frame=_made(route.handle_frame, parts)
+            )
 
     def __getitem__(self, key: int) -> Route:
         return self._routes[key]
@@ -278,9 +243,7 @@ class BoundRoutes(Mapping[int, Route]):
         key, version = int(entity.__api_key__), int(entity.__version__)
         handle = self._routes[key].handle
         assert handle is not None
-        values = handle(Request(RequestHead(key, version, 0, None, 0), entity, None))
-        if not isinstance(values, dict):
-            values = await values
+        values = await _ready(handle(Request(RequestHead(key, version, 0, None, 0), entity, None)))
         return codec.response(key, version, **values) if isinstance(values, dict) else values
 
 
@@ -371,6 +334,26 @@ class TimedReply(Reply):
             self._meter.remote.took(0.0)
 
 
+class _Call:
+    """A request to a handler of decoded requests, until it is answered."""
+
+    __slots__ = ("connection", "head", "is_paused", "reply", "route", "slots")
+
+    def __init__(self, route: Route, head: RequestHead, reply: Reply, connection: Connection) -> None:
+        self.route = route
+        self.head = head
+        self.reply = reply
+        self.connection = connection
+        self.slots: RequestSlots | None = None
+        """Of which it has one until it is answered; requests of brokers, and those that wait by nature, need none."""
+        self.is_paused = False
+        """Whether the connection is not read until then."""
+
+    def leave_slot(self) -> None:
+        if self.slots is not None:
+            self.slots.leave(self.connection.address, self.connection.turns)
+
+
 class Dispatcher:
     """Gives each frame to its handler. Event loop only."""
 
@@ -426,14 +409,14 @@ class Dispatcher:
             rest = route.handle_frame(head, frame, reply, connection)
             if rest is not None:
                 self._follow(rest, head, reply, connection)
-        elif connection.is_broker or route.waits:
-            self._hand_on(route, head, frame, reply, connection, None)
         else:
-            slots = self._slots[WaitsFor.of(head.key, of_controller=route.of_controller)]
-            if slots.enter(connection.address):
-                self._hand_on(route, head, frame, reply, connection, slots)
+            call = _Call(route, head, reply, connection)
+            if not (connection.is_broker or route.waits):
+                call.slots = self._slots[WaitsFor.of(head.key, of_controller=route.of_controller)]
+            if call.slots is None or call.slots.enter(connection.address):
+                self._begin(call, frame)
             else:
-                self._wait_for_slot(route, head, bytes(frame), reply, connection, slots)
+                self._wait_for_slot(call, call.slots, bytes(frame))
         if timed is not None:
             timed.handled()
         if metered is not None:
@@ -444,61 +427,42 @@ class Dispatcher:
             rest = reply.timed(rest)
         self._open_requests.follow(guarded(rest, head, connection))
 
-    def _wait_for_slot(
-        self,
-        route: Route,
-        head: RequestHead,
-        frame: bytes,
-        reply: Reply,
-        connection: Connection,
-        slots: RequestSlots,
-    ) -> None:
+    def _wait_for_slot(self, call: _Call, slots: RequestSlots, frame: bytes) -> None:
+        connection, reply = call.connection, call.reply
         connection.pause_reading(len(frame))
 
         def begin() -> None:
-            is_done = True
-            with ended_by_errors(head, connection):
-                is_done = self._hand_on(route, head, memoryview(frame), reply, connection, slots)
-            if is_done and not connection.closed:
+            is_answered = True
+            with ended_by_errors(call.head, connection):
+                is_answered = self._begin(call, memoryview(frame))
+            if is_answered and not connection.closed:
                 connection.resume_reading()
 
         slots.call_when_free(connection, reply.measured(begin) if isinstance(reply, MeteredReply) else begin)
 
-    def _hand_on(
-        self,
-        route: Route,
-        head: RequestHead,
-        frame: memoryview,
-        reply: Reply,
-        connection: Connection,
-        slots: RequestSlots | None,
-    ) -> bool:
-        """Give the request to a handler of decoded requests; whether it is answered now.
-
-        ``slots``: freed with the answer; None if the request has none.
-        """
-        rest = None
+    def _begin(self, call: _Call, frame: memoryview) -> bool:
+        """Serve a request that has its slot; whether it is answered now."""
+        values = None
         try:
-            rest = self._begin(route, head, frame, reply, connection, slots)
+            values = self._answer_or_values(call, frame)
         finally:
-            if rest is None and slots is not None:
-                slots.leave(connection.address, connection.turns)
-        if rest is None:
+            if values is None:
+                call.leave_slot()
+        if values is None:
             return True
-        self._follow(rest, head, reply, connection)
+        # Copiers pipeline ProduceAt requests; their appends must keep the order of the requests.
+        if (call.slots is not None and call.head.key != ApiKey.PRODUCE_AT) or (
+            call.route.waits and len(frame) > HELD_BYTES_MAX
+        ):
+            call.is_paused = True
+            call.connection.pause_reading(len(frame))
+        self._follow(self._finish(call, values), call.head, call.reply, call.connection)
         return False
 
-    def _begin(
-        self,
-        route: Route,
-        head: RequestHead,
-        frame: memoryview,
-        reply: Reply,
-        connection: Connection,
-        slots: RequestSlots | None,
-    ) -> Coroutine[Any, Any, None] | None:
-        """The rest of the work; None if the request is answered."""
-        assert route.handle is not None
+    def _answer_or_values(self, call: _Call, frame: memoryview) -> Any | None:
+        """Answer the request, or decide how the values of its answer come: later from the handler, from another broker,
+        or by way of a thread, where the request or the answer is long."""
+        route, head, connection = call.route, call.head, call.connection
         if route.refusal is not None and not connection.is_broker:
             log.warning(
                 "refused %s of %s: the connection has not shown the cluster's secret",
@@ -506,74 +470,59 @@ class Dispatcher:
                 connection.peer,
                 extra={"peer": connection.peer},
             )
-            reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
+            call.reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
             return None
-        values_or_awaitable: Any
         try:
             elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else LOOP_ELEMENTS_MAX
-            entity = codec.decode_body(frame, head, elements_max)
+            request = Request(head, codec.decode_body(frame, head, elements_max), connection)
         except TooManyElements:
             if connection.is_broker:
                 raise
-            values_or_awaitable = self._decode_aside(route, head, bytes(frame), connection)
-        else:
-            request = Request(head, entity, connection)
-            values_or_awaitable = self._values(route, request)
-        if isinstance(values_or_awaitable, dict):
-            if not _is_long(values_or_awaitable):
-                reply.send(_encode(head, values_or_awaitable))
-                return None
-            if slots is not None and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
-                values_or_awaitable = self._values_later(route, request)
-            else:
-                values_or_awaitable = _ready(values_or_awaitable)
-        # Copiers pipeline ProduceAt requests; their appends must keep the order of the requests.
-        is_paused = (slots is not None and head.key != ApiKey.PRODUCE_AT) or (
-            route.waits and len(frame) > HELD_BYTES_MAX
-        )
-        if is_paused:
-            connection.pause_reading(len(frame))
-        return self._finish(head, values_or_awaitable, reply, connection, slots, is_paused=is_paused)
+            return self._decode_aside(call, bytes(frame))
+        values: Any = self._values(route, request)
+        if not isinstance(values, dict):
+            return values
+        if not _is_long(values):
+            call.reply.send(_encode(head, values))
+            return None
+        if call.slots is not None and head.key in ASKED_AGAIN and self._long_requests.is_full(connection.address):
+            return self._values_later(route, request)
+        return _ready(values)
+
+    def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
+        """The values of the answer, or an awaitable of them: by the handler here, or by the controller."""
+
+        def serve(permitted: Request) -> Any:
+            assert route.handle is not None
+            if may_forward and route.of_controller and self._forwarding.is_needed(permitted.head.client_id):
+                return self._forward(permitted, route.handle)
+            return route.handle(permitted)
+
+        return serve(request) if self._permits is None else self._permits(request, serve)
 
     async def _values_later(self, route: Route, request: Request) -> Any:
         """The long answer to a read-only request, made when the client's turn has come."""
         assert request.connection is not None
         async with self._long_requests.of_address(request.connection):
             pass
-        values = self._values(route, request)
-        return values if isinstance(values, dict) else await values
+        return await _ready(self._values(route, request))
 
-    def _values(self, route: Route, request: Request, *, may_forward: bool = True) -> Any:
-        """The values of the answer, or an awaitable of them."""
-        if self._permits is not None:
-            return self._permits(request, lambda permitted: self._serve(route, permitted, may_forward=may_forward))
-        return self._serve(route, request, may_forward=may_forward)
-
-    def _serve(self, route: Route, request: Request, *, may_forward: bool) -> Any:
-        assert route.handle is not None
-        if may_forward and route.of_controller and self._forwarding.is_needed(request.head.client_id):
-            return self._forward(request, route)
-        return route.handle(request)
-
-    async def _decode_aside(self, route: Route, head: RequestHead, frame: bytes, connection: Connection) -> Any:
+    async def _decode_aside(self, call: _Call, frame: bytes) -> Any:
         """The values of the answer to a long request, decoded in a thread."""
+        connection = call.connection
         async with self._long_requests.in_hand(connection):
             entity, may_forward = await self._executors.run_in_turn(
-                connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), head
+                connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), call.head
             )
             del frame
-            values = self._values(route, Request(head, entity, connection), may_forward=may_forward)
+            values = self._values(call.route, Request(call.head, entity, connection), may_forward=may_forward)
             del entity
-            return values if isinstance(values, dict) else await values
+            return await _ready(values)
 
-    async def _forward(self, request: Request, route: Route) -> Any:
+    async def _forward(self, request: Request, handle: Handler) -> Any:
         """The controller's answer; this broker's own refusal where the controller cannot be reached."""
         answer = await self._forwarding.ask(request.entity, request.actor)
-        if answer is not None:
-            return answer
-        assert route.handle is not None
-        own = route.handle(request)
-        return own if isinstance(own, dict) else await own
+        return answer if answer is not None else await _ready(handle(request))
 
     def _answer_versions_or_raise(self, connection: Connection, frame: memoryview) -> RequestHead:
         """Answer an unknown version of ApiVersions and return its head; raise again for any other request."""
@@ -584,24 +533,16 @@ class Dispatcher:
             raise UnsupportedVersion(unsupported_requests.describe(frame, connection.software, served))
         return RequestHead(key, 0, correlation_id, None, 8)
 
-    async def _finish(
-        self,
-        head: RequestHead,
-        values: Awaitable[Answer],
-        reply: Reply,
-        connection: Connection,
-        slots: RequestSlots | None,
-        *,
-        is_paused: bool,
-    ) -> None:
-        """Await the values and send them. ``is_paused``: the connection is not read until then."""
+    async def _finish(self, call: _Call, values: Awaitable[Answer]) -> None:
+        """Await the values and send them."""
+        head, connection = call.head, call.connection
         turns, address = connection.turns, connection.address
         try:
             if not connection.is_broker:
                 await turns.wait_for_turn(address)
             answered = await values
             if _is_long(answered):
-                sending = self._send_long(head, answered, reply, connection)
+                sending = self._send_long(call, answered)
                 del answered
                 await sending
             else:
@@ -610,30 +551,30 @@ class Dispatcher:
                 began_s = time.perf_counter()
                 answer = _encode(head, answered)
                 turns.spent(time.perf_counter() - began_s)
-                reply.send(answer)
+                call.reply.send(answer)
         finally:
-            if slots is not None:
-                slots.leave(address, turns)
-        if is_paused:  # not after an error: the connection is closed then
+            call.leave_slot()
+        if call.is_paused:  # not after an error: the connection is closed then
             connection.resume_reading()
 
-    async def _send_long(self, head: RequestHead, values: Any, reply: Reply, connection: Connection) -> None:
+    async def _send_long(self, call: _Call, values: Any) -> None:
         """Encode the answer in a thread. A client's next long one waits until it has taken this one."""
+        connection, kept = call.connection, [values]
+        del values
+
+        async def send() -> None:
+            call.reply.send(
+                await self._executors.run_in_turn(
+                    connection.address, "", Purpose.ANSWERS, _encode, call.head, kept.pop()
+                )
+            )
 
         if connection.is_broker:
-            reply.send(
-                await self._executors.run_in_turn(connection.address, "", Purpose.ANSWERS, _encode, head, values)
-            )
+            await send()
             return
-        kept = [values]
-        del values
         async with self._long_requests.of_address(connection):
             async with self._long_requests.of_all(connection):
-                reply.send(
-                    await self._executors.run_in_turn(
-                        connection.address, "", Purpose.ANSWERS, _encode, head, kept.pop()
-                    )
-                )
+                await send()
             await connection.taken()
 
 
@@ -690,8 +631,9 @@ def _is_long(values: Any) -> bool:
     return False
 
 
-async def _ready(values: dict[str, Any]) -> dict[str, Any]:
-    return values
+async def _ready(values: Any) -> Any:
+    """Values that are there, or awaited."""
+    return values if isinstance(values, dict) else await values
 
 
 def _encode(head: RequestHead, values: Any) -> bytes:

@@ -31,15 +31,11 @@ from klog.security.quotas import (
 from klog.server.dispatch import Request, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
-from klog.server.quota_keeper import QuotaKeeper
-from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
-async def handle(
-    request: Request, *, runtime: Runtime, quota_keeper: QuotaKeeper, zookeeper_admission: ZooKeeperAdmission
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
@@ -54,16 +50,16 @@ async def handle(
                 check_kind(entity, key)
             if not request.entity.validate_only:
                 if any(value is not None for value in changes.values()):
-                    zookeeper_admission.new_rules(1)
-                await runtime.executors.run(
-                    Purpose.ACLS, quotas.change, runtime.zookeeper, entity, changes, request.actor
+                    parts.zookeeper_admission.new_rules(1)
+                await parts.runtime.executors.run(
+                    Purpose.ACLS, quotas.change, parts.runtime.zookeeper, entity, changes, request.actor
                 )
         except KlogError as error:
             outcome = {"error_code": error.wire, "error_message": error.message}
         shown = [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in asked.entity]
         entries.append({**outcome, "entity": shown})
     if not request.entity.validate_only and any(not one["error_code"] for one in entries):
-        await quota_keeper.look()
+        await parts.quota_keeper.look()
     return {"entries": entries}
 
 

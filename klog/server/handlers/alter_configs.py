@@ -15,17 +15,13 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import alter_topics, given_settings
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-from klog.server.image import ClusterImage
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.ALTER_CONFIGS, 0, 2, of_controller=True)
-async def handle(
-    request: Request, *, image: ClusterImage, controller: Controller, zookeeper_admission: ZooKeeperAdmission
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)
 
-    return {"responses": await alter_topics(image, controller, request, replaced, zookeeper_admission)}
+    return {"responses": await alter_topics(parts, request, replaced)}

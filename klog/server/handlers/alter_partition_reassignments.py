@@ -20,15 +20,16 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 if TYPE_CHECKING:
     from klog.server.controller.reassigner import Target
 
 
 @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True)
-async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        outcome = await alter(controller, request.entity.topics, request.actor)
+        outcome = await alter(parts.controller, request.entity.topics, request.actor)
     except KlogError as error:
         return {"error_code": error.wire, "error_message": error.message, "responses": []}
     return {

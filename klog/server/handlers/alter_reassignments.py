@@ -11,15 +11,15 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
 from klog.server.handlers.alter_partition_reassignments import alter
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True)
-async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        outcome = await alter(controller, request.entity.topics, request.actor, request.entity.throttle)
+        outcome = await alter(parts.controller, request.entity.topics, request.actor, request.entity.throttle)
     except KlogError as error:
         return {**error_fields(error), "outcomes": []}
     return {

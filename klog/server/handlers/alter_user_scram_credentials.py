@@ -18,15 +18,12 @@ from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound, UnacceptableCredential, UnsupportedSaslMechanism
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_BYTES_MAX, ScramCredential, ScramMechanism
-from klog.server.credentials import UserCredentials
 from klog.server.dispatch import Request, handles
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(
-    request: Request, *, credentials: UserCredentials, zookeeper_admission: ZooKeeperAdmission
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     by_user: dict[str, list[Any]] = defaultdict(list)
     for one in (*request.entity.deletions, *request.entity.upsertions):
         by_user[one.name].append(one)
@@ -38,8 +35,8 @@ async def handle(
         try:
             wanted = _changes(name, changes)
             if any(wanted.values()):
-                zookeeper_admission.new_rules(1)
-            if not await credentials.write(name, wanted, request.actor):
+                parts.zookeeper_admission.new_rules(1)
+            if not await parts.credentials.write(name, wanted, request.actor):
                 raise ResourceNotFound(f"user {name!r} has no such credential")
         except KlogError as error:
             result |= {"error_code": error.wire, "error_message": error.message}

@@ -17,17 +17,17 @@ from klog.protocol.schema_errors import code_of, words_of
 from klog.protocol.schemas import DELETE, LEVEL, REGISTER
 from klog.schemas.registry import Registry
 from klog.server.dispatch import Request, handles
-from klog.server.schema_registry import BrokerRegistry
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.CHANGE_SCHEMAS, 0, 0)
-async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     if asked.act not in (REGISTER, DELETE, LEVEL) or (asked.subject is None and asked.act != LEVEL):
         raise MalformedRequest(f"ChangeSchemas with act {asked.act[:40]!r}")
     answer: dict[str, Any] = {"error": 0, "error_message": None, "id": -1, "versions": [], "prior": None}
     try:
-        return answer | await registry.ask(lambda verbs: _changed(verbs.acting(request.actor), asked))
+        return answer | await parts.registry.ask(lambda verbs: _changed(verbs.acting(request.actor), asked))
     except KlogError as error:
         return {**answer, "error": code_of(error), "error_message": words_of(error)}
 

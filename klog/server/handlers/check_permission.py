@@ -20,14 +20,14 @@ from klog.security.permissions import (
     check_principal,
     word_of_number,
 )
-from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 OPEN: Final = Decision(True, "authorizer.class.name is not set")
 
 
 @handles(ApiKey.CHECK_PERMISSION, 0, 0)
-def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     try:
         kind = word_of_number(ResourceType, asked.resource_type)
@@ -38,6 +38,6 @@ def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str, Any]:
     except KlogError as error:
         return {**error_fields(error), "is_allowed": False, "rule": ""}
     decision = OPEN
-    if acl_keeper is not None:
-        decision = acl_keeper.authorizer.decide(principal, asked.host, operation, resource)
+    if parts.acl_keeper is not None:
+        decision = parts.acl_keeper.authorizer.decide(principal, asked.host, operation, resource)
     return {**error_fields(None), "is_allowed": decision.allowed, "rule": decision.rule}

@@ -17,11 +17,8 @@ from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUp, LookUps
-from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.replicas import Replicas
-from klog.server.runtime import Identity
-from klog.storage.log_dir import LogDirs
+from klog.server.look_ups import LookUp
+from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 
 if TYPE_CHECKING:
@@ -33,15 +30,7 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 @handles(ApiKey.CHECKSUM_RANGES, 0, 0)
-async def handle(
-    request: Request,
-    *,
-    identity: Identity,
-    log_dirs: LogDirs,
-    partitions: LedPartitions,
-    replicas: Replicas,
-    look_ups: LookUps,
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     topics = request.entity.topics
     ranges = [one for topic in topics for partition in topic.partitions for one in partition.ranges]
     if (
@@ -50,36 +39,25 @@ async def handle(
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
         return {"error_code": InvalidRequest.wire, "topics": []}
-    with look_ups.of(request.connection) as look_up:
+    with parts.look_ups.of(request.connection) as look_up:
         return {
             "error_code": 0,
             "topics": [
                 {
                     "name": topic.name,
-                    "partitions": [
-                        await _one(identity, log_dirs, partitions, replicas, look_up, topic.name, asked)
-                        for asked in topic.partitions
-                    ],
+                    "partitions": [await _one(parts, look_up, topic.name, asked) for asked in topic.partitions],
                 }
                 for topic in topics
             ],
         }
 
 
-async def _one(
-    identity: Identity,
-    log_dirs: LogDirs,
-    partitions: LedPartitions,
-    replicas: Replicas,
-    look_up: LookUp,
-    topic: str,
-    asked: Any,
-) -> dict[str, Any]:
+async def _one(parts: Parts, look_up: LookUp, topic: str, asked: Any) -> dict[str, Any]:
     name = TopicPartition(topic, asked.partition_index)
     answer: dict[str, Any] = {
         "partition_index": asked.partition_index,
         "error_code": 0,
-        "leads": name in partitions,
+        "leads": name in parts.partitions,
         "start_address": -1,
         "high_watermark": -1,
         "end_address": -1,
@@ -88,12 +66,12 @@ async def _one(
         "ranges": [],
     }
     try:
-        log = log_dirs.log(name)
+        log = parts.log_dirs.log(name)
         if log is None:
-            raise UnknownTopicOrPartition(f"broker {identity.broker_id} has no replica of {name}")
+            raise UnknownTopicOrPartition(f"broker {parts.identity.broker_id} has no replica of {name}")
         answer |= {
             "start_address": log.start_address,
-            "high_watermark": replicas.high_watermark(log),
+            "high_watermark": parts.replicas.high_watermark(log),
             "end_address": log.end.address,
             "holes": [{"from_address": first, "to_address": end} for first, end in log.holes],
         }

@@ -25,24 +25,20 @@ from klog.security.permissions import (
     check_binding,
     word_of_number,
 )
-from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import keeper
-from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.CREATE_ACLS, 1, 3)
-async def handle(
-    request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | None, zookeeper_admission: ZooKeeperAdmission
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     asked: list[Binding | KlogError] = []
     for one in request.entity.creations:
         await share.yield_if_due()
         try:
-            keeper(acl_keeper)
+            keeper(parts.acl_keeper)
             asked.append(_binding(one))
         except KlogError as error:
             asked.append(error.bare())
@@ -50,14 +46,14 @@ async def handle(
     for pattern, wanted in acls.by_pattern([one for one in asked if not isinstance(one, KlogError)]).items():
         await share.yield_if_due()
         try:
-            zookeeper_admission.new_rules(len(wanted))
-            await runtime.executors.run(
-                Purpose.ACLS, acls.change, runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
+            parts.zookeeper_admission.new_rules(len(wanted))
+            await parts.runtime.executors.run(
+                Purpose.ACLS, acls.change, parts.runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
             )
         except KlogError as error:
             failed[pattern] = error.bare()
-    if acl_keeper is not None:
-        await acl_keeper.look()
+    if parts.acl_keeper is not None:
+        await parts.acl_keeper.look()
     return {"results": [error_fields(_outcome(one, failed)) for one in asked]}
 
 

@@ -16,20 +16,16 @@ from typing import Any
 
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
 from klog.server.handlers.create_topics import admitting, mutations
-from klog.server.quota_keeper import QuotaKeeper
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 STRICT_FROM = 3
 
 
 @handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
-async def handle(
-    request: Request, *, controller: Controller, quota_keeper: QuotaKeeper, zookeeper_admission: ZooKeeperAdmission
-) -> dict[str, Any]:
-    quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
     share = request.share()
@@ -38,16 +34,16 @@ async def handle(
         answer = {"name": topic.name, "error_code": 0, "error_message": None}
         assignment = None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments]
         try:
-            controller.require()
+            parts.controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
-            await controller.topics.add_partitions(
+            await parts.controller.topics.add_partitions(
                 topic.name,
                 topic.count,
                 assignment,
                 actor=request.actor,
                 validate_only=request.entity.validate_only,
-                admit=admitting(zookeeper_admission, request, quota),
+                admit=admitting(parts.zookeeper_admission, request, quota),
             )
         except KlogError as error:
             answer |= {"error_code": error.wire, "error_message": error.message}

@@ -30,7 +30,7 @@ from klog.server.config_resources import given_settings, topic_entries
 from klog.server.controller.controller import Controller
 from klog.server.controller.topic_manager import Admit
 from klog.server.dispatch import Request, handles
-from klog.server.quota_keeper import QuotaKeeper
+from klog.server.parts import Parts
 from klog.server.throttling import FREE, Mutations, Throttling
 from klog.server.zookeeper_admission import ZooKeeperAdmission
 
@@ -45,30 +45,23 @@ DEFAULT = -1
 
 
 @handles(ApiKey.CREATE_TOPICS, 2, 7, of_controller=True)
-async def handle(
-    request: Request,
-    *,
-    config: BrokerConfig,
-    controller: Controller,
-    quota_keeper: QuotaKeeper,
-    zookeeper_admission: ZooKeeperAdmission,
-) -> dict[str, Any]:
-    quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     share = request.share()
 
     async def answer(topic: Any) -> dict[str, Any]:
         await share.yield_if_due()
         try:
-            controller.require()
+            parts.controller.require()
             if times_named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named {times_named[topic.name]} times in one request")
             overrides = given_settings((one.name, one.value) for one in topic.configs)
-            admit = admitting(zookeeper_admission, request, quota, overrides)
-            made = await _create(controller, topic, overrides, request, admit)
+            admit = admitting(parts.zookeeper_admission, request, quota, overrides)
+            made = await _create(parts.controller, topic, overrides, request, admit)
         except KlogError as error:
             return _refused(topic.name, error)
-        return _made(config, made, validate_only=request.entity.validate_only)
+        return _made(parts.config, made, validate_only=request.entity.validate_only)
 
     # Some at a time: while the brokers begin to lead one, the next is written.
     topics, answers = request.entity.topics, []

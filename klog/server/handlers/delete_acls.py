@@ -15,29 +15,29 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import Binding, Filter, Pattern
-from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper
+from klog.server.parts import Parts
 from klog.server.runtime import Runtime
 
 
 @handles(ApiKey.DELETE_ACLS, 1, 3)
-async def handle(request: Request, *, runtime: Runtime, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     results: list[dict[str, Any]] = []
     for one in request.entity.filters:
         await share.yield_if_due()
         try:
-            keeper(acl_keeper)
-            removed, failed = await _remove(runtime, filter_of(one), request)
+            keeper(parts.acl_keeper)
+            removed, failed = await _remove(parts.runtime, filter_of(one), request)
         except KlogError as error:
             results.append({**error_fields(error), "matching_acls": []})
         else:
             first = next(iter(failed.values()), None)
             results.append({**error_fields(first), "matching_acls": [_fields(one, failed) for one in removed]})
-    if acl_keeper is not None:
-        await acl_keeper.look()
+    if parts.acl_keeper is not None:
+        await parts.acl_keeper.look()
     return {"filter_results": results}
 
 

@@ -18,12 +18,13 @@ from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
-    return {"results": [await _one(groups, name, request.actor, share) for name in request.entity.groups_names]}
+    return {"results": [await _one(parts.groups, name, request.actor, share) for name in request.entity.groups_names]}
 
 
 async def _one(groups: Coordinator, name: str, actor: Actor, share: Share) -> dict[str, Any]:

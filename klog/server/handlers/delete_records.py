@@ -28,9 +28,8 @@ from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.executors import Purpose
-from klog.server.replicas.deletions import Deletions
+from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.runtime import Runtime
 from klog.storage.log_dir import RetentionRun
 
 HIGH_WATERMARK = -1
@@ -41,10 +40,10 @@ REMEMBERED_MAX: Final = 10_000
 class _Handler:
     """Event loop only."""
 
-    def __init__(self, *, runtime: Runtime, partitions: LedPartitions, deletions: Deletions) -> None:
-        self._runtime = runtime
-        self._partitions = partitions
-        self._deletions = deletions
+    def __init__(self, parts: Parts) -> None:
+        self._runtime = parts.runtime
+        self._partitions = parts.partitions
+        self._deletions = parts.deletions
         self._told_s: dict[tuple[str, Actor], float] = {}
         """When the last act of a topic and a client was written."""
 

@@ -17,14 +17,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from klog.config import BrokerConfig
 from klog.errors import InvalidRequest, KlogError, TopicDeletionDisabled, UnknownTopicId
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
 from klog.server.handlers.create_topics import mutations
 from klog.server.image import ClusterImage
-from klog.server.quota_keeper import QuotaKeeper
+from klog.server.parts import Parts
 
 if TYPE_CHECKING:
     from klog.server.image import TopicImage
@@ -39,23 +37,21 @@ class _Asked(NamedTuple):
 
 
 @handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
-async def handle(
-    request: Request, *, config: BrokerConfig, image: ClusterImage, controller: Controller, quota_keeper: QuotaKeeper
-) -> dict[str, Any]:
-    quota = mutations(quota_keeper.throttling, request, STRICT_FROM)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     answers = []
     deletions: list[Callable[[], Awaitable[bool]]] = []
     share = request.share()
-    by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in image.topics.values()}
+    by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in parts.image.topics.values()}
     for asked in _asked(request):
         await share.yield_if_due()
         name = asked.name
         try:
-            controller.require()
-            if not config["delete.topic.enable"]:
+            parts.controller.require()
+            if not parts.config["delete.topic.enable"]:
                 raise _disabled(request.head.version)
-            name = _name(image, asked, by_id)
-            deletions.append(await controller.topics.delete(name, actor=request.actor, admit=quota.take))
+            name = _name(parts.image, asked, by_id)
+            deletions.append(await parts.controller.topics.delete(name, actor=request.actor, admit=quota.take))
         except KlogError as error:
             answers.append(
                 {

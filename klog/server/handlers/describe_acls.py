@@ -26,16 +26,17 @@ from klog.security.permissions import (
 )
 from klog.server.acl_keeper import AclKeeper
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_ACLS, 1, 3)
-async def handle(request: Request, *, acl_keeper: AclKeeper | None) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
     try:
         chosen = filter_of(request.entity)
-        await keeper(acl_keeper).look()
-        for one in keeper(acl_keeper).authorizer.bindings():
+        await keeper(parts.acl_keeper).look()
+        for one in keeper(parts.acl_keeper).authorizer.bindings():
             await share.yield_if_due()
             if chosen.matches(one):
                 resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(

@@ -19,7 +19,7 @@ from klog.errors import InvalidRequest, KlogError, UnsupportedVersion
 from klog.protocol.apis import ApiKey
 from klog.security.quotas import DEFAULT, ENTITY_TYPES, Entity
 from klog.server.dispatch import Request, handles
-from klog.server.quota_keeper import QuotaKeeper
+from klog.server.parts import Parts
 
 IP: Final = "ip"
 EXACT: Final = 0
@@ -30,12 +30,12 @@ Matches = Callable[[str | None], bool]
 
 
 @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1)
-async def handle(request: Request, *, quota_keeper: QuotaKeeper) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     entries = []
     try:
         matches = _filter(request.entity)
-        for entity, values in list(quota_keeper.quotas.items()):  # it may change while others have their turn
+        for entity, values in list(parts.quota_keeper.quotas.items()):  # it may change while others have their turn
             await share.yield_if_due()
             if all(matching(name) for matching, name in zip(matches, entity, strict=True)):
                 shown = [{"key": str(key), "value": value} for key, value in values.items()]

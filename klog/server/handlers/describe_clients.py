@@ -7,20 +7,18 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.metrics_table import Measured
-from klog.server.runtime import Runtime
+from klog.server.parts import Parts
 
 CLIENTS_MAX: Final = 2_000
 
 
 @handles(ApiKey.DESCRIBE_CLIENTS, 0, 0)
-async def handle(request: Request, *, measured: Callable[[], Measured], runtime: Runtime) -> dict[str, Any]:
-    clients = [one for one in measured().server.connections if not one.is_broker and not one.closed]
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    clients = [one for one in parts.measured().server.connections if not one.is_broker and not one.closed]
     rows, share = [], request.share()
     for one in clients[:CLIENTS_MAX]:
         await share.yield_if_due()
@@ -33,7 +31,7 @@ async def handle(request: Request, *, measured: Callable[[], Measured], runtime:
                 "software": "" if one.software is None else " ".join(one.software),
                 "reads": one.reads,
                 "writes": one.writes,
-                "idle_ms": int((runtime.loop.time() - one.last_active_s) * 1000),
+                "idle_ms": int((parts.runtime.loop.time() - one.last_active_s) * 1000),
             }
         )
     return {"error_code": 0, "clients": rows, "left_out": len(clients) - len(rows)}

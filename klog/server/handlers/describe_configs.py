@@ -17,38 +17,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.config import BrokerConfig
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import ResourceType, broker_entries, existing_topic, topic_entries
 from klog.server.dispatch import Request, handles
-from klog.server.image import ClusterImage
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
-async def handle(request: Request, *, config: BrokerConfig, identity: Identity, image: ClusterImage) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     with_docs = getattr(request.entity, "include_documentation", False)
     # Each resource once: its answer is hundreds of times as large as its name.
     resources = {(one.resource_type, one.resource_name): one for one in request.entity.resources}
     share, results = request.share(), []
     for resource in resources.values():
         await share.yield_if_due()
-        results.append(
-            _one(config, identity, image, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs)
-        )
+        results.append(_one(parts, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs))
     return {"results": results}
 
 
-def _one(
-    config: BrokerConfig,
-    identity: Identity,
-    image: ClusterImage,
-    resource: Any,
-    *,
-    with_synonyms: bool,
-    with_docs: bool,
-) -> dict[str, Any]:
+def _one(parts: Parts, resource: Any, *, with_synonyms: bool, with_docs: bool) -> dict[str, Any]:
     answer = {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -56,7 +44,7 @@ def _one(
         "error_message": None,
     }
     try:
-        entries = _entries(config, identity, image, resource.resource_type, resource.resource_name)
+        entries = _entries(parts, resource.resource_type, resource.resource_name)
     except KlogError as error:
         return {**answer, "error_code": error.wire, "error_message": error.message, "configs": []}
     wanted = set(resource.configuration_keys or ())
@@ -72,15 +60,13 @@ def _one(
     return {**answer, "configs": configs}
 
 
-def _entries(
-    config: BrokerConfig, identity: Identity, image: ClusterImage, kind: int, name: str
-) -> list[dict[str, Any]]:
+def _entries(parts: Parts, kind: int, name: str) -> list[dict[str, Any]]:
     if kind == ResourceType.TOPIC:
-        return topic_entries(config.of_topic(name), existing_topic(image, name).overrides)
+        return topic_entries(parts.config.of_topic(name), existing_topic(parts.image, name).overrides)
     if kind == ResourceType.BROKER:
         if name == "":
             return []
-        if name != str(identity.broker_id):
-            raise InvalidRequest(f"this is broker {identity.broker_id}; ask broker {name!r} for its own settings")
-        return broker_entries(config)
+        if name != str(parts.identity.broker_id):
+            raise InvalidRequest(f"this is broker {parts.identity.broker_id}; ask broker {name!r} for its own settings")
+        return broker_entries(parts.config)
     raise InvalidRequest(f"resources of type {kind} have no settings in klog: topics (2) and brokers (4) do")

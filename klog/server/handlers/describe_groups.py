@@ -21,10 +21,11 @@ from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, Reso
 from klog.server.dispatch import Request, handles
 from klog.server.groups.coordinator import Coordinator
 from klog.server.groups.group_admin import Described
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     may_do = (
         ALL_OPERATIONS[ResourceType.GROUP]
         if getattr(request.entity, "include_authorized_operations", False)
@@ -32,7 +33,7 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
     )
     share = request.share()
     names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
-    return {"groups": [await _one(groups, name, may_do, share) for name in names]}
+    return {"groups": [await _one(parts.groups, name, may_do, share) for name in names]}
 
 
 async def _one(groups: Coordinator, name: str, may_do: int, share: Share) -> dict[str, Any]:

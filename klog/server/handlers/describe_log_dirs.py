@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import RequestTimedOut, StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUp, LookUps
-from klog.storage.log_dir import LogDirs
+from klog.server.look_ups import LookUp
+from klog.server.parts import Parts
 
 if TYPE_CHECKING:
     from klog.names import TopicPartition
@@ -29,12 +29,14 @@ UNKNOWN = -1
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, 1, 4)
-async def handle(request: Request, *, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
-    results = [_offline(path) for path in log_dirs.offline if all(one.path != path for one in log_dirs.dirs)]
-    with look_ups.of(request.connection) as look_up:
-        for log_dir in log_dirs.dirs:
+    results = [
+        _offline(path) for path in parts.log_dirs.offline if all(one.path != path for one in parts.log_dirs.dirs)
+    ]
+    with parts.look_ups.of(request.connection) as look_up:
+        for log_dir in parts.log_dirs.dirs:
             results.append(
                 _offline(log_dir.path) if log_dir.failure is not None else await _online(look_up, log_dir, wanted)
             )

@@ -12,13 +12,13 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, error_fields, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_MEMBERS, 0, 0)
-def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        found = groups.group_admin.heartbeats_ms(request.entity.group)
+        found = parts.groups.group_admin.heartbeats_ms(request.entity.group)
     except KlogError as error:
         return {**error_fields(error), "members": []}
     members = [{"member_id": name, "heartbeat_ms": -1 if ms is None else ms} for name, ms in found.items()]

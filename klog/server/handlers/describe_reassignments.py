@@ -12,14 +12,14 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING, STALLED
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True)
-def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        controller.require()
+        parts.controller.require()
     except KlogError as error:
         return {**error_fields(error), "reassignments": []}
     return {
@@ -36,6 +36,6 @@ def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
                 "state": STALLED if one.reason else COPYING,
                 "reason": one.reason,
             }
-            for one in controller.reassigner.underway()
+            for one in parts.controller.reassigner.underway()
         ],
     }

@@ -11,15 +11,14 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.authority import Authority
 from klog.server.dispatch import Request, handles
-from klog.server.replicas.replicas import Replicas
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, refusal={"replicas": []})
-async def handle(request: Request, *, replicas: Replicas, authority: Authority) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        await authority.check(request.entity.controller_epoch, request.entity.incarnation)
+        await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     except KlogError as error:
         return {"error_code": error.wire, "replicas": []}
-    return {"error_code": 0, "replicas": replicas.describe()}
+    return {"error_code": 0, "replicas": parts.replicas.describe()}

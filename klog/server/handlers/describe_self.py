@@ -9,10 +9,7 @@ import klog
 from klog.config import BrokerConfig
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.image import ClusterImage
-from klog.server.lifecycle import Lifecycle
-from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.replicas import Replicas
+from klog.server.parts import Parts
 from klog.server.runtime import Identity
 
 SENDFILE: Final = "sendfile"
@@ -21,29 +18,20 @@ ENCRYPTED: Final = "encrypted"
 
 
 @handles(ApiKey.DESCRIBE_SELF, 0, 0)
-def handle(
-    request: Request,
-    *,
-    config: BrokerConfig,
-    identity: Identity,
-    lifecycle: Lifecycle,
-    image: ClusterImage,
-    partitions: LedPartitions,
-    replicas: Replicas,
-) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return {
         "error_code": 0,
-        "broker_id": identity.broker_id,
-        "incarnation": identity.incarnation,
-        "cluster_id": image.cluster_id,
-        "zookeeper": config.text("zookeeper.connect"),
-        "started_at_ms": identity.started_at_ms,
+        "broker_id": parts.identity.broker_id,
+        "incarnation": parts.identity.incarnation,
+        "cluster_id": parts.image.cluster_id,
+        "zookeeper": parts.config.text("zookeeper.connect"),
+        "started_at_ms": parts.identity.started_at_ms,
         "now_ms": time.time_ns() // 1_000_000,
-        "state": lifecycle.state.value,
+        "state": parts.lifecycle.state.value,
         "version": klog.__version__,
-        "leaders": len(partitions),
-        "replicas": len(replicas.partitions) + len(replicas.followed),
-        "listeners": _listeners(config, identity),
+        "leaders": len(parts.partitions),
+        "replicas": len(parts.replicas.partitions) + len(parts.replicas.followed),
+        "listeners": _listeners(parts.config, parts.identity),
     }
 
 

@@ -12,21 +12,19 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUps
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 from klog.storage.log import Log
-from klog.storage.log_dir import LogDirs
 from klog.storage.lookup_budget import LookupBudget
 
 UNKNOWN = -1
 
 
 @handles(ApiKey.DESCRIBE_TRASH, 0, 0)
-async def handle(request: Request, *, identity: Identity, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     wanted = set(request.entity.topic_ids)
     rows = []
-    with look_ups.of(request.connection) as look_up:
-        for log_dir in log_dirs.dirs:
+    with parts.look_ups.of(request.connection) as look_up:
+        for log_dir in parts.log_dirs.dirs:
             if log_dir.failure is not None:
                 continue
             for name, topic_id in sorted(log_dir.topic_ids.items()):
@@ -44,7 +42,7 @@ async def handle(request: Request, *, identity: Identity, log_dirs: LogDirs, loo
                         "bytes": log.size_bytes,
                     }
                 )
-    return {"error_code": 0, "broker_id": identity.broker_id, "logs": rows}
+    return {"error_code": 0, "broker_id": parts.identity.broker_id, "logs": rows}
 
 
 def _messages(log: Log, _: LookupBudget) -> int | None:

@@ -16,18 +16,19 @@ from klog.coordination.scram_credentials import is_possible
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound
-from klog.server.credentials import READ_AT_ONCE, UserCredentials
+from klog.server.credentials import READ_AT_ONCE
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(request: Request, *, credentials: UserCredentials) -> dict[str, Any]:
-    await credentials.load()
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    await parts.credentials.load()
     asked = [one.name for one in request.entity.users or ()]
     if asked:
         with contextlib.suppress(KlogError):  # ZooKeeper is away: answer from memory
-            await credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_AT_ONCE])
-    known = credentials.users()
+            await parts.credentials.catch_up(sorted({name for name in asked if is_possible(name)})[:READ_AT_ONCE])
+    known = parts.credentials.users()
     names = Counter(asked or sorted(known))
     results = []
     for name, times in names.items():

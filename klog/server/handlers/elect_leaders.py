@@ -17,27 +17,27 @@ from typing import Any
 from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 PREFERRED = 0
 UNCLEAN = 1
 
 
 @handles(ApiKey.ELECT_LEADERS, 0, 2, of_controller=True)
-async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     kind = int(getattr(request.entity, "election_type", PREFERRED))
     asked = request.entity.topic_partitions
     names = None
     if asked is not None:
         names = [TopicPartition(str(topic.topic), int(number)) for topic in asked for number in topic.partitions]
     try:
-        controller.require()
+        parts.controller.require()
         if kind not in (PREFERRED, UNCLEAN):
             raise InvalidRequest(
                 f"the election type must be {PREFERRED} (preferred) or {UNCLEAN} (unclean), got {kind}"
             )
-        outcome = await controller.elections.elect(names, unclean=kind == UNCLEAN, actor=request.actor)
+        outcome = await parts.controller.elections.elect(names, unclean=kind == UNCLEAN, actor=request.actor)
     except KlogError as error:
         # Version 0 has no error for the whole answer: each partition has it.
         outcome = dict.fromkeys(names or (), error.bare())

@@ -12,15 +12,15 @@ from typing import Any
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True)
-async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     wanted = {TopicPartition(one.topic, one.partition_index): one.broker_id for one in request.entity.replicas}
     try:
-        outcome = await controller.elections.elect_chosen(wanted, request.actor)
+        outcome = await parts.controller.elections.elect_chosen(wanted, request.actor)
     except KlogError as error:
         return {**error_fields(error), "outcomes": []}
     return {

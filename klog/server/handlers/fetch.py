@@ -25,7 +25,6 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from klog.config import BrokerConfig
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.net.connection import Connection, Reply
 from klog.net.turns import Share
@@ -35,13 +34,11 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.led_partition import LedPartition
 from klog.security.permissions import Operation
-from klog.server.access import Access
 from klog.server.dispatch import guarded, handles_frame
 from klog.server.executors import Purpose
-from klog.server.purgatory import DelayedFetch, Purgatory
-from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.local_replicas import DEBUGGING_REPLICA, LocalReplicas
-from klog.server.runtime import Runtime
+from klog.server.parts import Parts
+from klog.server.purgatory import DelayedFetch
+from klog.server.replicas.local_replicas import DEBUGGING_REPLICA
 from klog.server.throttling import MeteredReply
 from klog.storage.log import FileRange
 
@@ -59,23 +56,14 @@ Fetched = list[FetchedPartition[FileRange]]
 class FetchHandler:
     """See the module. Event loop only."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        runtime: Runtime,
-        partitions: LedPartitions,
-        local_replicas: LocalReplicas,
-        purgatory: Purgatory,
-        access: Access | None,
-    ) -> None:
-        self.access = access
-        self.bytes_max = config.integer("fetch.max.bytes")
-        self.runtime = runtime
-        self.partitions = partitions
-        self._local_replicas = local_replicas
-        self._purgatory = purgatory
-        self._traffic = runtime.measures.traffic
+    def __init__(self, parts: Parts) -> None:
+        self.access = parts.access
+        self.bytes_max = parts.config.integer("fetch.max.bytes")
+        self.runtime = parts.runtime
+        self.partitions = parts.partitions
+        self._local_replicas = parts.local_replicas
+        self._purgatory = parts.purgatory
+        self._traffic = parts.runtime.measures.traffic
 
     def __call__(
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection

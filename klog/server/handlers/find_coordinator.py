@@ -25,6 +25,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import Request, handles
 from klog.server.image import BrokerImage, ClusterImage
+from klog.server.parts import Parts
 from klog.server.runtime import Runtime
 
 GROUP = 0
@@ -34,7 +35,7 @@ PATIENCE_S = 1.0
 
 
 @handles(ApiKey.FIND_COORDINATOR, 0, 4)
-async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, probes: BrokerProbes) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)
@@ -44,7 +45,7 @@ async def handle(request: Request, *, runtime: Runtime, image: ClusterImage, pro
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
             if one is None or (address := one.address_of(listener)) is None
             else _named(one, *address)
-            for key, one in zip(keys, await _find(runtime, image, probes, keys), strict=True)
+            for key, one in zip(keys, await _find(parts.runtime, parts.image, parts.probes, keys), strict=True)
         ]
     elif kind == TRANSACTION:
         found = [_refused(TransactionsNotServed())] * len(keys)

@@ -14,21 +14,21 @@ from typing import Any
 from klog.errors import BrokerNotAvailable, MalformedRequest
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES
-from klog.secret import Challenge, Secret
+from klog.secret import Challenge
 from klog.server.dispatch import Request, handles
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.GREET, 0, 0)
-def handle(request: Request, *, identity: Identity, secret: Secret) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked, connection = request.entity, request.connection
     assert connection is not None  # a broker does not greet itself
     connection.challenge = None
     if len(asked.nonce) != NONCE_BYTES:
         raise MalformedRequest(f"a nonce of {len(asked.nonce)} bytes, expected {NONCE_BYTES}")
-    if asked.answerer_id != identity.broker_id:
+    if asked.answerer_id != parts.identity.broker_id:
         return {"error_code": BrokerNotAvailable.wire, "nonce": b"", "proof": b""}
     nonce = secrets.token_bytes(NONCE_BYTES)
-    challenge = Challenge(int(asked.broker_id), identity.broker_id, bytes(asked.nonce), nonce)
+    challenge = Challenge(int(asked.broker_id), parts.identity.broker_id, bytes(asked.nonce), nonce)
     connection.challenge = challenge
-    return {"error_code": 0, "nonce": nonce, "proof": challenge.answerer_proof(secret)}
+    return {"error_code": 0, "nonce": nonce, "proof": challenge.answerer_proof(parts.secret)}

@@ -17,14 +17,16 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.HEARTBEAT, 0, 4, waits=True)
-def handle(request: Request, *, groups: Coordinator) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+def handle(request: Request, parts: Parts) -> dict[str, Any] | Awaitable[dict[str, Any]]:
     entity = request.entity
     instance_id = getattr(entity, "group_instance_id", None)
-    outcome = groups.heartbeat(entity.group_id, entity.member_id, instance_id, entity.generation_id, request.connection)
+    outcome = parts.groups.heartbeat(
+        entity.group_id, entity.member_id, instance_id, entity.generation_id, request.connection
+    )
     return _later(outcome) if isinstance(outcome, Awaitable) else _answer(outcome)
 
 

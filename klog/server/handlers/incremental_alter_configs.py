@@ -21,10 +21,8 @@ from klog.errors import InvalidConfig, InvalidRequest
 from klog.protocol.apis import ApiKey
 from klog.server import config_resources
 from klog.server.config_resources import KAFKAS_THROTTLES, alter_topics, given_settings
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, handles
-from klog.server.image import ClusterImage
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.parts import Parts
 
 
 class Operation(IntEnum):
@@ -35,18 +33,11 @@ class Operation(IntEnum):
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, of_controller=True)
-async def handle(
-    request: Request,
-    *,
-    config: BrokerConfig,
-    image: ClusterImage,
-    controller: Controller,
-    zookeeper_admission: ZooKeeperAdmission,
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
-        return apply(config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
+        return apply(parts.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
 
-    return {"responses": await alter_topics(image, controller, request, changed, zookeeper_admission)}
+    return {"responses": await alter_topics(parts, request, changed)}
 
 
 def apply(config: BrokerConfig, current: dict[str, str], changes: list[tuple[str, int, str | None]]) -> dict[str, str]:

@@ -22,14 +22,14 @@ from klog.groups.members import Join
 from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 ASKS_TWICE_FROM = 4
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 @handles(ApiKey.JOIN_GROUP, 0, 7, waits=True)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)
     client_id = _client_id_of(request)
@@ -46,7 +46,7 @@ async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
         new_id=f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}",
         must_ask_twice=version >= ASKS_TWICE_FROM,
     )
-    joined = await groups.join(entity.group_id, join)
+    joined = await parts.groups.join(entity.group_id, join)
     if isinstance(joined, Refused):
         return {
             "error_code": joined.error.wire,

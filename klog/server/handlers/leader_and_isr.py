@@ -12,9 +12,9 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.replicas.replicas import Replicas
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.LEADER_AND_ISR, 0, 0, refusal={"failed": []})
-async def handle(request: Request, *, replicas: Replicas) -> dict[str, Any]:
-    return await replicas.leader_and_isr(request.entity)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    return await parts.replicas.leader_and_isr(request.entity)

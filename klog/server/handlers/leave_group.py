@@ -17,7 +17,7 @@ from typing import Any
 from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +25,14 @@ REASON_CHARS_MAX = 255
 
 
 @handles(ApiKey.LEAVE_GROUP, 0, 5)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     if request.head.version < 3:
         leaving = [(entity.member_id, None)]
     else:
         leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
     reasons = {one.member_id: str(one.reason) for one in getattr(entity, "members", ()) if getattr(one, "reason", None)}
-    left = await groups.leave(entity.group_id, leaving, reasons)
+    left = await parts.groups.leave(entity.group_id, leaving, reasons)
     if isinstance(left, Refused):
         return {"error_code": left.error.wire, "members": []}
     for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):

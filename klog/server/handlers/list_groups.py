@@ -15,13 +15,13 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.LIST_GROUPS, 0, 4)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        listed = await groups.group_admin.list(getattr(request.entity, "states_filter", ()))
+        listed = await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))
     except KlogError as error:
         return {"error_code": error.wire, "groups": []}
     return {

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 from klog.errors import KlogError, StorageError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUps
-from klog.server.runtime import Identity
-from klog.storage.log_dir import LogDirs
+from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 from klog.storage.quarantine import list_quarantined
 
@@ -28,20 +26,20 @@ _log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.LIST_LOST, 0, 0)
-async def handle(request: Request, *, identity: Identity, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else set(asked)
     stretches: list[dict[str, Any]] = []
-    with look_ups.of(request.connection) as look_up:
-        for log_dir in log_dirs.dirs:
+    with parts.look_ups.of(request.connection) as look_up:
+        for log_dir in parts.log_dirs.dirs:
             if log_dir.failure is not None:
                 continue
             logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
             try:
                 stretches += await look_up.run(log_dir.path, functools.partial(_list, log_dir.file_system, logs))
             except KlogError as error:
-                return {"error_code": error.wire, "broker_id": identity.broker_id, "stretches": []}
-    return {"error_code": 0, "broker_id": identity.broker_id, "stretches": stretches}
+                return {"error_code": error.wire, "broker_id": parts.identity.broker_id, "stretches": []}
+    return {"error_code": 0, "broker_id": parts.identity.broker_id, "stretches": stretches}
 
 
 def _list(file_system: FileSystem, logs: list[Log], budget: LookupBudget) -> list[dict[str, Any]]:

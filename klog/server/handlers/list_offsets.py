@@ -21,7 +21,8 @@ from klog.errors import KlogError, LeaderNotAvailable, NotLeader, OffsetNotAvail
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUp, LookUps
+from klog.server.look_ups import LookUp
+from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
 from klog.server.replicas.local_replicas import DEBUGGING_REPLICA, LocalReplicas
 from klog.storage.log import Log, LogEnd
@@ -32,19 +33,17 @@ MAX_TIMESTAMP = -3
 
 
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
-async def handle(
-    request: Request, *, partitions: LedPartitions, local_replicas: LocalReplicas, look_ups: LookUps
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     of_replica = request.entity.replica_id == DEBUGGING_REPLICA
     share = request.share()
 
     async def answer(topic: str, asked: Any) -> dict[str, Any]:
         await share.yield_if_due()
         if of_replica:
-            return await _of_replica(local_replicas, look_up, topic, asked)
-        return await _of_leader(partitions, look_up, topic, asked, request.head.version)
+            return await _of_replica(parts.local_replicas, look_up, topic, asked)
+        return await _of_leader(parts.partitions, look_up, topic, asked, request.head.version)
 
-    with look_ups.of(request.connection) as look_up:
+    with parts.look_ups.of(request.connection) as look_up:
         return {
             "topics": [
                 {

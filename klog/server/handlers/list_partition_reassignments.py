@@ -13,20 +13,20 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True)
-def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else {str(topic.name): set(topic.partition_indexes) for topic in asked}
     try:
-        controller.require()
+        parts.controller.require()
     except KlogError as error:
         return {**error_fields(error), "topics": []}
     topics: dict[str, list[dict[str, Any]]] = {}
-    for one in controller.reassigner.underway():
+    for one in parts.controller.reassigner.underway():
         if wanted is None or one.name.partition in wanted.get(one.name.topic, ()):
             topics.setdefault(one.name.topic, []).append(
                 {

@@ -7,25 +7,21 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUps
-from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.LOCATE_MESSAGE, 0, 0)
-async def handle(
-    request: Request, *, identity: Identity, partitions: LedPartitions, look_ups: LookUps
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     try:
-        partition = partitions.leader_of(asked.topic, asked.partition_index)
+        partition = parts.partitions.leader_of(asked.topic, asked.partition_index)
         log = partition.log
-        with look_ups.of(request.connection) as look_up:
+        with parts.look_ups.of(request.connection) as look_up:
             found = await look_up.run(log.log_dir.path, lambda _: log.reader.locate(asked.offset))
     except KlogError as error:
         return {
             "error_code": error.wire,
-            "broker_id": identity.broker_id,
+            "broker_id": parts.identity.broker_id,
             "file": "",
             "position": -1,
             "length": -1,
@@ -38,7 +34,7 @@ async def handle(
     committed = found.header.next_address <= partition.high_watermark.address
     return {
         "error_code": 0,
-        "broker_id": identity.broker_id,
+        "broker_id": parts.identity.broker_id,
         "file": str(found.path),
         "position": found.position,
         "length": found.size,

@@ -14,17 +14,16 @@ from typing import Any
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUps
+from klog.server.parts import Parts
 from klog.server.replicas.leader_queries import answered
-from klog.server.replicas.led_partitions import LedPartitions
 from klog.storage.log_end import LogEnd
 from klog.storage.lookup_budget import LookupBudget
 
 
 @handles(ApiKey.MESSAGE_TIMES, 0, 0)
-async def handle(request: Request, *, partitions: LedPartitions, look_ups: LookUps) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     topics = [(topic.name, topic.partitions) for topic in request.entity.topics]
-    found = await answered(partitions, look_ups, request.connection, topics, _times, {"timestamps": []})
+    found = await answered(parts.partitions, parts.look_ups, request.connection, topics, _times, {"timestamps": []})
     return {"topics": [{"name": name, "partitions": rows} for (name, _), rows in zip(topics, found, strict=True)]}
 
 

@@ -34,19 +34,15 @@ import contextlib
 from collections.abc import Awaitable, Collection
 from typing import Any, NamedTuple
 
-from klog.config import BrokerConfig
 from klog.coordination.acts import Actor
 from klog.coordination.partition_states import NO_LEADER
 from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRequest, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, check_new_topic_name, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, ResourceType
-from klog.server.auto_create import AutoCreation
-from klog.server.broker_probes import BrokerProbes
 from klog.server.dispatch import Request, handles
-from klog.server.former_brokers import FormerBrokers
-from klog.server.image import ClusterImage, TopicImage
-from klog.server.runtime import Runtime
+from klog.server.image import TopicImage
+from klog.server.parts import Parts
 
 STOCK_MAX = 9
 """The last version offered to stock clients; later ones are klog's own."""
@@ -79,24 +75,15 @@ def _view(request: Request, names: list[str] | None) -> View:
 class MetadataHandler:
     """See the module. Event loop only."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        runtime: Runtime,
-        image: ClusterImage,
-        probes: BrokerProbes,
-        former_brokers: FormerBrokers,
-        auto_creation: AutoCreation,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.doubts = 0
         """Answers that wait for another leader instead of one that refuses connections."""
-        self._config = config
-        self._loop = runtime.loop
-        self._image = image
-        self._probes = probes
-        self._former_brokers = former_brokers
-        self._auto_creation = auto_creation
+        self._config = parts.config
+        self._loop = parts.runtime.loop
+        self._image = parts.image
+        self._probes = parts.probes
+        self._former_brokers = parts.former_brokers
+        self._auto_creation = parts.auto_creation
 
     def __call__(self, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         answer = self._answer_in_time(request)

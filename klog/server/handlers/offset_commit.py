@@ -16,25 +16,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.config import BrokerConfig
 from klog.coordination.committed import CommittedOffset
 from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.commits import Committer
-from klog.server.groups.coordinator import Coordinator
-from klog.server.image import ClusterImage
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.OFFSET_COMMIT, 2, 8)
-async def handle(request: Request, *, config: BrokerConfig, image: ClusterImage, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
-    metadata_bytes_max = config.integer("offset.metadata.max.bytes")
+    metadata_bytes_max = parts.config.integer("offset.metadata.max.bytes")
     codes: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in entity.topics:
-        known = image.topics.get(topic.name)
+        known = parts.image.topics.get(topic.name)
         for one in topic.partitions:
             partition = TopicPartition(topic.name, one.partition_index)
             metadata = one.committed_metadata or ""
@@ -48,7 +46,7 @@ async def handle(request: Request, *, config: BrokerConfig, image: ClusterImage,
     committer = Committer(
         entity.member_id, getattr(entity, "group_instance_id", None), entity.generation_id_or_member_epoch
     )
-    error = await groups.commits.commit(entity.group_id, committer, offsets, request.actor)
+    error = await parts.groups.commits.commit(entity.group_id, committer, offsets, request.actor)
     code = 0 if error is None else error.wire
     return {
         "topics": [

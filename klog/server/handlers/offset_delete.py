@@ -14,15 +14,15 @@ from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.OFFSET_DELETE, 0, 0)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     asked = [TopicPartition(topic.name, one.partition_index) for topic in entity.topics for one in topic.partitions]
     try:
-        outcomes = await groups.group_admin.delete_offsets(entity.group_id, asked, request.actor)
+        outcomes = await parts.groups.group_admin.delete_offsets(entity.group_id, asked, request.actor)
     except GroupIsHeld:
         return {"error_code": NonEmptyGroup.wire, "topics": []}
     except KlogError as error:

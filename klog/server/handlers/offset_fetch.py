@@ -20,18 +20,18 @@ from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 NOTHING = CommittedOffset(-1)
 
 
 @handles(ApiKey.OFFSET_FETCH, 1, 8)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     asked = entity.groups if request.head.version >= 8 else [entity]
     asked = list({one.group_id: one for one in asked}.values())  # an answer is thousands of times as large as a name
     wanted = {one.group_id: _partitions(one.topics) for one in asked}
-    found = await groups.commits.fetch(wanted)
+    found = await parts.groups.commits.fetch(wanted)
     answers = [{"group_id": one.group_id, **_answer(found[one.group_id], wanted[one.group_id])} for one in asked]
     return {"groups": answers} if request.head.version >= 8 else answers[0]
 

@@ -15,14 +15,18 @@ from typing import Any
 from klog.errors import KlogError, OffsetNotAvailable, UnknownLeaderEpoch
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
-def handle(request: Request, *, partitions: LedPartitions) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [_one(partitions, topic.topic, asked) for asked in topic.partitions]}
+            {
+                "topic": topic.topic,
+                "partitions": [_one(parts.partitions, topic.topic, asked) for asked in topic.partitions],
+            }
             for topic in request.entity.topics
         ]
     }

@@ -41,17 +41,15 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.batch import BatchHeader
-from klog.replication.batch_order import BatchId, BatchOrder, batch_id, batch_of
+from klog.replication.batch_order import BatchId, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.security.permissions import Operation
 from klog.server.access import Access
 from klog.server.dispatch import handles_frame
 from klog.server.event_limits import EventLimit
 from klog.server.inspection import Found, at_once, look
-from klog.server.purgatory import DelayedProduce, Purgatory
-from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.replicas import Replicas
-from klog.server.runtime import Identity, Runtime
+from klog.server.parts import Parts
+from klog.server.purgatory import DelayedProduce
 from klog.storage.log import AppendResult
 
 log = logging.getLogger(__name__)
@@ -64,26 +62,16 @@ TOO_LARGE_NOTED_MAX: Final = 30
 class ProduceHandler:
     """See the module. Event loop only."""
 
-    def __init__(
-        self,
-        *,
-        runtime: Runtime,
-        identity: Identity,
-        partitions: LedPartitions,
-        replicas: Replicas,
-        batch_order: BatchOrder,
-        purgatory: Purgatory,
-        access: Access | None,
-    ) -> None:
-        self._access = access
-        self._identity = identity
-        self._partitions = partitions
-        self._replicas = replicas
-        self._order = batch_order
-        self._purgatory = purgatory
-        self._executors = runtime.executors
-        self._traffic = runtime.measures.traffic
-        self._clock = runtime.loop.time
+    def __init__(self, parts: Parts) -> None:
+        self._access = parts.access
+        self._identity = parts.identity
+        self._partitions = parts.partitions
+        self._replicas = parts.replicas
+        self._order = parts.batch_order
+        self._purgatory = parts.purgatory
+        self._executors = parts.runtime.executors
+        self._traffic = parts.runtime.measures.traffic
+        self._clock = parts.runtime.loop.time
         self._too_large = EventLimit(TOO_LARGE_NOTED_MAX)
 
     def __call__(

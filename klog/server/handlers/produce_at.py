@@ -45,10 +45,7 @@ from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.dispatch import Request, handles
 from klog.server.inspection import Found, look
-from klog.server.replicas.led_partitions import LedPartitions
-from klog.server.replicas.replicas import Replicas
-from klog.server.runtime import Identity, Runtime
-from klog.storage.log_dir import LogDirs
+from klog.server.parts import Parts
 
 if TYPE_CHECKING:
     from klog.net.connection import Connection
@@ -144,16 +141,14 @@ class _Waiter:
 class ProduceAtHandler:
     """See the module. Event loop only."""
 
-    def __init__(
-        self, *, runtime: Runtime, identity: Identity, log_dirs: LogDirs, partitions: LedPartitions, replicas: Replicas
-    ) -> None:
-        self._identity = identity
-        self._log_dirs = log_dirs
-        self._partitions = partitions
-        self._replicas = replicas
-        self._loop = runtime.loop
-        self._executors = runtime.executors
-        self._traffic = runtime.measures.traffic
+    def __init__(self, parts: Parts) -> None:
+        self._identity = parts.identity
+        self._log_dirs = parts.log_dirs
+        self._partitions = parts.partitions
+        self._replicas = parts.replicas
+        self._loop = parts.runtime.loop
+        self._executors = parts.runtime.executors
+        self._traffic = parts.runtime.measures.traffic
         self._sources: WeakKeyDictionary[LedPartition, _Sources] = WeakKeyDictionary()
         """A `LedPartition` is one leader in one epoch; the memory of its sources ends with it."""
 

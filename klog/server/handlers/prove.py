@@ -12,18 +12,19 @@ from typing import Any
 
 from klog.errors import ClusterAuthorizationFailed
 from klog.protocol.apis import ApiKey
-from klog.secret import Challenge, Secret
+from klog.secret import Challenge
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.PROVE, 0, 0)
-def handle(request: Request, *, secret: Secret) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     connection = request.connection
     assert connection is not None  # a broker does not greet itself
     challenge, connection.challenge = connection.challenge, None
-    if isinstance(challenge, Challenge) and challenge.is_asked(secret, bytes(request.entity.proof)):
+    if isinstance(challenge, Challenge) and challenge.is_asked(parts.secret, bytes(request.entity.proof)):
         connection.is_broker = True
         return {"error_code": 0}
     connection.is_broker = False

@@ -10,17 +10,17 @@ from typing import Any
 
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
 from klog.server.dispatch import Request, error_fields, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.PURGE_TOPIC, 0, 0, of_controller=True)
-async def handle(request: Request, *, controller: Controller) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        controller.require()
+        parts.controller.require()
         if request.entity.topic_id is None:
             raise InvalidRequest("the topic to purge has no id")
-        deleted = await controller.deleted_topics.purge(request.entity.topic_id, actor=request.actor)
+        deleted = await parts.controller.deleted_topics.purge(request.entity.topic_id, actor=request.actor)
         await deleted()
     except KlogError as error:
         return error_fields(error)

@@ -9,39 +9,30 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.history import EVERY_S, NAMES, HistoryKeeper, Point, Reading, read
-from klog.server.look_ups import LookUps
+from klog.server.history import EVERY_S, NAMES, Point, Reading, read
 from klog.server.metrics_table import Measured
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 
 
 @handles(ApiKey.READ_HISTORY, 0, 0)
-async def handle(
-    request: Request,
-    *,
-    identity: Identity,
-    history: HistoryKeeper,
-    measured: Callable[[], Measured],
-    look_ups: LookUps,
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     points: list[Point] = []
     error = 0
     try:
-        with look_ups.of(request.connection) as look_up:
-            now = await look_up.run("", functools.partial(_read, measured()))
-        points = history.points(request.entity.since_ms, now)
+        with parts.look_ups.of(request.connection) as look_up:
+            now = await look_up.run("", functools.partial(_read, parts.measured()))
+        points = parts.history.points(request.entity.since_ms, now)
     except KlogError as refused:
         error = refused.wire
     return {
         "error_code": error,
-        "broker_id": identity.broker_id,
+        "broker_id": parts.identity.broker_id,
         "now_ms": time.time_ns() // 1_000_000,
         "every_ms": int(EVERY_S * 1000),
         "names": NAMES,

@@ -16,18 +16,16 @@ from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.groups.commits import GroupPartition
-from klog.server.history import HistoryKeeper
-from klog.server.look_ups import LookUps
 from klog.server.offset_history import Minute, Snapshot
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 
 
 @handles(ApiKey.READ_LAG_HISTORY, 0, 0)
-async def handle(request: Request, *, identity: Identity, history: HistoryKeeper, look_ups: LookUps) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "error_code": 0,
-        "broker_id": identity.broker_id,
+        "broker_id": parts.identity.broker_id,
         "now_ms": time.time_ns() // 1_000_000,
         "is_full": False,
         "end_since_ms": 0,
@@ -47,8 +45,8 @@ async def handle(request: Request, *, identity: Identity, history: HistoryKeeper
         answer["end_minutes"], answer["commit_minutes"] = _minutes(ends.minutes), _minutes(commits.minutes)
 
     try:
-        with look_ups.of(request.connection) as look_up:
-            snapshots: tuple[Snapshot[TopicPartition], Snapshot[GroupPartition]] = history.lag()
+        with parts.look_ups.of(request.connection) as look_up:
+            snapshots: tuple[Snapshot[TopicPartition], Snapshot[GroupPartition]] = parts.history.lag()
             await look_up.run("", fill)
     except KlogError as refused:
         answer["error_code"] = refused.wire

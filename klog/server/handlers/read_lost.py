@@ -13,24 +13,23 @@ from klog.errors import InvalidRequest, KlogError, NoSuchThing, UnknownTopicOrPa
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUps
-from klog.storage.log_dir import LogDirs
+from klog.server.parts import Parts
 from klog.storage.quarantine import read_quarantined
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 @handles(ApiKey.READ_LOST, 0, 0)
-async def handle(request: Request, *, log_dirs: LogDirs, look_ups: LookUps) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     name = TopicPartition(asked.topic, asked.partition_index)
-    log_dir = next((one for one in log_dirs.dirs if name in one.logs), None)
+    log_dir = next((one for one in parts.log_dirs.dirs if name in one.logs), None)
     if log_dir is None:
         return {"error_code": UnknownTopicOrPartition.wire, "data": b""}
     size = max(0, min(asked.max_bytes, READ_BYTES_MAX))
     try:
         file_system, folder = log_dir.file_system, log_dir.logs[name].folder
-        with look_ups.of(request.connection) as look_up:
+        with parts.look_ups.of(request.connection) as look_up:
             data = await look_up.run(
                 log_dir.path, lambda _: read_quarantined(file_system, folder, asked.file, asked.position, size)
             )

@@ -13,16 +13,15 @@ import fnmatch
 import functools
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from klog.errors import InvalidRequest, KlogError
 from klog.metrics import Metric, Sample, readings
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.look_ups import LookUps
 from klog.server.metrics_table import METRICS, OF_PROCESS, Measured
-from klog.server.runtime import Identity
+from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 
 SAMPLES_MAX: Final = 2_000
@@ -45,21 +44,21 @@ class Page(NamedTuple):
 
 
 @handles(ApiKey.READ_METRICS, 0, 0)
-async def handle(
-    request: Request, *, identity: Identity, measured: Callable[[], Measured], look_ups: LookUps
-) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     try:
         if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
             raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")
-        read = functools.partial(read_page, measured(), asked.patterns, asked.after_name, tuple(asked.after_labels))
-        with look_ups.of(request.connection) as look_up:
+        read = functools.partial(
+            read_page, parts.measured(), asked.patterns, asked.after_name, tuple(asked.after_labels)
+        )
+        with parts.look_ups.of(request.connection) as look_up:
             found, error = await look_up.run("", read), 0
     except KlogError as refused:
         found, error = Page([]), refused.wire
     return {
         "error_code": error,
-        "broker_id": identity.broker_id,
+        "broker_id": parts.identity.broker_id,
         "now_ms": time.time_ns() // 1_000_000,
         "samples": found.samples,
         "next_name": found.next_name,

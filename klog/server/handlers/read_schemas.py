@@ -13,19 +13,19 @@ from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
 from klog.server.dispatch import Request, handles
-from klog.server.schema_registry import BrokerRegistry
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.READ_SCHEMAS, 0, 0)
-async def handle(request: Request, *, registry: BrokerRegistry) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked, done = request.entity, {"error": 0, "error_message": None}
     answer: dict[str, Any] = {**done, "schemas": [], "level": "", "subjects": []}
     try:
         if asked.ids or asked.text is not None:
-            found = await registry.schemas(asked.ids, asked.text)
+            found = await parts.registry.schemas(asked.ids, asked.text)
             schemas = [{"id": one.schema_id, "type": one.kind, "schema": one.text} for one in found.values()]
             return {**answer, "schemas": schemas}
-        level, subjects = await registry.ask(lambda verbs: (verbs.level(), verbs.subjects(asked.subjects)))
+        level, subjects = await parts.registry.ask(lambda verbs: (verbs.level(), verbs.subjects(asked.subjects)))
     except KlogError as error:
         return {**answer, "error": code_of(error), "error_message": words_of(error)}
     listed = [

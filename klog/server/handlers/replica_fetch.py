@@ -13,7 +13,6 @@ Not implemented
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from klog.errors import (
     BrokerNotAvailable,
@@ -30,8 +29,8 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Fetch, Open, Range
 from klog.server.dispatch import handles_frame
 from klog.server.image import ClusterImage
+from klog.server.parts import Parts
 from klog.server.replicas.replica_session import ReplicaSession
-from klog.server.runtime import Identity
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +41,7 @@ def handle(
     frame: memoryview,
     reply: Reply,
     connection: Connection,
-    *,
-    identity: Identity,
-    image: ClusterImage,
-    open_session: Callable[[int, int], ReplicaSession],
+    parts: Parts,
 ) -> None:
     request = replica_fetch.read_request(frame, head)
     session = connection.session
@@ -55,7 +51,7 @@ def handle(
         try:
             if not connection.is_broker:
                 raise ClusterAuthorizationFailed("the connection has not shown the cluster's secret")
-            _check(identity.broker_id, image, request)
+            _check(parts.identity.broker_id, parts.image, request)
         except KlogError as error:
             log.warning(
                 "%s may not fetch as a replica: %s", connection.peer, error.message, extra={"peer": connection.peer}
@@ -64,9 +60,9 @@ def handle(
             words = error.message if connection.is_broker else error.code
             reply.send(replica_fetch.opened(head, error.wire, words, -1))
             return
-        connection.session = opened = open_session(request.broker_id, request.incarnation)
+        connection.session = opened = parts.open_session(request.broker_id, request.incarnation)
         connection.at_end.add(opened.ended)
-        reply.send(replica_fetch.opened(head, 0, "", identity.incarnation))
+        reply.send(replica_fetch.opened(head, 0, "", parts.identity.incarnation))
         return
     if not isinstance(session, ReplicaSession):
         raise MalformedRequest("a replica fetches on a connection that was not opened for it")

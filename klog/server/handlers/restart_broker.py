@@ -11,10 +11,9 @@ from typing import Any
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.handlers.stop_broker import shut_down
-from klog.server.lifecycle import Lifecycle
-from klog.server.runtime import Runtime
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.RESTART_BROKER, 0, 0)
-async def handle(request: Request, *, runtime: Runtime, lifecycle: Lifecycle) -> dict[str, Any]:
-    return await shut_down(request, runtime, lifecycle, "broker-restart", restart=True)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    return await shut_down(request, parts, "broker-restart", restart=True)

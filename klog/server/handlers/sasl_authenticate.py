@@ -16,10 +16,11 @@ from klog.protocol.apis import ApiKey
 from klog.security.errors import IllegalSaslState
 from klog.server.authentication import Authentication
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.SASL_AUTHENTICATE, 0, 2, waits=True)
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
         error = IllegalSaslState("this listener has no SASL")

@@ -17,10 +17,11 @@ from klog.protocol.apis import ApiKey
 from klog.security.errors import IllegalSaslState
 from klog.server.authentication import Authentication
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.SASL_HANDSHAKE, 0, 1, waits=True)
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> dict[str, Any]:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
         return {"error_code": IllegalSaslState.wire, "mechanisms": ()}

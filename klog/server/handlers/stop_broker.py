@@ -17,8 +17,7 @@ from klog.errors import BrokerNotAvailable, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.executors import Purpose
-from klog.server.lifecycle import Lifecycle
-from klog.server.runtime import Runtime
+from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -26,26 +25,24 @@ ACT_WITHIN_S: Final = 2.0
 
 
 @handles(ApiKey.STOP_BROKER, 0, 0)
-async def handle(request: Request, *, runtime: Runtime, lifecycle: Lifecycle) -> dict[str, Any]:
-    return await shut_down(request, runtime, lifecycle, "broker-stop", restart=False)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    return await shut_down(request, parts, "broker-stop", restart=False)
 
 
-async def shut_down(
-    request: Request, runtime: Runtime, lifecycle: Lifecycle, kind: str, *, restart: bool
-) -> dict[str, Any]:
+async def shut_down(request: Request, parts: Parts, kind: str, *, restart: bool) -> dict[str, Any]:
     """The answer; the shutdown has begun then. ``kind`` is that of the act."""
-    broker_id = runtime.broker_id
+    runtime, broker_id = parts.runtime, parts.runtime.broker_id
     if request.entity.broker_id != broker_id:
         return {
             "error_code": BrokerNotAvailable.wire,
             "error_message": f"this is broker {broker_id}, not {request.entity.broker_id}",
         }
-    if not lifecycle.is_stopping:
+    if not parts.lifecycle.is_stopping:
         act = new_act(kind, request.actor, broker=broker_id)
         try:
             async with asyncio.timeout(ACT_WITHIN_S):
                 await runtime.executors.run(Purpose.OTHER, runtime.zookeeper.multi, [act.write])
         except (KlogError, TimeoutError) as error:
             log.warning("%s by %s could not be written as an act: %s", kind, request.peer, error)
-    lifecycle.stop_soon(f"asked by {request.peer}", restart=restart)
+    parts.lifecycle.stop_soon(f"asked by {request.peer}", restart=restart)
     return {"error_code": 0, "error_message": None}

@@ -11,9 +11,9 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.replicas.replicas import Replicas
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.STOP_REPLICA, 0, 0, refusal={"failed": []})
-async def handle(request: Request, *, replicas: Replicas) -> dict[str, Any]:
-    return await replicas.stop_replica(request.entity)
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+    return await parts.replicas.stop_replica(request.entity)

@@ -16,13 +16,13 @@ from typing import Any
 from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.SYNC_GROUP, 0, 5, waits=True)
-async def handle(request: Request, *, groups: Coordinator) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
-    synced = await groups.sync(
+    synced = await parts.groups.sync(
         entity.group_id,
         entity.member_id,
         getattr(entity, "group_instance_id", None),

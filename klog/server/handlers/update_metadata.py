@@ -7,20 +7,19 @@ Behaviour
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.authority import Authority
 from klog.server.dispatch import Request, handles
+from klog.server.parts import Parts
 
 
 @handles(ApiKey.UPDATE_METADATA, 0, 0, refusal={})
-async def handle(request: Request, *, authority: Authority, take_metadata: Callable[[Any], None]) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     try:
-        await authority.check(request.entity.controller_epoch, request.entity.incarnation)
+        await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     except KlogError as error:
         return {"error_code": error.wire}
-    take_metadata(request.entity)
+    parts.take_metadata(request.entity)
     return {"error_code": 0}
