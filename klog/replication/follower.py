@@ -54,7 +54,7 @@ class Missing(NamedTuple):
 
 
 class Link(Protocol):
-    """The connection over which a follower fetches: `klog.server.replicas.leader_link.LeaderLink`."""
+    """The connection over which a follower fetches: `klog.server.replicas.fetchers.LeaderLink`."""
 
     followers: set[Follower]
 
