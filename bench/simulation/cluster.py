@@ -31,7 +31,7 @@ from klog.replication.placement import Site, place
 from klog.security.client_security import ClientSecurity
 from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes
-from klog.server.controller.broker_channel import BrokerChannel
+from klog.server.controller.broker_channels import BrokerChannel
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.peers import Peers

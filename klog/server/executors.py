@@ -24,13 +24,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from enum import Enum
+from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from klog.errors import RequestTimedOut
-from klog.server.fair_queue import FairQueue
+from klog.net.round_robin import RoundRobin
 
-P = ParamSpec("P")
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Purpose(Enum):
@@ -141,20 +142,30 @@ class _Pool:
         self._threads_max = threads_max
         self._threads = 0
         self._idle = threading.Semaphore(0)
-        self._waiting: FairQueue[_Work] = FairQueue(waiting_max)
+        self._lock = threading.Lock()
+        self._waiting = RoundRobin[_Work]()
+        self._told: SimpleQueue[None] = SimpleQueue()
+        """At least one entry per waiting piece of work."""
         self._is_closed = False
 
     def submit(self, whose: str, work: Callable[[], T]) -> Future[T]:
+        """Add work. If the pool is full, the owner with the most waiting work loses its last piece."""
         if self._is_closed:
             raise RuntimeError("the broker has stopped")
         future: Future[T] = Future()
-        refused = self._waiting.put(whose, _Work(future, work))
-        if refused is not None:
-            if refused.future.set_running_or_notify_cancel():
-                words = f"{self._waiting_max} pieces of work wait for the threads of {self._name!r} already"
-                refused.future.set_exception(RequestTimedOut(words))
-            if refused.future is future:
-                return future
+        piece, refused = _Work(future, work), None
+        with self._lock:
+            if self._waiting_max is not None and len(self._waiting) >= self._waiting_max:
+                refused = self._waiting.make_room(whose) or piece
+            if refused is not piece:
+                self._waiting.put(whose, piece)
+        if refused is None:
+            self._told.put(None)
+        elif refused.future.set_running_or_notify_cancel():
+            words = f"{self._waiting_max} pieces of work wait for the threads of {self._name!r} already"
+            refused.future.set_exception(RequestTimedOut(words))
+        if refused is piece:
+            return future
         if not self._idle.acquire(blocking=False) and self._threads < self._threads_max:
             self._threads += 1
             threading.Thread(target=self._run, name=f"{self._name} {self._threads}", daemon=True).start()
@@ -162,7 +173,9 @@ class _Pool:
 
     def _run(self) -> None:
         while True:
-            work = self._waiting.take()
+            self._told.get()
+            with self._lock:
+                work = self._waiting.take()
             if work is None:
                 return
             _perform(*work)
@@ -171,7 +184,11 @@ class _Pool:
 
     def close(self) -> None:
         self._is_closed = True
-        for work in self._waiting.close(self._threads):
+        with self._lock:
+            waiting, self._waiting = list(self._waiting), RoundRobin[_Work]()
+        for _ in range(self._threads):
+            self._told.put(None)
+        for work in waiting:
             work.future.cancel()
 
 

@@ -19,8 +19,8 @@ from klog.net.channel import Channel
 from klog.server import peer_probe
 from klog.server.authority import Authority
 from klog.server.broker_probes import BrokerProbes
-from klog.server.controller import broker_channel, controller_election
-from klog.server.controller.broker_channel import BrokerChannel
+from klog.server.controller import broker_channels, controller_election
+from klog.server.controller.broker_channels import BrokerChannel
 from klog.server.controller.context import Context
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
@@ -99,8 +99,8 @@ def first(connection: Connection) -> Reach:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes are answered in time however loaded the machine is, and every pause lasts."""
     monkeypatch.setattr(peer_probe, "ANSWER_WITHIN_S", FOR_EVER_S)
-    monkeypatch.setattr(broker_channel, "AGAIN_S", FOR_EVER_S)
-    monkeypatch.setattr(broker_channel, "PROBE_EVERY_S", FOR_EVER_S)
+    monkeypatch.setattr(broker_channels, "AGAIN_S", FOR_EVER_S)
+    monkeypatch.setattr(broker_channels, "PROBE_EVERY_S", FOR_EVER_S)
     monkeypatch.setattr(controller_election, "AGAIN_S", FOR_EVER_S)
 
 
@@ -161,7 +161,7 @@ class Listener:
 def test_the_controller_learns_of_an_end_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         dying, connection, listener = Dying(), Connection(), Listener()
-        monkeypatch.setattr(broker_channel, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
+        monkeypatch.setattr(broker_channels, "SHORT_S", -1.0)  # however soon it ends here, it has lasted
         monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
         channel = channel_to(await dying.listen(), first(connection), listener)
         channel.start()
@@ -193,7 +193,7 @@ def test_between_connections_that_end_at_once_there_is_a_pause(monkeypatch: pyte
                 await asyncio.Event().wait()
 
         connection.end()
-        monkeypatch.setattr(broker_channel, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+        monkeypatch.setattr(broker_channels, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
         monkeypatch.setattr(BrokerChannel, "_send", lambda *_: asyncio.sleep(0))
         channel = channel_to(await dying.listen(), reach, listener)
         channel.start()

@@ -50,20 +50,14 @@ class ActPublisher:
         self._told_zxid = 0
         self._told = asyncio.Event()
         """Events have been published since the last mark."""
-        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """The term has begun."""
         self._written.set()
         self._told_zxid = 0
         self._told.clear()
-        self._tasks = [self._runtime.spawn(self._tell_all()), self._runtime.spawn(self._mark_all())]
-
-    def stop(self) -> None:
-        """The term is over."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = []
+        self._state.spawn(self._tell_all())
+        self._state.spawn(self._mark_all())
 
     def _watch(self, _: object) -> None:
         """In kazoo's thread."""

@@ -29,18 +29,11 @@ class Balance:
         self._runtime = runtime
         self._state = state
         self._partitions = partitions
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """The term has begun."""
         if self._runtime.config.flag("auto.leader.rebalance.enable"):
-            self._task = self._runtime.spawn(self._run())
-
-    def stop(self) -> None:
-        """The term is over."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+            self._state.spawn(self._run())
 
     async def _run(self) -> None:
         interval_s = self._runtime.config.integer("leader.imbalance.check.interval.seconds")

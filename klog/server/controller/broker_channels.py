@@ -1,18 +1,429 @@
-"""The controller's channels to all registered brokers."""
+"""The controller's channels to all registered brokers: changes in order, and whether each broker answers.
+
+Pending changes are kept as names, not as requests. A request is made when it is sent, from the current state, so a
+thousand changes are few requests, and the last state of each partition wins. Metadata are the same for every broker
+(`MetadataUpdates`); a channel knows how far its broker has been sent them. Each round sends UpdateMetadata, then
+LeaderAndIsr, then StopReplica. After a lost connection the broker is sent everything again.
+
+The connection is the quick sign of life. When it ends, the channel connects again. A refusal at the address where the
+broker listens means that it is dead, and is reported once. The channel keeps trying while the broker is registered, and
+reports when that incarnation answers again (rule R6).
+
+While nothing is pending, the channel asks the broker every `ASK_EVERY_S` who it is. Only the time of the answer
+matters: when a session ends, the controller reports since when its broker has been silent.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from klog.coordination.brokers import Registration
+from klog.coordination.partition_states import NO_LEADER
+from klog.errors import CannotConnect, KlogError, StaleBrokerEpoch, StaleControllerEpoch
 from klog.names import TopicPartition
-from klog.server.controller.broker_channel import BrokerChannel, Listener, Stop
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
+from klog.protocol.codec import EncodedRequest
+from klog.server.controller import requests
 from klog.server.controller.context import Context
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
 from klog.server.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+PROBE_EVERY_S = 0.2
+AGAIN_S = 0.1
+"""Pause before repeating a request to a broker that does not know its own registration yet."""
+ASK_EVERY_S = 2.0
+SHORT_S = 1.0
+"""After a connection that lasted longer, the channel reconnects at once."""
+
+
+class Listener(Protocol):
+    """Receives a channel's reports. Event loop."""
+
+    def refused(self, registration: Registration) -> None:
+        """Connections are refused where this broker listened."""
+
+    def answered(self, registration: Registration) -> None:
+        """This incarnation answers."""
+
+    def disconnected(self, registration: Registration) -> None:
+        """The connection has ended."""
+
+    def described(self, registration: Registration, replicas: Iterable[Any]) -> None:
+        """The broker has these logs on its disks (`ReplicaFacts`)."""
+
+    def registry_doubted(self) -> None:
+        """The broker answers as another incarnation than the known one."""
+
+    def deposed(self) -> None:
+        """A broker knows a later controller."""
+
+    def replicas_failed(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas could not carry out LeaderAndIsr."""
+
+    def replicas_follow(self, broker_id: int, names: set[TopicPartition]) -> None:
+        """These replicas follow a leader."""
+
+    def replicas_begun(self, names: set[TopicPartition]) -> None:
+        """The leaders of these new partitions have created their logs and cleared the states' mark (rule R1)."""
+
+    def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
+        """These replicas are stopped, and their logs deleted."""
+
+
+class Stop(NamedTuple):
+    """Stop one replica; ``delete``: and delete its log."""
+
+    topic_id: UUID | None
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Changes to send."""
+
+    everything: bool = False
+    states: set[TopicPartition] = field(default_factory=set)
+    stops: dict[TopicPartition, Stop] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.everything or self.states or self.stops)
+
+
+class BrokerChannel:
+    """The channel to one incarnation of one broker. Event loop only."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        peers: Peers,
+        listener: Listener,
+        context: Context,
+        epoch: int,
+        registration: Registration,
+        updates: MetadataUpdates,
+    ) -> None:
+        self.registration = registration
+        self.broker_id = registration.broker.broker_id
+        self.answered_ms: int | None = None
+        """When it last answered a request."""
+        self._runtime = runtime
+        self._peers = peers
+        self._listener = listener
+        self._context = context
+        self._epoch = epoch
+        self._timeout_s = runtime.config.integer("controller.socket.timeout.ms") / 1000
+        self._fence = {"controller_epoch": epoch, "incarnation": registration.incarnation}
+        self._head = {"controller_id": runtime.broker_id, **self._fence}
+        self._pending = _Pending()
+        self._updates = updates
+        self._told = 0
+        """The number of the last metadata change sent; 0: none."""
+        self._joined = updates.number
+        """The number of the last change before the connection: later ones are sent before everything."""
+        self._ended: asyncio.Future[None] = runtime.loop.create_future()
+        self._wakeup = asyncio.Event()
+        self._acknowledged = asyncio.Event()
+        self._acknowledged.set()
+        self._is_refused = False
+        self._has_described = self.broker_id in context.facts
+        """Its replicas are known: those of the controller's own broker, from the beginning of the term."""
+        self._last_failure = ""
+        self._task: asyncio.Task[None] | None = None
+
+    # --- what to send -------------------------------------------------------------------------------------------------
+
+    def send_all(self) -> None:
+        """Send the broker its whole state."""
+        self._pending.everything = True
+        self.wake_up()
+
+    def send_states(self, names: Iterable[TopicPartition]) -> None:
+        """Send the states of the broker's replicas of these partitions."""
+        self._pending.states.update(names)
+        self.wake_up()
+
+    def send_stop(self, stops: Mapping[TopicPartition, Stop]) -> None:
+        """Stop these replicas."""
+        self._pending.stops.update(stops)
+        self._pending.states.difference_update(stops)
+        self.wake_up()
+
+    def wake_up(self) -> None:
+        """Something is pending, or the metadata have changed."""
+        self._acknowledged.clear()
+        self._wakeup.set()
+
+    def expect(self) -> None:
+        """As `wake_up`, but not to be sent at once: `wake_up` follows."""
+        self._acknowledged.clear()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether replicas are to lead, follow or stop."""
+        return bool(self._pending.states or self._pending.stops)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether anything is pending."""
+        return bool(self._pending) or self._told < self._updates.number
+
+    async def acknowledged(self) -> None:
+        """Wait until the broker has answered everything that was pending."""
+        await self._acknowledged.wait()
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, and send what is pending."""
+        self._task = self._runtime.spawn(self._run())
+
+    def close(self) -> None:
+        """Send nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+        self._acknowledged.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                connection = await self._connect()
+            except KlogError as error:
+                if isinstance(error, CannotConnect) and error.is_refused and not self._is_refused:
+                    log.warning("broker %d refuses connections: %s", self.broker_id, error.message)
+                    self._is_refused = True
+                    self._listener.refused(self.registration)
+                elif not isinstance(error, CannotConnect):
+                    self._log_failure(error.message)
+                await asyncio.sleep(PROBE_EVERY_S)
+                continue
+            began_s = asyncio.get_running_loop().time()
+            try:
+                await self._serve(connection)
+            except KlogError as error:
+                self._log_failure(error.message)
+            finally:
+                self._peers.probes.doubt(self.broker_id)
+                self._listener.disconnected(self.registration)
+                await connection.close()
+            if asyncio.get_running_loop().time() - began_s < SHORT_S:
+                await asyncio.sleep(AGAIN_S)
+            # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
+            there = self.registration.broker
+            security = self._runtime.identity.peer_addresses.to_socket(there)
+            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
+
+    def _log_failure(self, what: str) -> None:
+        """Log once, not ten times a second."""
+        if what != self._last_failure:
+            self._last_failure = what
+            log.info("broker %d: %s", self.broker_id, what)
+
+    async def _connect(self) -> Channel | _OwnBroker:
+        """Connect to this incarnation. Raises CannotConnect, a refusal only where its own address refuses."""
+        if self.broker_id == self._runtime.broker_id:
+            return _OwnBroker(self._peers)
+        channel = await self._peers.reach(self.registration.broker, timeout_s=self._timeout_s)
+        try:
+            await self._check_identity(channel)
+        except BaseException:
+            await channel.close()
+            raise
+        return channel
+
+    async def _check_identity(self, channel: Channel) -> None:
+        found = await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
+        if (found.broker_id, found.incarnation) != (self.broker_id, self.registration.incarnation):
+            self._listener.registry_doubted()
+            raise StaleBrokerEpoch(
+                f"{channel.address} is incarnation {found.incarnation} of broker {found.broker_id}, "
+                f"expected {self.registration.incarnation} of {self.broker_id}"
+            )
+
+    async def _serve(self, connection: Channel | _OwnBroker) -> None:
+        if not self._has_described:
+            described = await connection.request(codec.request(ApiKey.DESCRIBE_REPLICAS, 0, **self._fence))
+            self._check(described)
+            self._listener.described(self.registration, described.replicas)
+        self._has_described = False
+        self._is_refused = False
+        self._listener.answered(self.registration)
+        self.send_all()
+        self._told, self._joined = 0, self._updates.number
+        ended = self._ended = asyncio.ensure_future(connection.wait_closed())
+        asking: asyncio.Future[None] | None = None
+        try:
+            while not ended.done():
+                while self.is_behind:
+                    await self._send_pending(connection)
+                self._acknowledged.set()
+                self._last_failure = ""
+                waking = asyncio.ensure_future(self._wakeup.wait())
+                try:
+                    await asyncio.wait((waking, ended), timeout=ASK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waking.cancel()
+                is_own = self.broker_id == self._runtime.broker_id
+                if not (self.is_behind or ended.done() or is_own) and (asking is None or asking.done()):
+                    asking = asyncio.ensure_future(self._ask(connection))
+                self._wakeup.clear()
+            raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
+        finally:
+            ended.cancel()
+            if asking is not None:
+                asking.cancel()
+            self._acknowledged.clear()
+
+    async def _ask(self, connection: Channel | _OwnBroker) -> None:
+        """Ask the broker who it is; a missing answer has no consequence."""
+        try:
+            await connection.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=self._timeout_s)
+        except KlogError:
+            return
+        self._has_answered()
+
+    def _has_answered(self) -> None:
+        self.answered_ms = self._runtime.zookeeper.clock.now_ms()
+
+    async def _send_pending(self, connection: Channel | _OwnBroker) -> None:
+        turn = await self._turn(connection) if self._pending.everything else None
+        pending, self._pending = self._pending, _Pending()
+        number = self._updates.number
+        try:
+            await self._send(connection, pending)
+            self._told = number
+        except BaseException:
+            self._keep(pending)
+            raise
+        finally:
+            if turn is not None:
+                self._updates.give_back(turn)
+
+    async def _turn(self, connection: Channel | _OwnBroker) -> asyncio.Future[None]:
+        """Wait until everything can be sent; sends what is urgent meanwhile. After a controller's death partitions get
+        leaders before a thousand brokers have all metadata."""
+        turn = self._updates.turn()
+        try:
+            while not turn.done():
+                if self.is_urgent:
+                    urgent = _Pending(states=self._pending.states, stops=self._pending.stops)
+                    self._pending.states, self._pending.stops = set(), {}
+                    try:
+                        await self._send(connection, urgent)
+                    except BaseException:
+                        self._keep(urgent)
+                        raise
+                    continue
+                waking = asyncio.ensure_future(self._wakeup.wait())
+                try:
+                    await asyncio.wait((turn, waking, self._ended), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waking.cancel()
+                self._wakeup.clear()
+                if self._ended.done():
+                    raise CannotConnect(f"the connection to broker {self.broker_id} has ended")
+        except BaseException:
+            self._updates.give_back(turn)
+            raise
+        return turn
+
+    def _keep(self, pending: _Pending) -> None:
+        """Keep it: it may not have been sent. Everything is sent again; a reconnected broker is described again,
+        too."""
+        self._pending.everything = True
+        self._pending.stops = {**pending.stops, **self._pending.stops}
+
+    async def _send(self, connection: Channel | _OwnBroker, pending: _Pending) -> None:
+        context, everything = self._context, pending.everything
+        told = 0 if everything else self._told or self._joined
+        if everything:
+            await self._updates.encode()
+        if told < self._updates.number:
+            update = self._updates.request(told, self.registration.incarnation)
+            self._check(await connection.request(update, timeout_s=self._timeout_s))
+        names = context.hosted(self.broker_id) if everything else pending.states
+        lead = requests.leader_and_isr(context, self._head, self.broker_id, names, is_full=everything)
+        if lead is not None:
+            answer = await connection.request(lead, timeout_s=self._timeout_s)
+            self._check(answer)
+            failed = [TopicPartition(one.topic, one.partition_index) for one in answer.failed]
+            if failed:
+                self._listener.replicas_failed(self.broker_id, failed)
+            self._listener.replicas_follow(self.broker_id, _followers(lead, self.broker_id).difference(failed))
+            begun = _new(lead, self.broker_id).difference(failed)
+            if begun:
+                self._listener.replicas_begun(begun)
+        stops = [(name, *stop) for name, stop in pending.stops.items() if not self._is_back(name, stop)]
+        if stops:
+            answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
+            self._check(answer)
+            failed_stops = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
+            deleted = {name for name, stop in pending.stops.items() if stop.delete} - failed_stops
+            self._listener.replicas_deleted(self.broker_id, deleted)
+
+    def _is_back(self, name: TopicPartition, stop: Stop) -> bool:
+        """Whether the broker was assigned a stopped replica again, or its topic was restored."""
+        context = self._context
+        if not context.knows(name) or self.broker_id not in context.replicas(name):
+            return False
+        if stop.leader_epoch == requests.DELETED_TOPIC_EPOCH:
+            return context.topics[name.topic].topic_id == stop.topic_id and name.topic not in context.deleting
+        return stop.delete
+
+    def _check(self, answer: Any) -> None:
+        self._has_answered()
+        code = int(answer.error_code)
+        if code == StaleControllerEpoch.wire:
+            self._listener.deposed()
+        if code != 0:
+            raise StaleBrokerEpoch(f"a request of controller epoch {self._epoch} was refused with error {code}")
+
+
+def _followers(lead: Any, broker_id: int) -> set[TopicPartition]:
+    """The replicas that a LeaderAndIsr request lets follow a leader other than the broker itself."""
+    return {
+        TopicPartition(topic.name, one.partition_index)
+        for topic in lead.topics
+        for one in topic.partitions
+        if one.leader not in (NO_LEADER, broker_id)
+    }
+
+
+def _new(lead: Any, broker_id: int) -> set[TopicPartition]:
+    """The new partitions that a LeaderAndIsr request lets the broker lead."""
+    return {
+        TopicPartition(topic.name, one.partition_index)
+        for topic in lead.topics
+        for one in topic.partitions
+        if one.is_new and one.leader == broker_id
+    }
+
+
+class _OwnBroker:
+    """The controller's own broker: the same handlers, without a socket."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def request(self, entity: Any, *, timeout_s: float | None = None) -> Any:
+        return await self._peers.answer_locally(entity.decoded() if isinstance(entity, EncodedRequest) else entity)
+
+    async def wait_closed(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        return
+
 
 ACKNOWLEDGED_WITHIN_S = 1.0
 """How long a client's request waits for brokers to acknowledge; slower ones learn of the change later."""

@@ -81,7 +81,6 @@ class Controller:
         self._registry_watch = RegistryWatch(runtime, state, channels, partitions, self.topics)
         self._act_publisher = ActPublisher(runtime, state)
         self.deleted_topics = DeletedTopics(runtime, state, channels, partitions, self.topics)
-        self._reconciling: asyncio.Task[None] | None = None
         self._has_lost_broker = False
         """A broker refuses connections, which the others learn after the elections that it causes: a thousand
         requests before them would delay them."""
@@ -132,7 +131,7 @@ class Controller:
             for one in registered:
                 self._channels.open(context, term.epoch, one)
             state.mark_dirty(self.reassigner.all_in_progress())
-            self._reconciling = self._runtime.spawn(self._keep_reconciling(term))
+            state.spawn(self._keep_reconciling(term))
             self._balance.start()
             self.reassigner.start()
             if broker_id in context.facts:
@@ -187,16 +186,6 @@ class Controller:
 
     def _end(self) -> None:
         self._state.end()
-        self._balance.stop()
-        self.reassigner.stop()
-        self._slots.stop()
-        self._transfer.stop()
-        self._registry_watch.stop()
-        self._act_publisher.stop()
-        self.deleted_topics.stop()
-        if self._reconciling is not None:
-            self._reconciling.cancel()
-            self._reconciling = None
         self._channels.close_all()
 
     def deposed(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from klog.coordination import controller_election as registry
 from klog.coordination.controller_election import ControllerTerm
@@ -48,6 +48,7 @@ class ControllerState:
         """Set while partitions are dirty, or the brokers' registry must be read again."""
         self.is_registry_doubted = False
         self._dirty: set[TopicPartition] = set()
+        self._tasks: list[asyncio.Task[None]] = []
 
     # --- the term -----------------------------------------------------------------------------------------------------
 
@@ -74,10 +75,17 @@ class ControllerState:
         self.term = term
         self._election = election
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task until the end of the term."""
+        self._tasks.append(self._runtime.spawn(work))
+
     def end(self) -> None:
         """The term is over."""
         self.term = None
         self._dirty.clear()
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
 
     def check_term(self) -> None:
         """In a thread: raise NotController once another controller is elected."""

@@ -56,18 +56,11 @@ class DeletedTopics:
         looks_s = runtime.config.integer("klog.trash.retention.ms") / LOOKS_A_RETENTION / 1000
         self._look_every_s = min(max(looks_s, LOOK_EVERY_MIN_S), LOOK_EVERY_MAX_S) if looks_s > 0 else LOOK_EVERY_MAX_S
         self._trusted: RetentionClock | None = None
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """The term has begun."""
         self._trusted = None
-        self._task = self._runtime.spawn(self._run())
-
-    def stop(self) -> None:
-        """The term is over."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._state.spawn(self._run())
 
     async def _run(self) -> None:
         while True:

@@ -77,20 +77,16 @@ class GroupSlots:
         self._runtime = runtime
         self._state = state
         self._channels = channels
-        self._waiting: asyncio.TimerHandle | None = None
+        self._is_waiting = False
 
     def start(self) -> None:
         """A term begins: until all brokers have answered or refused, or a short time is over, no slot moves."""
-        self._waiting = self._runtime.loop.call_later(VERDICTS_WITHIN_S, self._end_wait)
+        self._is_waiting = True
+        self._state.spawn(self._wait())
 
-    def stop(self) -> None:
-        """The term is over."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-    def _end_wait(self) -> None:
-        self._waiting = None
+    async def _wait(self) -> None:
+        await asyncio.sleep(VERDICTS_WITHIN_S)
+        self._is_waiting = False
         self._state.mark_dirty(())
 
     async def reconcile(self) -> None:
@@ -98,7 +94,7 @@ class GroupSlots:
         context = self._state.context
         staying = context.staying
         takers = {one for one, incarnation in staying.items() if context.heard.get(one) == incarnation}
-        if self._waiting is not None and len(takers) < len(staying):
+        if self._is_waiting and len(takers) < len(staying):
             return
         given = decide(context.group_slots, staying, takers)
         if not given:

@@ -39,20 +39,13 @@ class LeadershipTransfer:
         self._elections = elections
         self._peers = peers
         self._requested = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._lag_s = runtime.config.integer("replica.lag.time.max.ms") / 1000
         self._resigned_s: float | None = None
 
     def start(self) -> None:
         """The term has begun: do the transfers that are requested."""
         self._requested.set()
-        self._task = self._runtime.spawn(self._run())
-
-    def stop(self) -> None:
-        """The term is over."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._state.spawn(self._run())
 
     def _watch(self, _: object) -> None:
         """In kazoo's thread."""

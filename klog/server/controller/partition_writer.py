@@ -16,8 +16,7 @@ from klog.names import TopicPartition, counted
 from klog.replication import partition_state_machine
 from klog.replication.leader_election import Decision
 from klog.replication.partition_state_machine import PartitionStage
-from klog.server.controller.broker_channel import Stop
-from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.broker_channels import BrokerChannels, Stop
 from klog.server.controller.controller_state import ControllerState
 from klog.server.runtime import Runtime
 

@@ -35,8 +35,7 @@ from klog.replication import reassignment_steps
 from klog.replication.isr import check_flush_rule
 from klog.replication.leader_election import Decision
 from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
-from klog.server.controller.broker_channel import Stop
-from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.broker_channels import BrokerChannels, Stop
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.requested_elections import RequestedElections
@@ -83,7 +82,6 @@ class Reassigner:
         self._channels = channels
         self._partitions = partitions
         self._elections = elections
-        self._task: asyncio.Task[None] | None = None
         self._queue_changed = asyncio.Event()
         self._stalled: dict[TopicPartition, str] = {}
         """The reason of each stalled partition, as last logged."""
@@ -95,13 +93,7 @@ class Reassigner:
         self._stalled.clear()
         self._stray.clear()
         self._queue_changed.set()
-        self._task = self._runtime.spawn(self._watch_queues())
-
-    def stop(self) -> None:
-        """The term is over."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._state.spawn(self._watch_queues())
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,6 @@ class RegistryWatch:
         self._channels = channels
         self._partitions = partitions
         self._topic_manager = topic_manager
-        self._task: asyncio.Task[None] | None = None
         self._wakeup = asyncio.Event()
         self._doubts = _Doubts()
         self._watched: set[str] = set()
@@ -105,13 +104,7 @@ class RegistryWatch:
         self._last_notice = -1
         self._complaints.clear()
         self._wakeup.set()
-        self._task = self._runtime.spawn(self._run())
-
-    def stop(self) -> None:
-        """The term is over."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._state.spawn(self._run())
 
     # --- looking ----------------------------------------------------------------------------------------------------
 

@@ -40,8 +40,7 @@ from klog.replication import replica_state_machine
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
 from klog.replication.replica_state_machine import ReplicaStage
-from klog.server.controller.broker_channel import Stop
-from klog.server.controller.broker_channels import BrokerChannels
+from klog.server.controller.broker_channels import BrokerChannels, Stop
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.requests import DELETED_TOPIC_EPOCH

@@ -30,8 +30,7 @@ from klog.errors import (
 from klog.groups import bounds
 from klog.names import TopicPartition, is_topic_name
 from klog.server.event_limits import EventLimit
-from klog.server.groups.cached_group import CachedGroup
-from klog.server.groups.changes import REFUSALS_MAX
+from klog.server.groups.cached_group import REFUSALS_MAX, CachedGroup
 from klog.server.groups.group_cache import GroupCache
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.offset_history import OffsetHistory
