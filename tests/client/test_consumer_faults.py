@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 import time
 from collections import defaultdict
@@ -202,34 +201,6 @@ def test_consumers_that_are_killed_and_paused(
     assert late <= 2
 
 
-@pytest.mark.long("test_consumers_that_are_killed_and_paused")
-def test_sixteen_consumers_settle(
-    broker: RunningBroker, topic: str, watch: Callable[..., Registry], record_property: Callable[[str, object], None]
-) -> None:
-    make_topic(broker.bootstrap, topic, 64)
-    registry = watch(broker.zookeeper, f"g-{topic}", topic, 64)
-    made = [Consumer(broker.zookeeper, f"g-{topic}") for _ in range(16)]
-    begun = time.monotonic()
-    with ThreadPoolExecutor(16) as pool:
-        try:
-            list(pool.map(lambda one: one.create_message_streams(topic), made))
-            entered = time.monotonic()
-            wait_until(lambda: registry.shares() == [4] * 16, "sixteen share")
-            print(
-                f"16 entered in {entered - begun:.2f} s, settled {registry.changed_at - entered:+.2f} s after the last"
-            )
-            for leaving, shares in ((made[3:4], [4] * 11 + [5] * 4), (made[4:8], [5] * 2 + [6] * 9)):
-                left = time.monotonic()
-                list(pool.map(Consumer.shutdown, leaving))
-                gone = time.monotonic()
-                wait_until(lambda shares=shares: registry.shares() == shares, f"{shares}")  # type: ignore[misc]
-                print(f"{len(leaving)} left in {gone - left:.2f} s, settled {registry.changed_at - gone:+.2f} s after")
-        finally:
-            list(pool.map(Consumer.shutdown, made))
-    settled = [version for _, version in registry.by_claim]
-    print(f"claims of a partition: {max(settled)} at most, {len(settled) / 64:.1f} on average")
-
-
 def test_a_lost_session_is_survived(broker: RunningBroker, topic: str, watch: Callable[..., Registry]) -> None:
     make_topic(broker.bootstrap, topic, 2)
     registry = watch(broker.zookeeper, f"g-{topic}", topic, 2)
@@ -359,21 +330,3 @@ def test_an_owner_that_does_not_let_go(broker: RunningBroker, topic: str) -> Non
                 session.delete(owner)
                 made.result(30)
             assert consumers.owners(session, [group])[group] == {TopicPartition(topic, 0): f"{consumer.consumer_id}-0"}
-
-
-@pytest.mark.long("test_brokers_that_die_under_a_consumer")
-def test_brokers_that_come_back_elsewhere(make_broker: Callable[..., RunningBroker], topic: str) -> None:
-    broker = make_broker().start()
-    make_topic(broker.bootstrap, topic)
-    send(broker.bootstrap, topic, b"one\n")
-    with Consumer(broker.zookeeper, f"g-{topic}", auto_offset_reset="smallest") as consumer:
-        reading = Reading(consumer.create_message_streams(topic))
-        reading.wait_for(1)
-        before = broker.bootstrap
-        broker.stop()
-        with socket.create_server(("127.0.0.1", int(before.rpartition(":")[2]))):  # the port is another's now
-            broker.listen = "127.0.0.1:0"
-            broker.start()
-            assert broker.bootstrap != before
-            send(broker.bootstrap, topic, b"two\n")
-            assert reading.wait_for(2) == [b"one", b"two"]

@@ -145,24 +145,6 @@ def test_acts_that_zookeeper_has_no_more_are_in_the_events(broker: RunningBroker
     assert refused.code == 1 and "klog events" in refused.stderr
 
 
-@pytest.mark.long("test_zookeeper_admission.py bounds what is kept")
-def test_large_acts_that_come_a_few_at_a_time_do_not_fill_zookeeper(broker: RunningBroker) -> None:
-    actor = Actor("trickle", "10.9.9.9")
-    with session_of(broker.zookeeper) as session:
-        for _ in range(9):
-            for _ in range(60):
-                session.multi([acts.new_act("topic-settings", actor, before="x" * 65_000, after={}).write])
-            last = max(zxid for zxid, _ in acts.read_by_transaction(session, acts.list_ids(session)[-100:]))
-            wait_until(lambda last=last: acts.published(session) >= last, "the acts are published")  # type: ignore[misc]
-
-        def kept_bytes() -> int:
-            nodes = session.get_many([paths.act(one) for one in acts.list_ids(session)])
-            return sum(len(node.data) for node in nodes if node is not None)
-
-        most = acts.KEPT_BYTES_MAX + acts.LOOKED_AT_EVERY * 66_000  # those since the last look
-        wait_until(lambda: kept_bytes() <= most < 9 * 60 * 65_000, "the oldest are forgotten")
-
-
 def test_a_long_act_is_shown_whole(broker: RunningBroker, topic: str) -> None:
     before = {f"setting.{number:03}": "x" * 50 for number in range(100)}
     act = acts.new_act("topic-settings", Actor("long", "10.9.9.9"), topic=topic, before=before, after={})

@@ -209,34 +209,6 @@ def broker_knows(broker: RunningBroker, topic: str) -> int:
     return sum(one.leader is not None for one in found.partitions.values())
 
 
-@pytest.mark.long("test_a_topic_is_made_grown_configured_and_deleted")
-def test_a_flood_of_changes_is_worked_off(make_broker: Callable[..., RunningBroker], topic: str) -> None:
-    broker = make_broker().start()
-    client = KazooClient(broker.zookeeper)
-    client.start()
-    try:
-        era_tools.make_topic(client, topic, {0: [1]})
-        pending = []
-        for number in range(1500):
-            pending.append(client.create_async("/config/changes/config_change_", b'"none"', sequence=True))
-            if number % 5 == 0:
-                pending.append(client.create_async(f"/admin/delete_topics/none-{number}", b""))
-        for number in range(60):
-            data = b'{"version":1,"partitions":{"0":[1]}}'
-            pending.append(client.create_async(f"/brokers/topics/{topic}-{number}", data))
-        make_topic(broker.bootstrap, f"{topic}-mine")
-        assert send(broker.bootstrap, f"{topic}-mine", b"a\n").is_complete
-        for one in pending:
-            one.get(timeout=30)
-        era_tools.change_settings(client, topic, {"retention.ms": "424242"})
-        wait(lambda: client.get_children("/admin/delete_topics") == [])
-        wait(lambda: settings_of(broker.bootstrap, topic) == {"retention.ms": "424242"})
-        assert send(broker.bootstrap, f"{topic}-59", b"a\n").is_complete
-    finally:
-        client.stop()
-        client.close()
-
-
 def wait(holds: Callable[[], object], within_s: float = 60.0) -> None:
     """Until it holds; what is not known to the broker yet does not hold yet."""
     deadline = time.monotonic() + within_s

@@ -14,8 +14,6 @@ from tests.cluster_fixture import RunningCluster
 
 Record = Callable[[str, object], None]
 PARTITIONS = 6
-LONG_SESSION_MS = 20_000
-FAR_BELOW_IT_S = 10.0
 
 
 def coordinator(cluster: RunningCluster, group: str) -> int:
@@ -109,34 +107,3 @@ def test_cooperative_members_keep_what_they_have_while_others_come_and_die(
         running.stop()
         group.wait_until_read(running)
         group.judge(running)
-
-
-@pytest.mark.long("tests/groups has the model; cooperative members are above")
-def test_a_static_member_has_its_partitions_again_and_an_older_one_of_its_name_is_fenced(
-    three: RunningCluster, topic: str
-) -> None:
-    """Killed and started within its session, also while the coordinator dies: nobody else notices."""
-    three.create(topic, PARTITIONS)
-    with (
-        load(three.bootstrap, topic, PARTITIONS) as running,
-        group_of(three, topic, PARTITIONS, session_ms=LONG_SESSION_MS) as group,
-    ):
-        one, two = group.member(instance="one"), group.member(instance="two")
-        group.wait_settled(one, two)
-        group.wait_for_commits()
-        before = two.owned
-        two.kill()
-        victim = coordinator(three, group.name)
-        three.kill(victim)
-        again = group.member(instance="two")
-        assert group.wait_settled(one, again) < FAR_BELOW_IT_S
-        assert again.owned == before, "another generation, or other partitions"
-        group.wait_for_commits()
-        three.start(victim)
-        usurper = group.member(instance="two")
-        group.wait_settled(one, usurper)
-        group.wait_until(lambda: again.said("fatal"), "the older one knows that it is fenced")
-        group.wait_for_commits()
-        running.stop()
-        group.wait_until_read(running)
-        group.judge(running, in_place_of={usurper.name: again.name, again.name: two.name})

@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from klog.admin import brokers, partitions, topics
 from klog.admin.quarantine import list_lost
 from klog.client.cluster import Cluster
@@ -269,23 +267,3 @@ def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: Ru
         assert len({(row.bytes, row.crc) for row in rows}) == 1
         for _ in range(3):
             assert {row.state for row in verified(three, topic)} == {"ok"}
-
-
-@pytest.mark.long("test_reassignment.py has brokers that die")
-def test_a_reassignment_to_a_broker_that_dies_stalls_visibly_and_goes_on(three: RunningCluster, topic: str) -> None:
-    three.create(topic, assignment=[[1]])
-    at = three.controller()
-    target = next(one for one in (2, 3) if one != at)
-    three.pause(target)  # it takes the order and does nothing
-    asked = {"name": topic, "partitions": [{"partition_index": 0, "replicas": [1, target]}]}
-    answer = three.ask(at, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, topics=[asked], timeout=5_000)
-    assert answer.responses[0].partitions[0].error_code.value == 0, answer
-
-    def stalled() -> list[str]:
-        findings = asyncio.run(check(three.brokers[1].bootstrap, None, ["topics"], timeout_s=2.0))
-        return [one.do for one in findings if one.kind == "reassignment-stalls" and topic in one.what]
-
-    three.wait_until(lambda: [do for do in stalled() if do.startswith(f"start broker {target}")], "it stalls")
-    three.cont(target)
-    three.wait_until(lambda: three.isr_of(topic) == {1, target}, "it goes on")
-    three.wait_until(lambda: not stalled(), "nothing stalls")

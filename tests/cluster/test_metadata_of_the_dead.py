@@ -94,37 +94,3 @@ def test_whoever_asks_at_once_is_told_of_the_next_leader(three: RunningCluster, 
     assert (0, victim) not in answers
     assert all(answer in ((0, witness), (0, controller), (LEADER_NOT_AVAILABLE, -1)) for answer in answers)
     three.wait_in_sync(topic)
-
-
-@pytest.mark.long("test_failover.py has the next leader")
-def test_the_answer_that_names_the_next_leader_lists_the_dead_one_still(three: RunningCluster, topic: str) -> None:
-    """Among the brokers only, and for who asks by name: a client that takes both news from one answer may lose both."""
-    controller, victim, witness = ids(three)
-    three.create(topic, assignment=[[victim, witness, controller]])
-    three.wait_until(lambda: three.leader_of(topic) == victim, "led as wanted")
-    channel = connect(three, witness)
-
-    def listed(answer: Any) -> set[int]:
-        return {int(one.node_id) for one in answer.brokers}
-
-    try:
-        three.kill(victim)
-        found: list[Any] = []
-
-        def is_led_again() -> bool:
-            found.append(channel.request(metadata([topic])))
-            return leader_in(found[-1], topic)[0] == 0
-
-        three.wait_until(is_led_again, "another leader is named")
-        named, everything, none = found[-1], channel.request(metadata(None)), channel.request(metadata([]))
-        assert leader_in(named, topic)[1] in (witness, controller)
-        assert listed(named) == {controller, victim, witness}
-        assert listed(everything) == listed(none) == {controller, witness}
-        three.wait_until(
-            lambda: listed(channel.request(metadata([topic]))) == {controller, witness}, "the dead one is forgotten"
-        )
-    finally:
-        channel.close()
-        three.heal()
-    assert listed(three.metadata(witness, [topic])) == {1, 2, 3}
-    three.wait_in_sync(topic)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from klog.cli.progress import Done, line
 from tests.cli.process import started
@@ -31,35 +28,6 @@ def test_the_line(found: Done, since: float, seconds: float, unit: str, wanted: 
     assert line(found, since, seconds, unit) == wanted
 
 
-@pytest.fixture
-def commands(three: RunningCluster, topic: str, tmp_path: Path) -> list[list[str]]:
-    """Commands that take two seconds, by their rate."""
-    three.create(topic)
-    send(three.bootstrap, topic, b"".join(b"%0100d\n" % number for number in range(3000)), batch_messages=50)
-    file = tmp_path / "lines"
-    file.write_bytes((b"x" * 999 + b"\n") * 3000)
-    return [
-        ["topic", "verify", topic, "--rate", "150KB/s", "-B", three.bootstrap],
-        ["replay", topic, f"{topic}-copy", "--rate", "1500/s", "-B", three.bootstrap],
-        ["produce", topic, str(file), "--rate", "1500/s", "-B", three.bootstrap],
-    ]
-
-
-@pytest.mark.long("command after command; test_a_reassignment_that_is_waited_for has one")
-def test_on_a_terminal_and_in_a_pipe(commands: list[list[str]]) -> None:
-    for words in commands:
-        with on_screen(*words, columns=100) as (process, screen):
-            screen.wait_for(lambda text: "%" in text and "/s" in text and " left" in text)
-            assert screen.read_to_end(process) == 0
-            assert " left" not in screen.text  # it is gone when the command is done
-    with started(*("2MB/s" if word == "150KB/s" else word for word in commands[0])) as process:
-        _, said = process.communicate(timeout=30)
-    assert process.returncode == 0 and b"\r" not in said and b" left" not in said
-    with on_screen(*commands[0], "-o", "json", columns=100) as (process, screen):
-        assert screen.read_to_end(process) == 0
-        assert b"\x1b[K" not in screen.raw  # another program reads it, though on a terminal
-
-
 def test_a_reassignment_that_is_waited_for(three: RunningCluster, topic: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     three.create(topic, partitions=2, factor=1)
@@ -70,17 +38,6 @@ def test_a_reassignment_that_is_waited_for(three: RunningCluster, topic: str, tm
         screen.wait_for(lambda text: " MB of " in text and "/s" in text and " left" in text and "of 2 part" in text)
         assert screen.read_to_end(process) == 0
         assert " left" not in screen.text
-
-
-@pytest.mark.long("restarts are in test_restart_all.py")
-def test_brokers_that_restart_one_by_one(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start(1, 2)
-    cluster.create("t", partitions=4, factor=2)
-    often = [str(one) for one in (1, 2) * 6]  # one restart may be over before a line is drawn
-    with on_screen("broker", "restart", *often, *at(cluster), columns=100) as (process, screen):
-        screen.wait_for(lambda text: " of 12 brokers" in text and " left" in text and ", broker " in text)
-        assert screen.read_to_end(process) == 0
-        assert " of 12 brokers" not in screen.text
 
 
 def test_what_counts_nothing_is_at_work() -> None:

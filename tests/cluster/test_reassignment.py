@@ -22,7 +22,6 @@ from klog.errors import (
     InvalidRequest,
     NoReassignmentInProgress,
     NotController,
-    PreferredLeaderNotAvailable,
     ReassignmentInProgress,
     UnknownTopicOrPartition,
 )
@@ -131,16 +130,6 @@ def test_what_is_written_is_kafkas_and_nothing_is_left(three: RunningCluster, to
     assert sorted(json.loads(session.get(f"/brokers/topics/{topic}").data)) == ["partitions", "topic_id", "version"]
 
 
-def test_a_throttle_holds(three: RunningCluster, topic: str) -> None:
-    three.create(topic, assignment=[[1, 2]])
-    produce(three.bootstrap, topic, [b"x" * 50_000] * 40)  # 2 MB
-    begun = time.monotonic()
-    assert move(three, topic, (1, 3), throttle=500_000) == 0
-    wait_done(three, topic, (1, 3))
-    took_s = time.monotonic() - begun
-    assert took_s >= 2.5, f"2 MB at 0.5 MB/s took {took_s:.1f} s"
-
-
 def test_the_factor_grows_and_shrinks_and_the_order_changes(three: RunningCluster, topic: str) -> None:
     three.create(topic, assignment=[[1]], min_insync_replicas="1")
     produce(three.bootstrap, topic, [b"there"])
@@ -216,25 +205,6 @@ def test_a_dead_target_stalls_it_visibly_and_it_goes_on_when_it_is_back(three: R
     assert move(three, topic, (1, 3)) == 0, "the throttle is lifted meanwhile"
     three.start(3)
     wait_done(three, topic, (1, 3))
-    assert_identical(three, topic)
-
-
-@pytest.mark.long("test_controllers_die_at_any_moment_and_it_ends_where_it_should")
-def test_the_controller_dies_in_the_middle_and_the_next_goes_on(three: RunningCluster, topic: str) -> None:
-    three.create(topic, assignment=[[1, 2]])
-    load = Load(three.bootstrap, topic)
-    load.wait_for_more(100)
-    assert move(three, topic, (3, 2), throttle=20_000) == 0
-    three.kill(three.controller())
-    three.wait_until(lambda: three.controller() in three.answering, "another controller")
-    three.start()
-    assert [one.throttle for one in underway(three, topic)] in ([20_000], [])
-    assert move(three, topic, (3, 2)) == 0
-    wait_done(three, topic, (3, 2))
-    load.wait_for_more(100)
-    load.stop()
-    judge(load, three.bootstrap)
-    three.wait_in_sync(topic)
     assert_identical(three, topic)
 
 
@@ -355,23 +325,6 @@ def elect(cluster: RunningCluster, kind: int, topic: str | None, partition: int 
         for result in answer.replica_election_results
         for one in result.partition_result
     }
-
-
-def test_the_preferred_leader_is_elected(three: RunningCluster, topic: str) -> None:
-    three.create(topic, assignment=[[1, 2, 3]])
-    first = three.leader_of(topic)
-    assert first == 1
-    assert elect(three, 0, topic) == {(topic, 0): ElectionNotNeeded.wire}
-    assert (topic, 0) not in elect(three, 0, None), "of all, only those that need one are told of"
-    three.kill(1)
-    three.wait_for_leader(topic, other_than=1)
-    assert elect(three, 0, topic) == {(topic, 0): PreferredLeaderNotAvailable.wire}
-    three.start(1)
-    three.wait_in_sync(topic)
-    assert three.leader_of(topic) != 1
-    assert elect(three, 0, topic) == {(topic, 0): 0}
-    three.wait_until(lambda: three.leader_of(topic) == 1, "1 leads")
-    assert elect(three, 0, topic, 5) == {(topic, 5): UnknownTopicOrPartition.wire}
 
 
 def test_an_unclean_election_only_where_nobody_leads(three: RunningCluster, topic: str) -> None:

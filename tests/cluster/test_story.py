@@ -57,26 +57,6 @@ def check(found: Story) -> None:
     assert not twice, twice
 
 
-@pytest.mark.long("a leader that dies is a story of its own: below")
-def test_a_broker_alone_and_others_that_join(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(3).start(1)
-    cluster.create("alone", factor=1)
-    wait_for(cluster, "topic-created", topic="alone")
-    assert len(cluster.partitions(TOPIC)[0].replica_nodes) == 1
-
-    cluster.start(2, 3)
-    cluster.wait_until(
-        lambda: cluster.isr_of(TOPIC) == {1, 2, 3}, f"{TOPIC} has a replica on each broker that joined", 60
-    )
-    acts = [event for event in story(cluster) if event["kind"] == "act" and event["topic"] == TOPIC]
-    assert [(act["what"], act["client"]) for act in acts][:1] == [("topic-create", "controller")]
-    assert {act["client"] for act in acts} == {"controller"}
-    cluster.kill(1)
-    found = wait_for(cluster, "broker-down", id=1)
-    assert [event for event in found if event["kind"] == "topic-created" and event["topic"] == "alone"]
-    check(found)
-
-
 def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCluster]) -> None:
     cluster = make_cluster(3).start()
     cluster.create("t", assignment=[[1, 2, 3]])

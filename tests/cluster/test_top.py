@@ -5,13 +5,9 @@ Method: real brokers; the screen is drawn by pyte.
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 
-import pytest
-
-from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.cli.screen import on_screen
 from tests.cluster_fixture import RunningCluster
@@ -75,34 +71,3 @@ def test_signals_give_the_terminal_back(three: RunningCluster) -> None:
             stop(process, screen)
             assert screen.read_to_end(process) == code
             assert LEFT_THE_SCREEN in screen.raw
-
-
-@pytest.mark.long("test_on_a_terminal has the rest")
-def test_a_cluster_that_goes_away_and_comes_back(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(1).start()
-    with on_screen("top", "-B", cluster.bootstrap, "--every", "100ms") as (process, screen):
-        screen.wait_for("1/1 brokers")
-        cluster.kill(1)
-        screen.wait_for("no answer")
-        assert "of earlier" in screen.text
-        cluster.start()
-        screen.wait_for(lambda text: "no answer" not in text and "1/1 brokers" in text)
-        screen.type("q")
-        assert screen.read_to_end(process) == 0
-
-
-@pytest.mark.long("test_on_a_terminal has the same rows")
-def test_in_a_pipe_a_line_a_tick(three: RunningCluster, topic: str) -> None:
-    three.create(topic)
-    with started("top", "-B", three.bootstrap, "--every", "100ms") as process:
-        assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
-        assert {one["broker"] for one in first["brokers"]} == {1, 2, 3}
-        assert topic in {one["topic"] for one in first["topics"]}
-        send(three.bootstrap, topic, b"0123456789\n" * 500)
-        seen: list[dict[str, object]] = []
-        while not any(one["messages_in"] for one in seen):
-            line = json.loads(process.stdout.readline())
-            seen = [one for one in line["topics"] if one["topic"] == topic]
-    wrong = klog("top", "-o", "yaml", "-B", three.bootstrap)
-    assert wrong.code == 2

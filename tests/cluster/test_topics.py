@@ -10,18 +10,14 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     ResourceType,
 )
 
 from tests.cli.runner import klog
 from tests.cluster.load import WAIT_S, produce, read, try_produce
 from tests.cluster_fixture import RunningCluster
-from tests.rows import each
 
 INVALID_REPLICATION_FACTOR = 38
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_PARTITIONS = 37
 ANSWER_S = 20.0
 
 
@@ -61,28 +57,6 @@ def test_made_for_a_producer_that_asks(three: RunningCluster, topic: str) -> Non
         assert [value for _, value in read(three.bootstrap, name)[0]] == [b"first"]
 
 
-@each(
-    ("assignment", "factor", "wanted"),
-    [
-        (None, 4, INVALID_REPLICATION_FACTOR),
-        (None, 0, INVALID_REPLICATION_FACTOR),
-        ([[1, 9]], 1, INVALID_REPLICA_ASSIGNMENT),
-        ([[2, 2]], 1, INVALID_REPLICA_ASSIGNMENT),
-        ([[1, 2], [3]], 1, INVALID_REPLICA_ASSIGNMENT),
-        ([[]], 1, INVALID_REPLICA_ASSIGNMENT),
-    ],
-    ids=["factor above the brokers", "no replica", "unknown broker", "doubled broker", "uneven", "empty"],
-)
-def test_placements_that_are_refused(
-    three: RunningCluster, topic: str, assignment: list[list[int]] | None, factor: int, wanted: int
-) -> None:
-    for broker_id in three.brokers:
-        assert three.try_create(topic, factor=factor, assignment=assignment, broker_id=broker_id) == wanted
-    answer = three.metadata(topics=[topic])
-    assert answer.topics[0].error_code.value == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert folders(three, topic) == []
-
-
 def test_a_factor_above_the_brokers_that_live_is_refused(three: RunningCluster, topic: str) -> None:
     dead = next(one for one in three.brokers if one != three.controller())
     three.kill(dead)
@@ -115,20 +89,6 @@ def test_deletion_goes_on_when_a_broker_returns(three: RunningCluster, topic: st
 def read_is_refused(cluster: RunningCluster, topic: str) -> bool:
     code: int = cluster.metadata(topics=[topic]).topics[0].error_code.value
     return code == KafkaError.UNKNOWN_TOPIC_OR_PART
-
-
-def test_partitions_are_added(three: RunningCluster, topic: str) -> None:
-    three.create(topic, partitions=1)
-    produce(three.bootstrap, topic, [b"old"])
-    asking = admin(three, 3)
-    for future in asking.create_partitions([NewPartitions(topic, 4)]).values():
-        future.result(ANSWER_S)
-    three.wait_until(lambda: len(three.partitions(topic)) == 4, "four partitions")
-    three.wait_in_sync(topic)
-    assert all(len(part.replica_nodes) == 3 for part in three.partitions(topic).values())
-    for partition in range(4):
-        produce(three.bootstrap, topic, [b"new"], partition)
-    assert [len(found) for found in read(three.bootstrap, topic, 4).values()] == [2, 1, 1, 1]
 
 
 def test_a_setting_holds_at_once_on_every_broker(three: RunningCluster, topic: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -23,9 +22,9 @@ from klog.admin.health.findings import causes
 from klog.admin.health.verdict import broker_states, verdict
 from klog.admin.local_broker import await_serving
 from klog.admin.local_cluster import LocalCluster, Started
-from klog.admin.local_state import Part, Plan, is_ending
+from klog.admin.local_state import Part
 from klog.client.blocking import BlockingChannel
-from klog.coordination import embedded, process
+from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
 from klog.tools.status import Answer, Where, look
@@ -68,10 +67,6 @@ def up(home: Path, port: int) -> Iterator[Up]:
     for directory in used:
         if local_state.look(directory or home / "local") is not None:
             local_cluster.down(directory or home / "local", home, timeout_s=20)
-
-
-def pids(cluster: LocalCluster) -> dict[str, int | None]:
-    return {part.name: part.identity.pid if part.identity else None for part in cluster.parts}
 
 
 def part_of(cluster: LocalCluster, kind: str) -> ProcessId:
@@ -163,19 +158,6 @@ def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port:
     assert not part_alive(cluster)
 
 
-@pytest.mark.long("test_what_was_killed_is_told_and_started_and_the_rest_is_left_alone")
-def test_notes_that_lie_harm_nobody(up: Up, home: Path) -> None:
-    """Their ids belong to others by now: this very process. Nothing is signalled, all is found by its arguments."""
-    cluster, _ = up()
-    me = json.dumps({"pid": os.getpid(), "started": "long ago"})
-    for note in (home / "local" / "broker-1.pid", home / "local" / "zookeeper" / "zookeeper.pid"):
-        assert note.exists()
-        note.write_text(me)
-    assert local_cluster.running_clusters(home) == [cluster]
-    assert {row.state for row in local_cluster.down(None, home)} == {"stopped"}
-    assert not part_alive(cluster)
-
-
 @each("content", [b"", b"{", b"[]", b"{}", b"\xff"])
 def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
     (home / "running").mkdir(parents=True)
@@ -186,28 +168,6 @@ def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
     assert local_state.look(home / "local") is None
     with pytest.raises(NoSuchThing):
         local_cluster.down(home / "local", home)
-
-
-@pytest.mark.long("a second cluster; test_its_life has one")
-def test_a_broker_that_starts_is_no_broker_that_ends(tmp_path: Path, port: int) -> None:
-    """Neither listens. One reads its logs, perhaps for minutes, and the other has said in its log that it stops."""
-    earlier = "INFO klog.server.lifecycle: stopping: SIGTERM\nINFO klog.server.broker: stopped\n"
-    log_file = local_state.log_file(tmp_path, 1)
-    log_file.write_text(earlier)
-    here = ProcessId.of(os.getpid())
-    assert here is not None
-    process.record(local_state.pid_file(tmp_path, 1), here, log_begin=len(earlier))
-    part = Part("broker", 1, f"127.0.0.1:{port}", log_file, here)
-    for plan, said in (
-        (Plan(port=port), "stopping: SIGTERM"),
-        (Plan(2, port, processes=True), "stopping 2 brokers: SIGTERM"),
-    ):
-        log_file.write_text(f"{earlier}INFO klog.storage: reading the logs\n")
-        assert not is_ending(part, plan)
-        log_file.write_text(f"{earlier}INFO klog.server: {said}\n")
-        assert is_ending(part, plan)
-        with socket.create_server(("127.0.0.1", port)):
-            assert not is_ending(part, plan)
 
 
 def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path) -> None:
@@ -249,17 +209,6 @@ def test_one_that_ends_keeps_the_others_from_being_waited_for(tmp_path: Path, po
     with pytest.raises(HostError, match="broker 2 ended") as caught:
         await_serving(parts, time.monotonic() + 60, log_begins={2: len("earlier\n")})
     assert "REASON" in caught.value.message and "earlier" not in caught.value.message
-
-
-@pytest.mark.long("test_a_broker_that_cannot_start_says_why_and_nothing_is_left")
-def test_a_broker_that_cannot_start_again_leaves_zookeeper_running(up: Up, home: Path) -> None:
-    """Only what this `up` has started is stopped after an error."""
-    cluster, _ = up()
-    part_of(cluster, "broker").end(20)
-    with pytest.raises(HostError):
-        up(properties={"log.segment.bytes": "many"})
-    assert part_of(cluster, "zookeeper").is_alive()
-    assert local_cluster.running_clusters(home)[0].live[0].kind == "zookeeper"
 
 
 def test_a_port_in_use_is_told_before_anything_starts(up: Up, home: Path, port: int) -> None:

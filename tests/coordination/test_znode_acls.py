@@ -6,12 +6,7 @@ Sessions: the cluster's owner, the paper's consumers (streams), somebody with an
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -36,7 +31,6 @@ from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, SetData
 from klog.coordination.zookeeper_access import ZooKeeperAccess, ZooKeeperServers
 from klog.errors import Refused, UsageError
 from klog.security.errors import NotAllowedByZooKeeper
-from tests.broker_fixture import ROOT
 from tests.rows import each
 
 OWNER = identity_of("klog", "owners-password")
@@ -326,24 +320,3 @@ def test_what_is_open_is_found_by_anybody(session: Open) -> None:
     admin.Walks(owner, IDENTITIES).run()
     assert admin.open_ones(stranger) == admin.open_ones(owner) == []
     assert admin.has_users(owner) and not admin.has_users(stranger)
-
-
-@pytest.mark.long("test_a_walk_that_ends_anywhere_is_gone_on_with")
-def test_the_command_is_killed_and_repeated(session: Open, zk_chroot: str, tmp_path: Path) -> None:
-    owner, stranger = session(OF_OWNER), session(None)
-    fill(stranger, groups=150)
-    config = tmp_path / "client.properties"
-    config.write_text(
-        "zookeeper.username=klog\nzookeeper.password=owners-password\nzookeeper.set.acl=true\n"
-        f"zookeeper.acl.streams={STREAMS}\n"
-    )
-    command = [sys.executable, "-m", "klog", "security", "zookeeper", "--yes"]
-    command += ["-z", zk_chroot, "--client-config", str(config)]
-    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while running.poll() is None and is_open(owner.acls_many(["/"])[0] or ()):
-        pass
-    os.kill(running.pid, signal.SIGKILL)
-    running.communicate()
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert again.returncode == 0, again.stderr
-    assert lists(owner) == wanted(tree(owner))

@@ -24,7 +24,7 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import ServerSettings, TlsListener, parse_ensemble, settings_of
 from klog.coordination.zookeeper import Create, ZooKeeper
 from klog.coordination.zookeeper_access import ZooKeeperAccess, ZooKeeperServers
-from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused, UsageError
+from klog.errors import CannotConnect, KlogError, NoSuchThing, UsageError
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.zookeeper_fixture import klog_home
@@ -100,29 +100,6 @@ def test_many_answers_and_large_ones_come_through(server: ZooKeeperServer, acces
         session.create("/large", b"y" * 400_000)
         assert [node is not None and len(node.data) for node in session.get_many(["/large", "/0"])] == [400_000, 10]
         assert sorted(len(found or ()) for found in session.acls_many(every[:100])) == [2] * 100
-
-
-@pytest.mark.long("without TLS it is in test_session_states.py")
-def test_a_session_goes_on_when_the_server_has_been_away(folder: Path, access: ZooKeeperAccess, tmp_path: Path) -> None:
-    directory = tmp_path / "zk"
-    try:
-        start_zookeeper(directory, klog_home(), tls=folder)
-        server = embedded.find(directory)
-        assert server is not None
-        with ZooKeeper(ZooKeeperServers(at(server), access), 20_000) as session:
-            session.start()
-            session.create("/kept", b"1", ephemeral=True)
-            server.stop()
-            again = embedded.start(directory, cache=klog_home() / "cache")  # with the options of the last start
-            again.await_serving()
-            assert again.tls == server.tls and embedded.find(directory) is not None
-            assert session.get("/kept").data == b"1"
-        with pytest.raises(Refused):
-            embedded.start(directory, tls=("/another.pem", "/another-ca.pem"))
-    finally:
-        left = embedded.find(directory)
-        if left is not None:
-            left.stop()
 
 
 def test_who_does_not_fit_is_refused_by_name(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -47,15 +45,4 @@ def test_a_loop_that_hangs_ends_the_process_and_shows_where() -> None:
 @pytest.mark.slow
 def test_a_loop_that_works_is_left_alone() -> None:
     with run("for _ in range(30): await asyncio.sleep(0.1)") as process:
-        assert process.wait(30) == 0
-
-
-@pytest.mark.long("tests/cluster has brokers that are paused")
-@pytest.mark.slow
-def test_a_process_that_was_paused_goes_on() -> None:
-    with run("for _ in range(20): await asyncio.sleep(0.1)") as process:
-        time.sleep(0.5)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(3.5)
-        process.send_signal(signal.SIGCONT)
         assert process.wait(30) == 0

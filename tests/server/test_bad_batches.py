@@ -6,12 +6,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from crc32c import crc32c
 
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.record.codec import Codec
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
@@ -197,21 +195,3 @@ def test_without_acks_a_failure_ends_the_connection(
         connection.send(good + bad)
         assert connection.is_closed_by_broker()
     assert offsets(broker.bootstrap, topic) == (0, 10)
-
-
-@pytest.mark.long("test_bombs.py")
-@each("which", list(Codec))
-def test_more_records_than_bytes_under_a_codec(broker: RunningBroker, topic: str, which: Codec) -> None:
-    """Legal, and the next batch begins behind the last record all the same (the hole rule)."""
-    create(broker.bootstrap, topic)
-    alike = [one._replace(value=b"same", timestamp_ms=FIRST_MS) for one in values(20_000)]
-    batch = bytes(encode_batch(alike, codec=which))
-    for _ in range(2):
-        assert error(produce_raw(broker, topic, batch)) == 0
-    (third,) = produce(broker.bootstrap, topic, [values(1)])
-    step = max(len(batch), 20_000)
-    assert third == 2 * step
-    start, end = offsets(broker.bootstrap, topic)
-    wanted = {"partition_index": 0, "from_offset": start, "to_offset": end}
-    counted = ask(broker.bootstrap, ApiKey.COUNT_MESSAGES, 0, topics=[{"name": topic, "ranges": [wanted]}])
-    assert counted.topics[0].ranges[0].messages == 40_001

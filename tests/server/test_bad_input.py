@@ -6,11 +6,9 @@ import random
 import struct
 from typing import Any
 
-from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.log_lines import PEER_LINES_EVERY_S, PEER_LINES_MAX
 from klog.server import handlers
-from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 from tests.rows import each
@@ -54,31 +52,6 @@ def test_other_protocols(broker: RunningBroker, other: bytes) -> None:
         connection.send(other)
         connection.end_of_sending()
         assert connection.is_closed_by_broker()
-
-
-@each("sent", [1, 3, 4, 5, 20, len(API_VERSIONS_3) + 3])
-def test_half_a_frame(broker: RunningBroker, sent: int) -> None:
-    with bystander(broker) as other, RawConnection(broker.bootstrap) as connection:
-        connection.send(framed(API_VERSIONS_3)[:sent])
-        other.go_on()
-        connection.end_of_sending()
-        assert connection.is_closed_by_broker()
-
-
-def test_a_frame_byte_by_byte_is_no_bad_input(broker: RunningBroker) -> None:
-    with bystander(broker), RawConnection(broker.bootstrap) as connection:
-        for byte in framed(API_VERSIONS_3) * 2:
-            connection.send(bytes([byte]))
-        assert [connection.answer()[:6] for _ in range(2)] == [struct.pack(">ih", 7, 0)] * 2
-
-
-@each("size", [FRAME_BYTES_MAX + 1, 2**31 - 1, 0, -1, -(2**31)])
-def test_a_length_beyond_the_limit(broker: RunningBroker, size: int) -> None:
-    with bystander(broker), RawConnection(broker.bootstrap) as connection:
-        connection.send(struct.pack(">i", size) + API_VERSIONS_3)
-        assert connection.is_closed_by_broker()
-        broker.wait_for_log(f"{connection.name}:", f" {size} ")
-    assert "socket.request.max.bytes" in broker.log_text
 
 
 def test_the_limit_of_a_frame_can_be_set(make_broker: Any, topic: str) -> None:
@@ -189,91 +162,6 @@ def test_unknown_versions_of_api_versions_are_answered_in_version_0s_form(broker
         assert listed[18] == (0, 4)
         connection.send(framed(API_VERSIONS_3))
         assert connection.answer()[:6] == struct.pack(">ih", 7, 0)
-
-
-def test_random_bodies_for_every_request_that_is_served(make_broker: Any) -> None:
-    """Each is answered or ends its connection; the broker blames itself for none (`bystander` looks)."""
-    broker = make_broker().start()
-    chance = random.Random(seed_of("random bodies"))
-    served = [
-        (route.key, version)
-        for route in ROUTES.values()
-        for version in range(route.min_version, route.max_version + 1)
-        if route.key not in (ApiKey.STOP_BROKER, ApiKey.RESTART_BROKER)
-    ]
-    with bystander(broker):
-        for key, version in served:
-            for _ in range(12):
-                size = chance.choice((0, 1, 4, 9, 20, 60, 300))
-                body = bytes(chance.choice((0, 0, 0, 1, 1, 2, 255, chance.randrange(256))) for _ in range(size))
-                with RawConnection(broker.bootstrap) as connection:
-                    connection.send(framed(head(key, version) + body))
-                    connection.end_of_sending()
-                    try:
-                        assert connection.answer()[:4] == struct.pack(">i", 7)
-                    except (EOFError, ConnectionResetError):
-                        pass
-
-
-def test_good_requests_with_bytes_changed(make_broker: Any, topic: str) -> None:
-    """As above, from requests that are nearly right."""
-    broker = make_broker().start()
-    create(broker.bootstrap, topic, 2)
-    produce(broker.bootstrap, topic, [values(20)])
-    chance = random.Random(seed_of("bytes changed"))
-    good = [
-        produce_request(topic, bytes(200), version=8),
-        produce_request(topic, bytes(200), version=9),
-        fetch_request(topic, 0, version=4),
-        fetch_request(topic, 0, version=12),
-        codec.request(
-            ApiKey.LIST_OFFSETS,
-            7,
-            replica_id=-1,
-            isolation_level=0,
-            topics=[{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -3}]}],
-        ),
-        codec.request(ApiKey.METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=True),
-        codec.request(
-            ApiKey.CREATE_TOPICS,
-            7,
-            topics=[
-                {
-                    "name": topic + "-x",
-                    "num_partitions": 1,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [{"name": "retention.ms", "value": "1"}],
-                }
-            ],
-        ),
-        codec.request(ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=60_000),
-        codec.request(
-            ApiKey.DESCRIBE_CONFIGS,
-            4,
-            resources=[{"resource_type": 2, "resource_name": topic, "configuration_keys": ["retention.ms"]}],
-        ),
-        codec.request(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=[{"topic": topic, "partitions": [0]}]),
-    ]
-    with bystander(broker):
-        for entity in good:
-            frame = codec.encode_request(entity, 7, "test")
-            for _ in range(60):
-                changed = bytearray(frame)
-                for _ in range(chance.choice((1, 1, 2, 5))):
-                    changed[chance.randrange(8, len(changed))] = chance.choice(
-                        (0, 1, 127, 128, 255, chance.randrange(256))
-                    )
-                if chance.random() < 0.3:
-                    del changed[chance.randrange(12, len(changed)) :]
-                    struct.pack_into(">i", changed, 0, len(changed) - 4)
-                with RawConnection(broker.bootstrap) as connection:
-                    connection.send(bytes(changed))
-                    connection.end_of_sending()
-                    try:
-                        connection.answer()
-                    except (EOFError, ConnectionResetError):
-                        pass
 
 
 # --- Names, places ---

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import statistics
-import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +14,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.client.blocking import BlockingChannel
@@ -27,7 +24,7 @@ from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
 from tests.security.broker_doors import listen_to, ports_of, unique
 from tests.server.asking import error, told_of
-from tests.server.wire import ASKED, RawConnection, bystander, head, open_descriptors, resident_bytes
+from tests.server.wire import ASKED, RawConnection, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000
@@ -108,134 +105,6 @@ def has_ended(one: RawConnection) -> bool:
 
 
 # --- slow ones ---
-
-
-class Drip:
-    """Many connections that send one byte a second, in a thread of its own."""
-
-    def __init__(self, bootstrap: str, count: int, request: bytes) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._request = request
-        self._at: dict[socket.socket, int] = {}
-        self._ending = threading.Event()
-        for _ in range(count):
-            one = socket.create_connection((host, int(port)), timeout=30)
-            one.setblocking(False)
-            self._at[one] = 0
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        first = len(self._request) // 2
-        while not self._ending.is_set():
-            for one, at in list(self._at.items()):
-                piece = self._request[:first] if at == 0 else self._request[at : at + 1]
-                try:
-                    self._at[one] = at + one.send(piece)
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    one.close()
-                    self._at.pop(one)
-            self._ending.wait(1.0)
-
-    def end(self) -> None:
-        self._ending.set()
-        self._thread.join(60)
-        for one in self._at:
-            one.close()
-
-
-def half_of_a_request(size: int) -> bytes:
-    """A produce request's head, and so many bytes of which the last never come."""
-    return struct.pack(">i", 2 * size) + head(0, 8) + bytes(size)
-
-
-class StockClient:
-    """librdkafka: a message produced and consumed, again and again; how long each took."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._topic = unique("stock")
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(self._topic, 1, 1)])[self._topic].result(20)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
-        self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": self._topic, "auto.offset.reset": "earliest"}
-        )
-        self._consumer.subscribe([self._topic])
-        self._number = 0
-        self.took_s: list[float] = []
-        self.round()
-        self.took_s.clear()
-
-    def round(self) -> None:
-        began_s = time.monotonic()
-        value = b"%d" % self._number
-        self._number += 1
-        self._producer.produce(self._topic, value)
-        assert self._producer.flush(30) == 0
-        message = self._consumer.poll(30)
-        assert message is not None and message.error() is None and message.value() == value
-        self.took_s.append(time.monotonic() - began_s)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def served_beside_slow_ones(make_broker: MakeBroker, count: int, rounds: int) -> dict[str, float]:
-    """Figures of a broker with so many connections whose requests hardly come. AssertionError where others notice."""
-    broker = make_broker(queued__max__request__bytes=str(32 << 20)).start()
-    with bystander(broker) as other, contextlib.closing(StockClient(broker.bootstrap)) as stock:
-        other.go_on()
-        for _ in range(rounds):
-            stock.round()
-        quiet_s, stock.took_s = sorted(stock.took_s), []
-        before, cpu_s = resident_bytes(broker.pid), sum(psutil.Process(broker.pid).cpu_times()[:2])
-        drip = Drip(broker.bootstrap, count, half_of_a_request(200_000))
-        try:
-            began_s, most = time.monotonic(), 0
-            broker.wait_for_log("net.connection", "unfinished", timeout_s=60)  # the first ones have been given up
-            while len(stock.took_s) < rounds:
-                stock.round()
-                most = max(most, resident_bytes(broker.pid) - before)
-            other.go_on(20)
-            lasted_s = time.monotonic() - began_s
-            there = open_descriptors(broker.pid)
-        finally:
-            drip.end()
-        cpu_s = sum(psutil.Process(broker.pid).cpu_times()[:2]) - cpu_s
-        busy_s = sorted(stock.took_s)
-        deadline = time.monotonic() + 30
-        while open_descriptors(broker.pid) > 150 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert open_descriptors(broker.pid) <= 150, "connections that have ended are still open"
-    return {
-        "memory, MB": most / MEGABYTE,
-        "median before, ms": 1000 * quiet_s[len(quiet_s) // 2],
-        "median beside them, ms": 1000 * busy_s[len(busy_s) // 2],
-        "slowest beside them, ms": 1000 * busy_s[-1],
-        "CPU of the broker, of a core": cpu_s / lasted_s,
-        "descriptors at the end": there,
-    }
-
-
-@pytest.mark.long("what hundreds of slow connections cost")
-@pytest.mark.slow
-def test_three_hundred_slow_connections(make_broker: MakeBroker) -> None:
-    """Each sends the half of a request, and then a byte a second: 30 MB that come to nothing."""
-    figures = served_beside_slow_ones(make_broker, 300, 20)
-    assert figures["memory, MB"] < 70, figures
-    assert figures["slowest beside them, ms"] < 5_000, figures
-
-
-@pytest.mark.timed
-@pytest.mark.timeout(600)
-def test_two_thousand_slow_connections(make_broker: MakeBroker) -> None:
-    """`pytest -s -m timed` shows the figures."""
-    figures = served_beside_slow_ones(make_broker, 2_000, 200)
-    print(", ".join(f"{name}: {value:.1f}" for name, value in figures.items()))
-    assert figures["memory, MB"] < 120, figures
-    assert figures["slowest beside them, ms"] < 2_000, figures
 
 
 # --- those who ask without end ---

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from klog.coordination.acts import Actor
 from klog.metrics import Measures
 from klog.security.permissions import Operation, Resource, ResourceType
@@ -62,16 +60,6 @@ def test_of_all_together_there_are_so_many_a_minute() -> None:
     assert world.told[-1]["others_before"] == 1000 - event_limits.EVENTS_A_MINUTE
     world.deny("one more")
     assert "others_before" not in world.told[-1]
-
-
-@pytest.mark.long("a flood of denials; tests/admin/test_acls.py has their events")
-def test_what_is_remembered_of_denials_is_bounded() -> None:
-    world = World()
-    for number in range(3 * event_limits.REMEMBERED_MAX // event_limits.EVENTS_A_MINUTE):
-        for one in range(event_limits.EVENTS_A_MINUTE):
-            world.deny(f"t{number}-{one}")
-        world.now_s += 60
-    assert len(world.denials._repeats._same) <= event_limits.REMEMBERED_MAX
 
 
 def test_a_broker_that_forwards_names_the_client_and_its_principal() -> None:

@@ -92,73 +92,6 @@ def test_what_is_named_often_is_answered_once(broker: RunningBroker, topic: str,
         assert len(connection.answer()) < 10 * len(topic) + 1_000
 
 
-@pytest.mark.long("test_a_client_that_asks_and_does_not_read")
-def test_a_producer_that_does_not_read_its_acknowledgements(make_broker: MakeBroker, topic: str) -> None:
-    broker = make_broker().start()
-    create(broker.bootstrap, topic)
-    batch = bytes(encode_batch(values(1)))
-    request = codec.encode_request(produce_request(topic, batch, acks=1), 1, "deaf")
-    with bystander(broker) as other:
-        before = resident_bytes(broker.pid)
-        with RawConnection(broker.bootstrap, receive_buffer_bytes=4096) as deaf:
-            deaf.socket.settimeout(1.0)
-            with contextlib.suppress(TimeoutError):
-                for _ in range(1000):
-                    deaf.send(request * 200)
-            other.go_on(20)
-            assert resident_bytes(broker.pid) - before < 20 * MEGABYTE
-    assert other.slowest_s < UNNOTICED_S
-
-
-@pytest.mark.long("test_a_client_that_asks_and_does_not_read")
-def test_a_client_that_does_not_read_large_answers(make_broker: MakeBroker) -> None:
-    """Answers that are bytes, not ranges of files: what waits of them is bounded in bytes."""
-    broker = make_broker(auto__create__topics__enable="false").start()
-    names = [{"name": f"missing-{number}"} for number in range(20_000)]
-    large = codec.encode_request(
-        codec.request(ApiKey.METADATA, 5, topics=names, allow_auto_topic_creation=False), 1, "deaf"
-    )
-    with bystander(broker) as other:
-        other.go_on()
-        with RawConnection(broker.bootstrap) as once:  # what answering one costs is not what is measured
-            once.send(large)
-            answer_bytes = len(once.answer())
-        before = resident_bytes(broker.pid)
-        with RawConnection(broker.bootstrap, receive_buffer_bytes=4096) as deaf:
-            deaf.socket.settimeout(2.0)
-            asked = 0
-            with contextlib.suppress(TimeoutError):
-                while asked < 300:
-                    deaf.send(large)
-                    asked += 1
-            other.go_on(5)
-            assert answer_bytes * 300 > 80 * MEGABYTE
-            assert resident_bytes(broker.pid) - before < 60 * MEGABYTE
-
-
-@pytest.mark.long("tests/net/test_memory_pool.py has twenty")
-def test_eighty_half_requests(make_broker: MakeBroker, topic: str) -> None:
-    """Each claims 90 MB and sends 4: what is held is bounded, others are served, and the halves are given up."""
-    broker = make_broker(queued__max__request__bytes=str(32 * MEGABYTE)).start()
-    create(broker.bootstrap, topic)
-    half = struct.pack(">i", 90 * MEGABYTE) + head(0, 8) + bytes(4 * MEGABYTE)
-    with bystander(broker) as other:
-        other.go_on()
-        before = resident_bytes(broker.pid)
-        with connections(broker, 80) as strangers:
-            for one in strangers:
-                one.socket.settimeout(0.05)
-                with contextlib.suppress(TimeoutError):
-                    one.send(half)
-            other.go_on(5)
-            produce(broker.bootstrap, topic, [values(10, size=90_000)])  # more than comes in one piece
-            held = resident_bytes(broker.pid) - before
-            assert held < 80 * MEGABYTE, f"{held} bytes for halves of 320 MB"
-            broker.wait_for_log("net.connection", "unfinished")
-            other.go_on(5)
-    assert offsets(broker.bootstrap, topic)[1] > 0
-
-
 def test_a_thousand_idle_connections(make_broker: MakeBroker) -> None:
     broker = make_broker().start()
     with bystander(broker) as other:
@@ -268,26 +201,6 @@ def test_more_partitions_in_one_request_than_descriptors(make_broker: MakeBroker
     ends = {one.partition_index: one.offset for one in answer.topics[0].partitions}
     assert all(ends[number] > 0 for number, count in acknowledged.items() if count), "acknowledged and gone"
     print("refused", refused)
-
-
-def test_connections_of_one_address_can_be_limited(make_broker: MakeBroker) -> None:
-    broker = make_broker(max__connections__per__ip="5").start()
-    with connections(broker, 5) as first:
-        with RawConnection(broker.bootstrap) as sixth:
-            assert sixth.is_closed_by_broker()
-        broker.wait_for_log("max.connections.per.ip")
-        for one in first:
-            one.send(framed(head(18, 0)))
-            one.answer()
-        first[0].socket.close()
-        deadline = time.monotonic() + 10
-        while True:
-            with RawConnection(broker.bootstrap) as again:
-                again.send(framed(head(18, 0)))
-                with contextlib.suppress(EOFError, ConnectionError):
-                    again.answer()
-                    return
-            assert time.monotonic() < deadline, "the place of a connection that ended is not given to another"
 
 
 def test_idle_connections_are_closed_and_busy_ones_are_not(make_broker: MakeBroker) -> None:

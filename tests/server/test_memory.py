@@ -12,7 +12,7 @@ import pytest
 from klog.errors import CannotConnect, CoordinatorNotAvailable, InvalidRequest, UnknownMemberId
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
-from tests.server.garbage import alive_in, counting, garbage_of, rounds_of
+from tests.server.garbage import alive_in, counting, garbage_of
 from tests.server.memory_load import (
     KINDS,
     ROUND,
@@ -138,16 +138,6 @@ def test_members_of_all_groups_say_no_more_than_is_kept(make_broker: MakeBroker,
         codes = [decoded(one, requests[0]).error_code.value for one in ask_together(connection, requests)]
         assert sorted(codes) == [0] * 5 + [CoordinatorNotAvailable.wire] * 5
         ask_many(connection, Kind(lambda t, n: join(t), lambda answer: answer.error_code), f"{topic}-small", 1)
-
-
-@pytest.mark.long("tests/host/test_collector.py")
-def test_a_broker_looks_for_cycles_by_the_clock(make_broker: MakeBroker) -> None:
-    broker = counting(make_broker())
-    before = rounds_of(broker)
-    deadline = time.monotonic() + 60
-    while rounds_of(broker) < before + 5:
-        assert time.monotonic() < deadline, "nobody looks"
-        time.sleep(0.1)
 
 
 def test_a_bare_error_says_the_same_without_frames() -> None:

@@ -15,7 +15,7 @@ from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES
-from klog.coordination.server_size import FULL_SHARE, server_size
+from klog.coordination.server_size import server_size
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import PolicyViolation
 from klog.net.channel import Channel
@@ -25,12 +25,10 @@ from klog.server.zookeeper_admission import LIMITS, LOOK_EVERY_S
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.server.asking import ask, commit, create, error, with_channel
-from tests.server.group_speaker import Speaker, assignment, code, subscription
+from tests.server.group_speaker import Speaker, code
 from tests.zookeeper_fixture import klog_home
 
-METADATA = "m" * 4000
 PARTITIONS = 200
-MADE_UP = 50_000
 REFUSED = PolicyViolation.wire
 
 
@@ -88,40 +86,6 @@ def until(wanted: int, act: Callable[[], int]) -> None:
     while (found := act()) != wanted:
         assert time.monotonic() < deadline_s, found
         time.sleep(0.2)
-
-
-@pytest.mark.long("another heap to be filled; test_whatever_clients_have_kept_is_refused has all kinds")
-@pytest.mark.slow
-def test_metadata_of_commits_ends_before_zookeepers_heap_does(
-    small: ZooKeeperServer, broker: RunningBroker, channel: BlockingChannel
-) -> None:
-    for number in range(100):  # 80 MB in all, of a heap of 32
-        found = commit(channel, f"g{number}", "t", PARTITIONS, METADATA)
-        if found == REFUSED:
-            break
-        assert found in (0, 15), found
-    assert found == REFUSED
-    assert FULL_SHARE / 2 < share_of(small) < 0.8
-    assert commit(channel, "g0", "t", PARTITIONS) == 0, "offsets that have nodes are committed all the same"
-    broker.wait_for_log("ERROR", "zookeeper_admission")
-
-
-@pytest.mark.long("another heap to be filled")
-@pytest.mark.slow
-def test_members_are_not_shown_to_old_tools_where_that_fills_zookeeper(
-    small: ZooKeeperServer, broker: RunningBroker
-) -> None:
-    """One assignment of 200 KB, of partitions that do not exist, made 50,000 nodes."""
-
-    async def live(channel: Channel) -> None:
-        speaker = Speaker(channel, "wide", {})
-        assert code(await speaker.join(subscription("t"))) == 0
-        share = assignment("t", *range(MADE_UP))
-        assert (await speaker.sync({speaker.member_id: share})).assignment == share
-
-    with_channel(broker.bootstrap, live)
-    broker.wait_for_log("ERROR", "zookeeper_admission", "entries")
-    assert share_of(small) < FULL_SHARE
 
 
 @pytest.mark.slow
