@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from klog.client import partition_requests
 from klog.client.blocking import BlockingChannel, error_of
 from klog.client.bootstrap import parse_bootstrap
+from klog.client.metadata import TopicNode, metadata_of
 from klog.client.servers import security_of
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import (
@@ -41,8 +42,6 @@ WAIT_MS = 500
 RETRY_PAUSE_S = 0.1
 """Between attempts while a leader is being elected or a broker's counts are being rebuilt."""
 
-NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
-
 _NO_EXTRAS = {
     "allow_auto_topic_creation": False,
     "include_cluster_authorized_operations": False,
@@ -67,19 +66,6 @@ class Range(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.from_offset}, {self.to_offset})"
-
-
-class PartitionFacts(NamedTuple):
-    leader: int
-    leader_epoch: int
-
-
-class TopicFacts(NamedTuple):
-    """``topic_id`` is None if no version of Metadata that the broker knows has it."""
-
-    name: str
-    topic_id: str | None
-    partitions: dict[int, PartitionFacts]
 
 
 class FoundOffset(NamedTuple):
@@ -115,7 +101,7 @@ class RawCluster:
         self._clock = clock
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, BlockingChannel] = {}
-        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders: dict[TopicPartition, int | None] = {}
         self._schemas: dict[int, str] = {}
         self._any = self._connect_any()
 
@@ -161,10 +147,10 @@ class RawCluster:
     def _to_leader(self, partition: TopicPartition) -> BlockingChannel:
         if partition not in self._leaders:
             self.describe([partition.topic])
-        broker = self._leaders.get(partition)
-        if broker is None:
+        if partition not in self._leaders:
             raise UnknownTopicOrPartition(f"{partition}: no such partition")
-        if broker < 0:
+        broker = self._leaders[partition]
+        if broker is None:
             raise LeaderNotAvailable(f"{partition} has no leader")
         return self._to(broker)
 
@@ -176,31 +162,22 @@ class RawCluster:
 
     # --- What is there ---
 
-    def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicFacts]:
+    def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicNode]:
         """The topics' ids, partitions and leaders; None: all there are. A missing topic is left out of the result.
 
         Never creates a topic.
         """
         wanted = None if topics is None else list(topics)
-        answer = self._ask_any(lambda channel: self._metadata_request(channel, wanted))
-        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        self.cluster_id = answer.cluster_id
-        found = {}
-        for topic in answer.topics:
-            if topic.error_code == UnknownTopicOrPartition.wire:
-                continue
-            if topic.error_code != 0 and topic.error_code != LeaderNotAvailable.wire:
-                raise error_of(int(topic.error_code), f"topic {topic.name}: {topic.error_code.name}")
-            topic_id = getattr(topic, "topic_id", None)
-            partitions = {}
-            for partition in topic.partitions:
-                epoch = int(getattr(partition, "leader_epoch", -1))
-                partitions[int(partition.partition_index)] = PartitionFacts(int(partition.leader_id), epoch)
-                self._leaders[TopicPartition(topic.name, partition.partition_index)] = int(partition.leader_id)
-            found[topic.name] = TopicFacts(
-                topic.name, None if topic_id is None or str(topic_id) == NO_TOPIC_ID else str(topic_id), partitions
-            )
-        return found
+        found = metadata_of(self._ask_any(lambda channel: self._metadata_request(channel, wanted)))
+        for topic, wire in found.errors.items():
+            if wire not in (UnknownTopicOrPartition.wire, LeaderNotAvailable.wire):
+                raise error_of(wire, f"topic {topic}")
+        self._addresses = {broker_id: (one.host, one.port) for broker_id, one in found.brokers.items()}
+        self.cluster_id = found.cluster_id
+        for name, node in found.topics.items():
+            for number, one in node.partitions.items():
+                self._leaders[TopicPartition(name, number)] = one.leader
+        return dict(found.topics)
 
     def _ask_any(self, request: Callable[[BlockingChannel], Any]) -> Any:
         """The answer of any connected broker, or of another one if that one has left."""

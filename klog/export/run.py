@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from klog import __version__
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
-from klog.client.raw_fetch import Range, RawCluster, TopicFacts
+from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import UNDECODABLE, BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.commit import commit_batch
@@ -250,7 +251,7 @@ def _limits(
     cluster: RawCluster,
     place: ExportRoot,
     known: ExportIdentity | None,
-    facts: dict[str, TopicFacts],
+    facts: dict[str, TopicNode],
     from_range: str | None,
     on_note: Callable[[str], None],
 ) -> Limits:
@@ -277,7 +278,7 @@ def _plan(
     place: ExportRoot,
     cluster: RawCluster,
     known: ExportIdentity,
-    facts: dict[str, TopicFacts],
+    facts: dict[str, TopicNode],
     limits: dict[TopicPartition, int],
     max_messages: int | None,
     fail_on_data_loss: bool,
@@ -310,7 +311,8 @@ def _plan(
             end = min(end, cluster.nth(one, start, max_messages))
         ranges[one] = Range(one.topic, one.partition, start, end)
     moves = [one for one in ranges.values() if one.to_offset > one.from_offset]
-    epochs = {one: facts[one.topic].partitions[one.partition].leader_epoch for one in partitions}
+    found = {one: facts[one.topic].partitions[one.partition].leader_epoch for one in partitions}
+    epochs = {one: -1 if epoch is None else epoch for one, epoch in found.items()}
     return _Plan(
         0 if last is None else last[0].batch + 1,
         None if last is None else last[1],

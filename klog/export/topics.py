@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from klog.client.raw_fetch import RawCluster, TopicFacts
+from klog.client.metadata import TopicNode
+from klog.client.raw_fetch import RawCluster
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.export.manifest import ExportIdentity, Manifest
 from klog.export.root import ExportRoot
@@ -13,7 +14,7 @@ from klog.names import TopicPartition, near_hint
 
 def describe(
     cluster: RawCluster, place: ExportRoot, known: ExportIdentity | None, topics: Sequence[str]
-) -> dict[str, TopicFacts]:
+) -> dict[str, TopicNode]:
     """The topics of this export as the cluster has them."""
     wanted = sorted(set(topics)) or sorted(known.topic_ids if known else ())
     if not wanted:
@@ -31,11 +32,11 @@ def describe(
     return facts
 
 
-def partitions_of(facts: dict[str, TopicFacts]) -> list[TopicPartition]:
+def partitions_of(facts: dict[str, TopicNode]) -> list[TopicPartition]:
     return [TopicPartition(one.name, partition) for one in facts.values() for partition in sorted(one.partitions)]
 
 
-def check_same(place: ExportRoot, known: ExportIdentity, facts: dict[str, TopicFacts], cluster_id: str | None) -> None:
+def check_same(place: ExportRoot, known: ExportIdentity, facts: dict[str, TopicNode], cluster_id: str | None) -> None:
     """Refused where the cluster or a topic is not the one that this export began with."""
     if sorted(known.topic_ids) != sorted(facts):  # another first run was quicker
         raise Refused(f"{place} is the export of {', '.join(sorted(known.topic_ids))}")

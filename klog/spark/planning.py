@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
-from klog.client.raw_fetch import Range, RawCluster, TopicFacts
+from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import (
     CannotConnect,
     KlogError,
@@ -188,7 +189,7 @@ def _not_there(one: TopicPartition, start: int, stop: int, earliest: int, latest
     )
 
 
-def _chosen(cluster: RawCluster, options: SourceOptions) -> tuple[dict[str, TopicFacts], list[TopicPartition]]:
+def _chosen(cluster: RawCluster, options: SourceOptions) -> tuple[dict[str, TopicNode], list[TopicPartition]]:
     """The topics, and every partition that is subscribed or assigned, in order."""
     if options.subscribe_pattern is not None:
         pattern = options.subscribe_pattern
