@@ -154,13 +154,14 @@ class Route(NamedTuple):
     """Below ``min_version`` where clients must see an old version that the broker refuses (Produce)."""
     advertised_max_version: int
     """Below ``max_version`` where later versions are for klog's own tools and would change what stock clients do."""
-    of_controller: bool
+    of_controller: bool = False
     """Controller-only: other brokers forward it to the controller."""
-    waits: bool
+    waits: bool = False
     """It waits by its nature, for members of a group or for a password's delay: the connection is read meanwhile."""
-    refusal: Answer | None
-    """For a request among brokers: the other fields of the answer that refuses a connection without proof of the
-    cluster's secret (rule R10)."""
+    of_brokers: bool = False
+    """Among brokers: a connection without proof of the cluster's secret is refused (rule R10), undecoded."""
+    failed: Answer | None = None
+    """The other fields of an answer with an error, if the handler raises the errors of its request."""
 
 
 ROUTES: dict[int, Route] = {}
@@ -175,18 +176,23 @@ def handles(
     advertised_max_version: int | None = None,
     of_controller: bool = False,
     waits: bool = False,
-    refusal: Answer | None = None,
+    of_brokers: bool = False,
+    failed: Answer | None = None,
 ) -> Callable[[AnyHandler], AnyHandler]:
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
 
-    ``refusal`` makes it a request among brokers (rule R10): other connections are answered with it and
-    CLUSTER_AUTHORIZATION_FAILED; their request is not decoded.
+    With ``failed``, the other fields of an answer with an error, the handler raises KlogErrors, and its answers get an
+    error code and message.
     """
     advertised = max_version if advertised_max_version is None else advertised_max_version
 
     def register(handle: AnyHandler) -> AnyHandler:
         ROUTES[key] = Route(
-            key, min_version, max_version, handle, None, min_version, advertised, of_controller, waits, refusal
+            *(key, min_version, max_version, handle, None, min_version, advertised),
+            of_controller,
+            waits,
+            of_brokers,
+            failed,
         )
         return handle
 
@@ -200,12 +206,7 @@ def handles_frame(
     advertised = min_version if advertised_min_version is None else advertised_min_version
 
     def register(handle: AnyHandler) -> AnyHandler:
-        ROUTES[key] = Route(
-            *(key, min_version, max_version, None, handle, advertised, max_version),
-            of_controller=False,
-            waits=False,
-            refusal=None,
-        )
+        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised, max_version)
         return handle
 
     return register
@@ -214,6 +215,22 @@ def handles_frame(
 def _made(handler: Any, parts: object) -> Any:
     is_class = inspect.isclass(handler)
     return handler and (handler(parts) if is_class else functools.partial(handler, parts=parts))
+
+
+def _answered(handle: Handler, failed: Answer, request: Request) -> Any:
+    """The values of the answer, with the handler's error, or none."""
+    try:
+        values = handle(request)
+    except KlogError as error:
+        return {**failed, **error_fields(error)}
+    return {**error_fields(None), **values} if isinstance(values, dict) else _answered_later(values, failed)
+
+
+async def _answered_later(values: Awaitable[Answer], failed: Answer) -> Answer:
+    try:
+        return {**error_fields(None), **await values}
+    except KlogError as error:
+        return {**failed, **error_fields(error)}
 
 
 class BoundRoutes(Mapping[int, Route]):
@@ -225,9 +242,10 @@ class BoundRoutes(Mapping[int, Route]):
     def bind(self, routes: Mapping[int, Route], parts: object) -> None:
         """Bind each handler to the parts of one broker; one that is a class is made with them."""
         for key, route in routes.items():
-            self._routes[key] = route._replace(
-                handle=_made(route.handle, parts), handle_frame=_made(route.handle_frame, parts)
-            )
+            handle = _made(route.handle, parts)
+            if route.failed is not None:
+                handle = functools.partial(_answered, handle, route.failed)
+            self._routes[key] = route._replace(handle=handle, handle_frame=_made(route.handle_frame, parts))
 
     def __getitem__(self, key: int) -> Route:
         return self._routes[key]
@@ -463,14 +481,14 @@ class Dispatcher:
         """Answer the request, or decide how the values of its answer come: later from the handler, from another broker,
         or by way of a thread, where the request or the answer is long."""
         route, head, connection = call.route, call.head, call.connection
-        if route.refusal is not None and not connection.is_broker:
+        if route.of_brokers and not connection.is_broker:
             log.warning(
                 "refused %s of %s: the connection has not shown the cluster's secret",
                 api_name(head.key),
                 connection.peer,
                 extra={"peer": connection.peer},
             )
-            call.reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **route.refusal}))
+            call.reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **(route.failed or {})}))
             return None
         try:
             elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else LOOP_ELEMENTS_MAX

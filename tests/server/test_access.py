@@ -365,7 +365,7 @@ def test_every_request_that_the_broker_serves_has_a_rule() -> None:
 
 def test_only_brokers_ask_what_only_brokers_may() -> None:
     among = {key for key, what in needs().items() if what == BROKERS_ONLY}
-    assert {key for key, route in ROUTES.items() if route.refusal is not None} == among - {ApiKey.REPLICA_FETCH}
+    assert {key for key, route in ROUTES.items() if route.of_brokers} == among - {ApiKey.REPLICA_FETCH}
     assert {key for key, rule in RULES.items() if rule.brokers} == among
 
 

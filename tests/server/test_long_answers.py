@@ -80,7 +80,6 @@ class Stage:
             *(ApiKey.METADATA, 7, 7, handle, None, 7, 7),
             of_controller=forwarding is not None,
             waits=waits,
-            refusal=None,
         )
         self._dispatcher = Dispatcher(
             {ApiKey.METADATA: route},

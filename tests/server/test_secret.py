@@ -113,7 +113,7 @@ def test_zookeepers_copy_that_is_lost_is_put_back_and_one_that_differs_is_refuse
 def test_every_request_among_brokers_is_refused_to_strangers_on_every_listener(
     make_broker: MakeBroker, tmp_path: Path
 ) -> None:
-    assert {key for key, route in ROUTES.items() if route.refusal is not None} == set(AMONG_BROKERS)
+    assert {key for key, route in ROUTES.items() if route.of_brokers} == set(AMONG_BROKERS)
     broker = make_broker(inter__broker__listener__name="REPLICATION")
     broker.listen = "127.0.0.1:0,REPLICATION://127.0.0.1:0"
     broker.start()

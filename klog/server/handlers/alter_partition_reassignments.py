@@ -26,15 +26,10 @@ if TYPE_CHECKING:
     from klog.server.controller.reassigner import Target
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True)
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, failed={"responses": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        outcome = await alter(parts.controller, request.entity.topics, request.actor)
-    except KlogError as error:
-        return {"error_code": error.wire, "error_message": error.message, "responses": []}
+    outcome = await alter(parts.controller, request.entity.topics, request.actor)
     return {
-        "error_code": 0,
-        "error_message": None,
         "responses": [
             {
                 "name": topic.name,

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, error_fields, handles
 from klog.server.handlers.alter_partition_reassignments import alter
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True)
+@handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True, failed={"outcomes": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        outcome = await alter(parts.controller, request.entity.topics, request.actor, request.entity.throttle)
-    except KlogError as error:
-        return {**error_fields(error), "outcomes": []}
+    outcome = await alter(parts.controller, request.entity.topics, request.actor, request.entity.throttle)
     return {
-        **error_fields(None),
         "outcomes": [
             {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
             for name, error in outcome.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from klog.errors import InvalidRequest, KlogError
+from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
 from klog.security.authorizer import Decision
 from klog.security.permissions import (
@@ -20,24 +20,21 @@ from klog.security.permissions import (
     check_principal,
     word_of_number,
 )
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 OPEN: Final = Decision(True, "authorizer.class.name is not set")
 
 
-@handles(ApiKey.CHECK_PERMISSION, 0, 0)
+@handles(ApiKey.CHECK_PERMISSION, 0, 0, failed={"is_allowed": False, "rule": ""})
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
-    try:
-        kind = word_of_number(ResourceType, asked.resource_type)
-        if kind not in KINDS:
-            raise InvalidRequest(f"the type of resource must be one of {', '.join(one.title for one in KINDS)}")
-        operation, resource = word_of_number(Operation, asked.operation), Resource(kind, asked.resource_name)
-        principal = check_principal(asked.principal)
-    except KlogError as error:
-        return {**error_fields(error), "is_allowed": False, "rule": ""}
+    kind = word_of_number(ResourceType, asked.resource_type)
+    if kind not in KINDS:
+        raise InvalidRequest(f"the type of resource must be one of {', '.join(one.title for one in KINDS)}")
+    operation, resource = word_of_number(Operation, asked.operation), Resource(kind, asked.resource_name)
+    principal = check_principal(asked.principal)
     decision = OPEN
     if parts.acl_keeper is not None:
         decision = parts.acl_keeper.authorizer.decide(principal, asked.host, operation, resource)
-    return {**error_fields(None), "is_allowed": decision.allowed, "rule": decision.rule}
+    return {"is_allowed": decision.allowed, "rule": decision.rule}

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 0, refusal={"remaining": -1})
+@handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 0, of_brokers=True, failed={"remaining": -1})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        remaining = await parts.controller.leave(request.entity.broker_id, request.entity.incarnation)
-    except KlogError as error:
-        return {"error_code": error.wire, "remaining": -1}
-    return {"error_code": 0, "remaining": remaining}
+    return {"remaining": await parts.controller.leave(request.entity.broker_id, request.entity.incarnation)}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import SecurityDisabled
 from klog.security.permissions import (
@@ -29,24 +28,19 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_ACLS, 1, 3)
+@handles(ApiKey.DESCRIBE_ACLS, 1, 3, failed={"resources": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
-    try:
-        chosen = filter_of(request.entity)
-        await keeper(parts.acl_keeper).look()
-        for one in keeper(parts.acl_keeper).authorizer.bindings():
-            await share.yield_if_due()
-            if chosen.matches(one):
-                resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(
-                    acl_fields(one)
-                )
-    except KlogError as error:
-        return {"error_code": error.wire, "error_message": error.message, "resources": []}
+    chosen = filter_of(request.entity)
+    await keeper(parts.acl_keeper).look()
+    for one in keeper(parts.acl_keeper).authorizer.bindings():
+        await share.yield_if_due()
+        if chosen.matches(one):
+            resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(
+                acl_fields(one)
+            )
     return {
-        "error_code": 0,
-        "error_message": None,
         "resources": [
             {"resource_type": kind, "resource_name": name, "pattern_type": pattern_type, "acls": found}
             for (kind, name, pattern_type), found in resources.items()

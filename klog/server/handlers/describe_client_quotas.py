@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from klog.errors import InvalidRequest, KlogError, UnsupportedVersion
+from klog.errors import InvalidRequest, UnsupportedVersion
 from klog.protocol.apis import ApiKey
 from klog.security.quotas import DEFAULT, ENTITY_TYPES, Entity
 from klog.server.dispatch import Request, handles
@@ -29,20 +29,17 @@ ANY: Final = 2
 Matches = Callable[[str | None], bool]
 
 
-@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1)
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, failed={"entries": None})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     entries = []
-    try:
-        matches = _filter(request.entity)
-        for entity, values in list(parts.quota_keeper.quotas.items()):  # it may change while others have their turn
-            await share.yield_if_due()
-            if all(matching(name) for matching, name in zip(matches, entity, strict=True)):
-                shown = [{"key": str(key), "value": value} for key, value in values.items()]
-                entries.append({"entity": entity_fields(entity), "values": shown})
-    except KlogError as error:
-        return {"error_code": error.wire, "error_message": error.message, "entries": None}
-    return {"error_code": 0, "error_message": None, "entries": entries}
+    matches = _filter(request.entity)
+    for entity, values in list(parts.quota_keeper.quotas.items()):  # it may change while others have their turn
+        await share.yield_if_due()
+        if all(matching(name) for matching, name in zip(matches, entity, strict=True)):
+            shown = [{"key": str(key), "value": value} for key, value in values.items()]
+            entries.append({"entity": entity_fields(entity), "values": shown})
+    return {"entries": entries}
 
 
 def entity_fields(entity: Entity) -> list[dict[str, Any]]:

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_MEMBERS, 0, 0)
+@handles(ApiKey.DESCRIBE_MEMBERS, 0, 0, failed={"members": []})
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        found = parts.groups.group_admin.heartbeats_ms(request.entity.group)
-    except KlogError as error:
-        return {**error_fields(error), "members": []}
-    members = [{"member_id": name, "heartbeat_ms": -1 if ms is None else ms} for name, ms in found.items()]
-    return {**error_fields(None), "members": members}
+    found = parts.groups.group_admin.heartbeats_ms(request.entity.group)
+    return {"members": [{"member_id": name, "heartbeat_ms": -1 if ms is None else ms} for name, ms in found.items()]}

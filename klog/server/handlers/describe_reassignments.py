@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING, STALLED
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True)
+@handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True, failed={"reassignments": []})
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        parts.controller.require()
-    except KlogError as error:
-        return {**error_fields(error), "reassignments": []}
+    parts.controller.require()
     return {
-        **error_fields(None),
         "reassignments": [
             {
                 "topic": one.name.topic,

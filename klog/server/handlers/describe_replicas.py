@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, refusal={"replicas": []})
+@handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, of_brokers=True, failed={"replicas": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
-    except KlogError as error:
-        return {"error_code": error.wire, "replicas": []}
-    return {"error_code": 0, "replicas": parts.replicas.describe()}
+    await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
+    return {"replicas": parts.replicas.describe()}

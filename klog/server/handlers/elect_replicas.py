@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, error_fields, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True)
+@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True, failed={"outcomes": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     wanted = {TopicPartition(one.topic, one.partition_index): one.broker_id for one in request.entity.replicas}
-    try:
-        outcome = await parts.controller.elections.elect_chosen(wanted, request.actor)
-    except KlogError as error:
-        return {**error_fields(error), "outcomes": []}
+    outcome = await parts.controller.elections.elect_chosen(wanted, request.actor)
     return {
-        **error_fields(None),
         "outcomes": [
             {"topic": name.topic, "partition_index": name.partition, **error_fields(error)}
             for name, error in outcome.items()

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError, TransactionsNotServed
+from klog.errors import TransactionsNotServed
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, 0, 4)
+@handles(ApiKey.INIT_PRODUCER_ID, 0, 4, failed={"producer_id": -1, "producer_epoch": -1})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        if request.entity.transactional_id is not None:
-            raise TransactionsNotServed
-        producer_id = await parts.producer_ids.next()
-    except KlogError as error:
-        return {"error_code": error.wire, "producer_id": -1, "producer_epoch": -1}
-    return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
+    if request.entity.transactional_id is not None:
+        raise TransactionsNotServed
+    return {"producer_id": await parts.producer_ids.next(), "producer_epoch": 0}

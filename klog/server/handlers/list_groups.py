@@ -12,20 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LIST_GROUPS, 0, 4)
+@handles(ApiKey.LIST_GROUPS, 0, 4, failed={"groups": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        listed = await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))
-    except KlogError as error:
-        return {"error_code": error.wire, "groups": []}
+    listed = await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))
     return {
-        "error_code": 0,
         "groups": [
             {"group_id": one.name, "protocol_type": one.protocol_type, "group_state": one.state} for one in listed
         ],

@@ -11,20 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True)
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, failed={"topics": []})
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else {str(topic.name): set(topic.partition_indexes) for topic in asked}
-    try:
-        parts.controller.require()
-    except KlogError as error:
-        return {**error_fields(error), "topics": []}
+    parts.controller.require()
     topics: dict[str, list[dict[str, Any]]] = {}
     for one in parts.controller.reassigner.underway():
         if wanted is None or one.name.partition in wanted.get(one.name.topic, ()):
@@ -36,4 +32,4 @@ def handle(request: Request, parts: Parts) -> dict[str, Any]:
                     "removing_replicas": one.entry.removing,
                 }
             )
-    return {**error_fields(None), "topics": [{"name": name, "partitions": found} for name, found in topics.items()]}
+    return {"topics": [{"name": name, "partitions": found} for name, found in topics.items()]}

@@ -10,28 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import GroupIsHeld, KlogError, NonEmptyGroup
+from klog.errors import GroupIsHeld, NonEmptyGroup
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.OFFSET_DELETE, 0, 0)
+@handles(ApiKey.OFFSET_DELETE, 0, 0, failed={"topics": []})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     asked = [TopicPartition(topic.name, one.partition_index) for topic in entity.topics for one in topic.partitions]
     try:
         outcomes = await parts.groups.group_admin.delete_offsets(entity.group_id, asked, request.actor)
-    except GroupIsHeld:
-        return {"error_code": NonEmptyGroup.wire, "topics": []}
-    except KlogError as error:
-        return {"error_code": error.wire, "topics": []}
+    except GroupIsHeld as error:
+        raise NonEmptyGroup(error.message) from None
     topics: dict[str, list[dict[str, Any]]] = {topic.name: [] for topic in entity.topics}
     for partition, refused in outcomes.items():
         code = 0 if refused is None else refused.wire
         topics[partition.topic].append({"partition_index": partition.partition, "error_code": code})
-    return {
-        "error_code": 0,
-        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-    }
+    return {"topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()]}

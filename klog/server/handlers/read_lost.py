@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from klog.errors import InvalidRequest, KlogError, NoSuchThing, UnknownTopicOrPartition
+from klog.errors import InvalidRequest, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
@@ -19,13 +19,13 @@ from klog.storage.quarantine import read_quarantined
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-@handles(ApiKey.READ_LOST, 0, 0)
+@handles(ApiKey.READ_LOST, 0, 0, failed={"data": b""})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     name = TopicPartition(asked.topic, asked.partition_index)
     log_dir = next((one for one in parts.log_dirs.dirs if name in one.logs), None)
     if log_dir is None:
-        return {"error_code": UnknownTopicOrPartition.wire, "data": b""}
+        raise UnknownTopicOrPartition(f"broker {parts.identity.broker_id} has no replica of {name}")
     size = max(0, min(asked.max_bytes, READ_BYTES_MAX))
     try:
         file_system, folder = log_dir.file_system, log_dir.logs[name].folder
@@ -33,8 +33,6 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             data = await look_up.run(
                 log_dir.path, lambda _: read_quarantined(file_system, folder, asked.file, asked.position, size)
             )
-    except NoSuchThing:
-        return {"error_code": InvalidRequest.wire, "data": b""}
-    except KlogError as error:
-        return {"error_code": error.wire, "data": b""}
-    return {"error_code": 0, "data": data}
+    except NoSuchThing as error:
+        raise InvalidRequest(error.message) from None
+    return {"data": data}

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.REPORT_ISR, 0, 0, refusal={})
+@handles(ApiKey.REPORT_ISR, 0, 0, of_brokers=True, failed={})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     names = [TopicPartition(topic.name, number) for topic in request.entity.topics for number in topic.partitions]
-    try:
-        parts.controller.require()
-        await parts.controller.isr_reported(names)
-    except KlogError as error:
-        return {"error_code": error.wire}
-    return {"error_code": 0}
+    parts.controller.require()
+    await parts.controller.isr_reported(names)
+    return {}

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.REPORT_OFFLINE, 0, 0, refusal={})
+@handles(ApiKey.REPORT_OFFLINE, 0, 0, of_brokers=True, failed={})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     names = [TopicPartition(topic.name, number) for topic in asked.topics for number in topic.partitions]
-    try:
-        parts.controller.require()
-        if asked.may_follow:
-            await parts.controller.give_up_leadership(asked.broker_id, asked.incarnation, names)
-        else:
-            parts.controller.replicas_lost(asked.broker_id, asked.incarnation, names)
-    except KlogError as error:
-        return {"error_code": error.wire}
-    return {"error_code": 0}
+    parts.controller.require()
+    if asked.may_follow:
+        await parts.controller.give_up_leadership(asked.broker_id, asked.incarnation, names)
+    else:
+        parts.controller.replicas_lost(asked.broker_id, asked.incarnation, names)
+    return {}

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import InvalidRequest, KlogError
+from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True)
+@handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True, failed={})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        parts.controller.require()
-        if request.entity.topic_id is None:
-            raise InvalidRequest("the topic to restore has no id")
-        await parts.controller.deleted_topics.restore(request.entity.topic_id, actor=request.actor)
-    except KlogError as error:
-        return error_fields(error)
-    return error_fields(None)
+    parts.controller.require()
+    if request.entity.topic_id is None:
+        raise InvalidRequest("the topic to restore has no id")
+    await parts.controller.deleted_topics.restore(request.entity.topic_id, actor=request.actor)
+    return {}

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ACT_WITHIN_S: Final = 2.0
 
 
-@handles(ApiKey.STOP_BROKER, 0, 0)
+@handles(ApiKey.STOP_BROKER, 0, 0, failed={})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return await shut_down(request, parts, "broker-stop", restart=False)
 
@@ -33,10 +33,7 @@ async def shut_down(request: Request, parts: Parts, kind: str, *, restart: bool)
     """The answer; the shutdown has begun then. ``kind`` is that of the act."""
     runtime, broker_id = parts.runtime, parts.runtime.broker_id
     if request.entity.broker_id != broker_id:
-        return {
-            "error_code": BrokerNotAvailable.wire,
-            "error_message": f"this is broker {broker_id}, not {request.entity.broker_id}",
-        }
+        raise BrokerNotAvailable(f"this is broker {broker_id}, not {request.entity.broker_id}")
     if not parts.lifecycle.is_stopping:
         act = new_act(kind, request.actor, broker=broker_id)
         try:
@@ -45,4 +42,4 @@ async def shut_down(request: Request, parts: Parts, kind: str, *, restart: bool)
         except (KlogError, TimeoutError) as error:
             log.warning("%s by %s could not be written as an act: %s", kind, request.peer, error)
     parts.lifecycle.stop_soon(f"asked by {request.peer}", restart=restart)
-    return {"error_code": 0, "error_message": None}
+    return {}

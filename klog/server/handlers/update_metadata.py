@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.UPDATE_METADATA, 0, 0, refusal={})
+@handles(ApiKey.UPDATE_METADATA, 0, 0, of_brokers=True, failed={})
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    try:
-        await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
-    except KlogError as error:
-        return {"error_code": error.wire}
+    await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     parts.take_metadata(request.entity)
-    return {"error_code": 0}
+    return {}
