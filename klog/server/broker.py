@@ -211,7 +211,7 @@ class Broker:
             peers = Peers(partial(reach, self.identity, self.secret), self.probes, self.routes.answer)
             self.controller = Controller(self.runtime, self.image, self.authority, peers, self.former_brokers)
             self.election = ControllerElection(self.runtime, self.authority, peers, self.controller)
-            self.reports = Reports(self.runtime, self.controller, self.election)
+            self.reports = Reports(self.runtime, self.election)
             fetchers = Fetchers(self.runtime, self.image, self.secret, self.flusher, self.deletions, self.probes)
             self.replicas = Replicas(
                 self.runtime,

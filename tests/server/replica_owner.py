@@ -6,11 +6,12 @@ The test is the controller. `isr_reports` and `offline_reports` keep what the re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 from klog.config import BrokerConfig, LogConfig
@@ -52,32 +53,21 @@ class Waiter:
 
 
 class OwnController:
-    """This broker's controller, active all the time: it keeps what is reported to it."""
+    """The controller, to this broker: it keeps what is reported to it."""
 
     holder = ME
-    active = True
 
     def __init__(self) -> None:
         self.isr_reports: asyncio.Queue[list[TopicPartition]] = asyncio.Queue()
         self.offline_reports: asyncio.Queue[tuple[list[TopicPartition], bool]] = asyncio.Queue()
 
-    def require(self) -> None:
-        pass
-
-    async def isr_reported(self, names: Collection[TopicPartition]) -> None:
-        self.isr_reports.put_nowait(list(names))
-
-    async def give_up_leadership(self, broker_id: int, incarnation: int, names: Collection[TopicPartition]) -> None:
-        self.offline_reports.put_nowait((list(names), True))
-
-    def replicas_lost(self, broker_id: int, incarnation: int, names: Collection[TopicPartition]) -> None:
-        self.offline_reports.put_nowait((list(names), False))
-
-    async def leave(self, broker_id: int, incarnation: int) -> int:
-        return 0
-
     async def ask(self, entity: Any, *, within_s: float) -> Any:
-        raise AssertionError("another broker is asked while this one is the controller")
+        names = [TopicPartition(topic.name, number) for topic in entity.topics for number in topic.partitions]
+        if entity.__api_key__ == ApiKey.REPORT_ISR:
+            self.isr_reports.put_nowait(names)
+        else:
+            self.offline_reports.put_nowait((names, entity.may_follow))
+        return SimpleNamespace(error_code=0)
 
 
 class Owner:
@@ -103,7 +93,7 @@ class Owner:
         self._controller = OwnController()
         self.isr_reports = self._controller.isr_reports
         self.offline_reports = self._controller.offline_reports
-        self.reports = Reports(self.runtime, self._controller, self._controller)
+        self.reports = Reports(self.runtime, cast(Any, self._controller))
         self.deletions = Deletions(self.runtime.executors)
         self.replicas = Replicas(
             self.runtime,

@@ -209,17 +209,18 @@ class ControllerElection:
             self.look_again()
 
     async def ask(self, entity: Any, *, within_s: float = ASK_WITHIN_S, client_id: str | None = None) -> Any:
-        """The controller's answer. Raises NotController on the controller itself, or without a connection in time.
+        """The controller's answer; this broker's own, if it is the controller. Raises NotController.
 
-        ``client_id``: default is this broker's.
+        ``client_id``: of the client for which the broker asks; such a request is never answered as the broker's own.
         """
-        if self._candidate.active:
-            raise NotController("this broker is the controller itself")
         try:
             async with asyncio.timeout(within_s):
-                await self._reachable.wait()
-                if self._channel is None:
-                    raise NotController("this broker has become the controller itself")
-                return await self._channel.request(entity, timeout_s=within_s, client_id=client_id)
+                if not self._candidate.active:
+                    await self._reachable.wait()
+                if self._channel is not None:
+                    return await self._channel.request(entity, timeout_s=within_s, client_id=client_id)
+                if client_id is None:
+                    return await self._peers.answer_locally(entity)
+                raise NotController("this broker is the controller itself")
         except (TimeoutError, CannotConnect) as error:
             raise NotController(f"cannot reach the controller: {error or 'not found in time'}") from None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from typing import Any
 
 from klog.coordination.session import SessionState
 from klog.errors import KlogError, NotController
 from klog.names import TopicPartition
 from klog.protocol import codec
-from klog.protocol.apis import ApiKey
-from klog.server.controller.controller import Controller
+from klog.protocol.apis import ApiKey, api_name
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.runtime import Runtime
 
@@ -26,14 +26,9 @@ LEAVE_WITHIN_S = 15.0
 class Reports:
     """Event loop only."""
 
-    def __init__(self, runtime: Runtime, controller: Controller, election: ControllerElection) -> None:
+    def __init__(self, runtime: Runtime, election: ControllerElection) -> None:
         self._runtime = runtime
-        self._controller = controller
         self._election = election
-
-    @property
-    def _who(self) -> tuple[int, int]:
-        return self._runtime.broker_id, self._runtime.identity.incarnation
 
     def isr(self, names: Collection[TopicPartition]) -> None:
         """Report that the ISR of these partitions has changed. A lost report does no harm."""
@@ -41,10 +36,7 @@ class Reports:
 
     async def _isr(self, names: Collection[TopicPartition]) -> None:
         try:
-            if self._controller.active:
-                await self._controller.isr_reported(names)
-            else:
-                await self._report(ApiKey.REPORT_ISR, names)
+            await self._report(ApiKey.REPORT_ISR, names)
         except KlogError as error:
             log.debug("the change of %d ISRs could not be reported to the controller: %s", len(names), error.message)
 
@@ -56,12 +48,7 @@ class Reports:
         """Repeat until the controller has it: no other broker knows."""
         while not self._runtime.is_stopping:
             try:
-                if not self._controller.active:
-                    await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
-                elif may_follow:
-                    await self._controller.give_up_leadership(*self._who, names)
-                else:
-                    self._controller.replicas_lost(*self._who, names)
+                await self._report(ApiKey.REPORT_OFFLINE, names, may_follow=may_follow)
             except KlogError as error:
                 log.warning(
                     "the loss of %d replicas could not be reported to the controller: %s", len(names), error.message
@@ -77,11 +64,18 @@ class Reports:
         for name in names:
             by_topic.setdefault(name.topic, []).append(name.partition)
         listed = [{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()]
-        broker_id, incarnation = self._who
-        request = codec.request(key, 0, broker_id=broker_id, incarnation=incarnation, topics=listed, **more)
-        answer = await self._election.ask(request, within_s=REPORT_WITHIN_S)
+        await self._ask(key, REPORT_WITHIN_S, topics=listed, **more)
+
+    async def _ask(self, key: ApiKey, within_s: float, **fields: Any) -> Any:
+        """The controller's answer. Raises NotController, also for an answer with an error."""
+        identity = self._runtime.identity
+        request = codec.request(key, 0, broker_id=identity.broker_id, incarnation=identity.incarnation, **fields)
+        answer = await self._election.ask(request, within_s=within_s)
         if int(answer.error_code) != 0:
-            raise NotController(f"broker {self._election.holder} rejects a report with error {answer.error_code}")
+            raise NotController(
+                f"broker {self._election.holder} answers {api_name(key)} with error {answer.error_code}"
+            )
+        return answer
 
     async def leave(self) -> None:
         """Controlled shutdown (0.8): the controller elects other leaders while this broker still serves."""
@@ -93,35 +87,12 @@ class Reports:
         tries = self._runtime.config.integer("controlled.shutdown.max.retries")
         for left in reversed(range(tries)):
             try:
-                remaining = await self._ask()
-            except (KlogError, TimeoutError) as error:
-                log.warning(
-                    "no other leaders are elected yet for the partitions of this broker: %s",
-                    error or "no answer in time",
-                )
+                remaining = int((await self._ask(ApiKey.CONTROLLED_SHUTDOWN, LEAVE_WITHIN_S)).remaining)
+            except KlogError as error:
+                log.warning("no other leaders are elected yet for the partitions of this broker: %s", error.message)
                 if left:
                     await asyncio.sleep(self._runtime.config.integer("controlled.shutdown.retry.backoff.ms") / 1000)
             else:
                 if remaining:
                     log.info("%d partitions have no leader now: no other replica is in sync", remaining)
                 return
-
-    async def _ask(self) -> int:
-        """The number of partitions that no other broker may lead."""
-        if not self._controller.active:
-            try:
-                return await self._ask_controller_to_lead()
-            except NotController:  # that controller has gone, and this broker may be its successor
-                self._controller.require()
-        async with asyncio.timeout(LEAVE_WITHIN_S):
-            return await self._controller.leave(*self._who)
-
-    async def _ask_controller_to_lead(self) -> int:
-        broker_id, incarnation = self._who
-        request = codec.request(ApiKey.CONTROLLED_SHUTDOWN, 0, broker_id=broker_id, incarnation=incarnation)
-        answer = await self._election.ask(request, within_s=LEAVE_WITHIN_S)
-        if int(answer.error_code) != 0:
-            raise NotController(
-                f"broker {self._election.holder} rejects the controlled shutdown with error {int(answer.error_code)}"
-            )
-        return int(answer.remaining)
