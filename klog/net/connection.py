@@ -40,7 +40,6 @@ from typing import Protocol
 
 from klog.errors import MalformedRequest, PeerError
 from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
-from klog.net.muting import Muting
 from klog.net.rejected_peers import WrongProtocol
 from klog.net.shared import SPARE_BYTES_MIN, Shared, SocketLimits
 from klog.net.turns import EXPENSIVE_S, SLICE_S
@@ -224,7 +223,8 @@ class Connection:
         """Whether requests are being handled; their answers are sent together afterwards."""
         self._reading = True
         self._paused = False
-        self._muting: Muting | None = None
+        self._muted: asyncio.TimerHandle | None = None
+        self._muted_until_s = 0.0
         self._writing = False
         sock.setblocking(False)
         if limits.send_buffer_bytes is not None:
@@ -479,10 +479,18 @@ class Connection:
             self._read_on()
 
     def mute(self, seconds: float) -> None:
-        """Read nothing from the peer for ``seconds`` (KIP-219); its answers go out."""
-        self._muting = self._muting or Muting(self._loop, self.at_end, self._read_on)
-        self._muting.extend(seconds)
+        """Read nothing from the peer for ``seconds`` (KIP-219), never shorter than before; its answers go out."""
+        self._muted_until_s = max(self._muted_until_s, self._loop.time() + seconds)
+        if self._muted is None and not self.closed:
+            self._muted = self._loop.call_at(self._muted_until_s, self._unmute)
         self._stop_reading()
+
+    def _unmute(self) -> None:
+        if self._loop.time() < self._muted_until_s:  # it was extended
+            self._muted = self._loop.call_at(self._muted_until_s, self._unmute)
+            return
+        self._muted = None
+        self._read_on()
 
     def _stop_reading(self) -> None:
         if self._reading and not self.closed:
@@ -566,7 +574,7 @@ class Connection:
         too many bytes of answers."""
         most = self._replies_max // 2 if replies_max is None else replies_max
         few_wait = len(self._replies) <= most and self.waiting_bytes <= WAITING_BYTES_MAX // 2
-        can_read = not (self._paused or self._muting or self._waits_since_s is not None or self._waits_for_turn)
+        can_read = not (self._paused or self._muted or self._waits_since_s is not None or self._waits_for_turn)
         if not self._reading and few_wait and can_read:
             if self._backlog is not None and (self._is_expensive or self.turns.is_over):
                 self._wait_for_turn()
@@ -653,6 +661,8 @@ class Connection:
         self._out.clear()
         self._replies.clear()
         self._buffer = self._partial = self._backlog = None
+        if self._muted is not None:
+            self._muted.cancel()
         self._memory_pool.release(self)
         at_end, self.at_end = self.at_end, set()
         for act in at_end:

@@ -72,9 +72,7 @@ class Reports:
         request = codec.request(key, 0, broker_id=identity.broker_id, incarnation=identity.incarnation, **fields)
         answer = await self._election.ask(request, within_s=within_s)
         if int(answer.error_code) != 0:
-            raise NotController(
-                f"broker {self._election.holder} answers {api_name(key)} with error {answer.error_code}"
-            )
+            raise NotController(f"broker {self._election.holder} answers {api_name(key)} with {answer.error_code}")
         return answer
 
     async def leave(self) -> None:
