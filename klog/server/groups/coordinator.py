@@ -26,8 +26,8 @@ from klog.groups.members import Join
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
 from klog.net.connection import Connection
+from klog.server.groups.cached_group import DelayedHeartbeat, may_be_delayed
 from klog.server.groups.commits import Commits, GroupPartition
-from klog.server.groups.delayed_heartbeats import DelayedHeartbeat, may_be_delayed
 from klog.server.groups.expiry import Expiry
 from klog.server.groups.group_admin import GroupAdmin
 from klog.server.groups.group_cache import GroupCache

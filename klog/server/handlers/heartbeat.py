@@ -3,7 +3,7 @@
 Behaviour
     A heartbeat keeps a member's session alive; its answer announces a rebalance: REBALANCE_IN_PROGRESS. The broker
     answers from memory, also while ZooKeeper is unreachable. It delays the answer where the client can wait, so that
-    the member learns of a rebalance at once (`klog.server.groups.delayed_heartbeats`).
+    the member learns of a rebalance at once (`klog.server.groups.cached_group`).
 
 Version notes
     v3 has static members (KIP-345). v4 is flexible.
