@@ -107,7 +107,7 @@ class Server:
         self._drained = asyncio.Event()
         self._drained.set()
         self._sockets: dict[socket.socket, ConnectionSetup] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
 
     def listen(self, host: str, port: int, setup: ConnectionSetup = ConnectionSetup()) -> int:
@@ -115,7 +115,6 @@ class Server:
 
         May be called again, for another address.
         """
-        self._loop = asyncio.get_running_loop()
         try:
             family, kind, proto, _, address = socket.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -142,7 +141,6 @@ class Server:
         return bound
 
     def _accept(self, listening: socket.socket) -> None:
-        assert self._loop is not None
         admission, listener = self.admission, self._sockets[listening].listener
         for _ in range(ACCEPTS_A_TURN):
             if self.arrivals.is_limited and self._slows_down(listening):
@@ -183,7 +181,6 @@ class Server:
 
     def _turn_away(self, sock: socket.socket, peer: str, held_s: float) -> None:
         """Close a connection after ``held_s``, reading nothing from it; at once where `HELD_MAX` wait already."""
-        assert self._loop is not None
         self.shared.rejected_peers.log(peer, "more connections came from its address than its quota allows")
         if len(self._held) >= HELD_MAX:
             sock.close()
@@ -204,7 +201,6 @@ class Server:
 
     def _welcome(self) -> None:
         """Set up accepted connections, for `WELCOME_S` at a time."""
-        assert self._loop is not None
         until_s = self._loop.time() + WELCOME_S
         while self._accepted:
             sock, ip, port, setup = self._accepted.popleft()
@@ -222,7 +218,6 @@ class Server:
             self._loop.call_soon(self._welcome)
 
     def _connection(self, sock: socket.socket, peer: str, setup: ConnectionSetup) -> Connection:
-        assert self._loop is not None
         made: Connection
         if setup.context is None:
             made = Connection(
@@ -255,7 +250,6 @@ class Server:
 
     def _slows_down(self, listening: socket.socket) -> bool:
         """Whether the listener exceeds its rate; if so it accepts nothing until it may."""
-        assert self._loop is not None
         listener = self._sockets[listening].listener
         wait_s, setting = self.arrivals.wait_s(listener, self._loop.time())
         if not wait_s:
@@ -270,12 +264,10 @@ class Server:
 
     def _take_again(self, listening: socket.socket) -> None:
         del self._slowed[listening]
-        if self._loop is not None:
-            self._loop.add_reader(listening.fileno(), self._accept, listening)
+        self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _pause(self, listening: socket.socket, reason: str, *, is_own: bool = False) -> None:
         """Stop accepting: open connections are served, new ones wait in the kernel's queue."""
-        assert self._loop is not None
         listener, admission = self._sockets[listening].listener, self.admission
         if listener not in self._full:  # logged once, not every second
             self._full[listener] = is_own, admission.of_listener[listener] if is_own else admission.total
@@ -297,7 +289,7 @@ class Server:
             self._resuming = None
         paused, self._paused = self._paused, set()
         for listening in paused:
-            if listening in self._sockets and self._loop is not None:
+            if listening in self._sockets:
                 self._loop.add_reader(listening.fileno(), self._accept, listening)
 
     def _sent(self, connection: Connection) -> None:
@@ -323,7 +315,6 @@ class Server:
 
     def _sweep(self) -> None:
         """Close connections that do not take answers, send requests too slowly, do not authenticate, or are idle."""
-        assert self._loop is not None
         now = self._loop.time()
         for connection in list(self.connections):
             silent_s = now - connection.last_active_s
@@ -344,11 +335,10 @@ class Server:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets: the kernel refuses new connections."""
-        if self._loop is not None:
-            for listening in self._sockets:
-                self._loop.remove_reader(listening.fileno())
-                listening.close()
-            self._sockets.clear()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        self._sockets.clear()
         for timer in (self._sweeping, self._resuming, *self._slowed.values()):
             if timer is not None:
                 timer.cancel()
