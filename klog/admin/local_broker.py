@@ -83,7 +83,7 @@ class StartingBroker:
         finally:
             os.close(send)
         identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
-        process.record(pid_file(directory, number), identity, log_begin=begin)
+        process.record(pid_file(directory, number), identity)
         return cls(number, identity, receive, log, begin, child)
 
     def await_ready(self, zookeeper: ProcessId, zookeeper_log: Path, deadline: float) -> None:

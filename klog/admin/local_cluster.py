@@ -24,7 +24,6 @@ from klog.admin.local_state import (
     Part,
     Plan,
     forget_cluster,
-    is_ending,
     load_plan,
     locked,
     look,
@@ -117,13 +116,12 @@ def up(
 
 
 def _settled(directory: Path, deadline: float) -> LocalCluster | None:
-    """The cluster, once no broker of it is ending, as after `klog broker stop`."""
-    plan = load_plan(directory)
+    """The cluster, once no broker of it is stopping, as after `klog broker stop`."""
     while True:
         found = look(directory)
-        if found is None or plan is None or time.monotonic() >= deadline:
+        if found is None or time.monotonic() >= deadline:
             return found
-        if not any(part.kind == "broker" and is_ending(part, plan) for part in found.live):
+        if not any(part.identity is not None and part.identity.is_stopping() for part in found.parts):
             return found
         time.sleep(SETTLE_PAUSE_S)
 

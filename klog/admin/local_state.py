@@ -32,8 +32,6 @@ from klog.errors import Refused
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 LOCK_TIMEOUT_S = 10.0
-STOP_LOG_BYTES = 1 << 20
-"""What a broker writes to its log while it stops is much less."""
 CLIENT_SETTINGS, AUTHORITY, ZOOKEEPER_CERTIFICATE = "client.properties", "ca.pem", "zookeeper.pem"
 """Files of DIR/security (klog.admin.security_files)."""
 
@@ -169,12 +167,12 @@ def look(directory: Path) -> LocalCluster | None:
     )
 
 
-def the_running_cluster(home: Path) -> LocalCluster | None:
+def the_running_cluster(home: Path, hint: str = "say which: --dir DIR") -> LocalCluster | None:
     """The one that runs, None when none does; Refused, naming them, when several do."""
     running = running_clusters(home)
     if len(running) > 1:
         listed = "; ".join(f"{cluster.bootstrap} in {cluster.directory}" for cluster in running)
-        raise Refused(f"{len(running)} local clusters are running: {listed}", hint="say which: --dir DIR")
+        raise Refused(f"{len(running)} local clusters are running: {listed}", hint=hint)
     return running[0] if running else None
 
 
@@ -217,15 +215,6 @@ def pid_file(directory: Path, number: int) -> Path:
 
 def find_broker(directory: Path, number: int) -> ProcessId | None:
     return process.recorded(pid_file(directory, number), "broker", "start", log_dir(directory, number))
-
-
-def is_ending(part: Part, plan: Plan) -> bool:
-    """Whether a live broker is stopping, by its log: it listens no longer. One that starts does not listen yet."""
-    if not embedded.is_free(int(part.address.rpartition(":")[2])):
-        return False
-    begin = _load(part.log_file.with_suffix(".pid")).get("log_begin", 0)
-    stopping = f"stopping {plan.brokers} brokers: " if plan.processes else "stopping: "
-    return stopping in embedded.tail(part.log_file, begin, STOP_LOG_BYTES)
 
 
 def _cluster_id(directory: Path) -> str | None:

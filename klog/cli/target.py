@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from klog.cli.global_flags import GlobalFlags
-from klog.errors import KlogError, Refused, UsageError
+from klog.errors import KlogError, UsageError
 from klog.security.client_security import OPEN, PROTOCOL, ClientSecurity
 
 if TYPE_CHECKING:
@@ -163,18 +163,14 @@ def _of_profile(profile: Profile, named_by: str) -> Target:
 
 
 def _local(home: Path) -> Target:
-    from klog.admin.local_state import running_clusters
+    from klog.admin.local_state import the_running_cluster
 
-    running = running_clusters(home)
-    if not running:
+    cluster = the_running_cluster(home, "choose one: -B HOST:PORT")
+    if cluster is None:
         raise NoCluster(
             f"no cluster given, and no local cluster is running (none in {home / 'running'})",
             hint=f"start one with `klog up`, or give one: -B HOST:PORT, -z, --profile, {SERVER_VARIABLE}",
         )
-    if len(running) > 1:
-        listed = "; ".join(f"{cluster.bootstrap} in {cluster.directory}" for cluster in running)
-        raise Refused(f"{len(running)} local clusters are running: {listed}", hint="choose one: -B HOST:PORT")
-    cluster = running[0]
     source = f"the local cluster in {cluster.directory}"
     return Target(
         cluster.bootstrap,

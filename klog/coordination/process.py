@@ -10,6 +10,7 @@ the machine's clock: after a correction of the clock, an older note would name a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -25,6 +26,8 @@ _PROC = Path("/proc")
 _PACKAGES = Path(__file__).resolve().parents[2]
 POLL_PAUSE_S = 0.02
 """Between two looks at a process where the kernel has no pidfd to wait on."""
+_STOPPING = "klog stopping"
+"""The name of a server's process from the moment on that it stops; `ps -o comm` shows it. It ends with the process."""
 
 
 def python_command(module: str, *words: object) -> tuple[list[str], dict[str, str]]:
@@ -51,6 +54,13 @@ class ProcessId:
 
     def is_alive(self) -> bool:
         return _started(self.pid) == self.started
+
+    def is_stopping(self) -> bool:
+        """Whether it has called `show_stopping`. False where there is no /proc."""
+        try:
+            return _PROC.joinpath(str(self.pid), "comm").read_text("utf-8", "replace").strip() == _STOPPING
+        except OSError:
+            return False
 
     def send(self, number: signal.Signals) -> bool:
         """False if the process is gone."""
@@ -155,9 +165,15 @@ def _boot_id() -> str:
         return "-"
 
 
-def record(pid_file: Path, identity: ProcessId, **more: int) -> None:
+def show_stopping() -> None:
+    """Say that this process stops, for `ProcessId.is_stopping`."""
+    with contextlib.suppress(OSError):
+        _PROC.joinpath("self/comm").write_text(_STOPPING, "ascii")
+
+
+def record(pid_file: Path, identity: ProcessId) -> None:
     """Write a note of a process, for `recorded`."""
-    pid_file.write_text(json.dumps({"pid": identity.pid, "started": identity.started, **more}), encoding="ascii")
+    pid_file.write_text(json.dumps({"pid": identity.pid, "started": identity.started}), encoding="ascii")
 
 
 def recorded(pid_file: Path, *arguments: str) -> ProcessId | None:

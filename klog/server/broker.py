@@ -31,6 +31,7 @@ from typing import Any
 from klog.config import BrokerConfig, LogConfig
 from klog.coordination import brokers, cluster, topics
 from klog.coordination import controller_election as election_registry
+from klog.coordination.process import show_stopping
 from klog.coordination.session import SessionState
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
@@ -572,6 +573,8 @@ async def _run(config: BrokerConfig, ready_fd: int | None, parent: socket.socket
     broker = Broker(config)
     loop = asyncio.get_running_loop()
     starting = asyncio.ensure_future(broker.start())
+    stopping = asyncio.ensure_future(broker.lifecycle.stopping.wait())
+    stopping.add_done_callback(lambda _: show_stopping())
 
     asked = StopRequest()
 

