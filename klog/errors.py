@@ -113,6 +113,11 @@ class UnknownTopicOrPartition(RequestError):
     code = "UNKNOWN_TOPIC_OR_PARTITION"
     retriable = True
 
+    def __init__(self, message: str, *, hint: str | None = None, topic: str | None = None) -> None:
+        """``topic``: the one that does not exist."""
+        super().__init__(message, hint=hint)
+        self.topic = topic
+
 
 class LeaderNotAvailable(RequestError):
     wire = 5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import AnyStr, NamedTuple
 from uuid import UUID
 
-from klog.errors import InvalidTopic
+from klog.errors import InvalidTopic, UsageError
 
 TOPIC_NAME_CHARS_MAX = 249
 """0.8 allowed 255, which with `-<partition>` behind it is too long for a file name; 249 leaves room for five digits."""
@@ -74,6 +74,17 @@ def near_hint(name: str, known: Iterable[str], otherwise: str) -> str:
 
     near = get_close_matches(name, list(known), n=2)
     return f"did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def regular_expression(text: AnyStr, what: str) -> re.Pattern[AnyStr]:
+    """Compiled; UsageError names ``what`` was given."""
+    try:
+        return re.compile(text)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        shown = text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
+        raise UsageError(
+            f"{what} {shown!r} is not a regular expression: {error}", hint=r".* is any text, \ escapes a character"
+        ) from None
 
 
 def is_topic_name(name: str) -> bool:

@@ -156,7 +156,7 @@ async def check(
 ) -> CheckRow:
     """Whether the principal may do that, as the broker that is asked decides. Refused on plain Kafka."""
     if not cluster.is_klog:
-        raise Refused(f"{cluster} is not a klog cluster: only klog says which rule decides")
+        raise Refused("this is not a klog cluster: only klog says which rule decides")
     answer = await cluster.to_any(
         ApiKey.CHECK_PERMISSION,
         0,

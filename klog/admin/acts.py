@@ -59,25 +59,11 @@ class ActRow:
     request: int | None = field(default=None, metadata={"wide": True})
 
 
-def list_acts(
-    zookeeper: ZooKeeper,
-    *,
-    since_ms: int | None = None,
-    by: str | None = None,
-    topic: str | None = None,
-    group: str | None = None,
-) -> list[ActRow]:
-    """The acts that ZooKeeper has, the oldest first. ``by``: a part of the principal or the client id. Blocks."""
+def list_acts(zookeeper: ZooKeeper, *, since_ms: int = 0) -> list[ActRow]:
+    """The acts that ZooKeeper has, the oldest first. Blocks."""
     found = sorted(_read_all(zookeeper), key=lambda act: act.time_ms)
     undone = _undone(found)
-    return [
-        row(act, undone.get(act.act_id))
-        for act in found
-        if (since_ms is None or act.time_ms >= since_ms)
-        and (by is None or by in act.actor.client or by in act.actor.name)
-        and topic in (None, act.topic)
-        and group in (None, act.group)
-    ]
+    return [row(act, undone.get(act.act_id)) for act in found if act.time_ms >= since_ms]
 
 
 def recent_acts(zookeeper: ZooKeeper, since_ms: int, most: int) -> tuple[list[ActRow], int]:
@@ -94,7 +80,7 @@ def recent_acts(zookeeper: ZooKeeper, since_ms: int, most: int) -> tuple[list[Ac
 def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:
     """One act, whole; NoSuchThing. Blocks."""
     act = _the_act(zookeeper, act_id)
-    return row(act, _undone_by(zookeeper, act_id), None), act
+    return row(act, _undone(_read_all(zookeeper)).get(act_id), None), act
 
 
 def _read_all(zookeeper: ZooKeeper) -> list[Act]:
@@ -110,10 +96,6 @@ def _the_act(zookeeper: ZooKeeper, act_id: str) -> Act:
             hint="`klog undo` lists what can be undone; `klog events --kind act --since start` has older acts",
         )
     return act
-
-
-def _undone_by(zookeeper: ZooKeeper, act_id: str) -> str | None:
-    return _undone(_read_all(zookeeper)).get(act_id)
 
 
 def _undone(found: Sequence[Act]) -> dict[str, str]:

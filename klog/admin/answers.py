@@ -21,12 +21,12 @@ def check(answer: Any, what: str = "") -> None:
         raise error_of(int(answer.error_code), f"{what}: {said}" if what else said)
 
 
-def check_partitions(topic: TopicNode, wanted: Iterable[int], cluster: object) -> None:
+def check_partitions(topic: TopicNode, wanted: Iterable[int]) -> None:
     """UnknownTopicOrPartition for those that the topic lacks."""
     missing = sorted(set(wanted) - topic.partitions.keys())
     if missing:
         count = len(topic.partitions)
         raise UnknownTopicOrPartition(
-            f"topic {topic.name!r} on {cluster} has {counted(count, 'partition')} (0 to {count - 1}),"
+            f"topic {topic.name!r} has {counted(count, 'partition')} (0 to {count - 1}),"
             f" no partition {','.join(map(str, missing))}"
         )

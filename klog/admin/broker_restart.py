@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.answers import check
-from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, live_node, outage
+from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
 from klog.names import counted
@@ -50,7 +50,7 @@ async def restart_brokers(
     BrokerNotAvailable where one is not alive at the start."""
     count = count or Count()
     metadata = await cluster.metadata(fresh=True)
-    nodes = [live_node(cluster, metadata, one) for one in broker_ids]
+    nodes = [metadata.live(one) for one in broker_ids]
     for node in nodes:
         begun = time.monotonic()
         alone = 0
@@ -81,7 +81,7 @@ async def restart_brokers(
 async def preview_restart(cluster: Cluster, broker_ids: Sequence[int]) -> list[BrokerStop]:
     """What the stop of each would do, or the first error of `restart_brokers`; every broker goes on."""
     metadata = await cluster.metadata(fresh=True)
-    nodes = [live_node(cluster, metadata, one) for one in broker_ids]
+    nodes = [metadata.live(one) for one in broker_ids]
     for node in nodes:
         await _restartable(cluster, node)
     return [outage(metadata, node) for node in nodes]
@@ -106,7 +106,7 @@ async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
 
     await _until_in_sync(cluster, broker_id, count)
     metadata = await cluster.metadata()
-    node = live_node(cluster, metadata, broker_id)
+    node = metadata.live(broker_id)
     channel, before = await _restartable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.RESTART_BROKER, 0, broker_id=broker_id))
     check(answer, f"broker {broker_id} at {node.address}")
@@ -118,7 +118,7 @@ async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
             break
         await asyncio.sleep(PAUSE_S)
     await _until_in_sync(cluster, broker_id, count)
-    return _alone(metadata, broker_id)
+    return sum(one.replicas == (broker_id,) for one in metadata.partitions)
 
 
 async def _restartable(cluster: Cluster, node: BrokerNode) -> tuple[Channel, Any]:
@@ -165,10 +165,6 @@ def _lacking(metadata: Metadata, broker_id: int) -> list[str]:
         for one in topic.partitions.values()
         if broker_id in one.replicas and (one.leader is None or set(one.isr) != set(one.replicas))
     ]
-
-
-def _alone(metadata: Metadata, broker_id: int) -> int:
-    return sum(one.replicas == (broker_id,) for topic in metadata.topics.values() for one in topic.partitions.values())
 
 
 async def _late(cluster: Cluster, broker_id: int, wait_s: float) -> KlogError:

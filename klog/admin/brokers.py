@@ -82,16 +82,12 @@ class BrokerStop:
     offline: int
 
 
-async def list_brokers(cluster: Cluster, *, wait_s: float | None = None) -> list[BrokerRow]:
-    """Every live broker and every one that has replicas, by number; each gets ``wait_s`` to answer."""
+async def list_brokers(cluster: Cluster) -> list[BrokerRow]:
+    """Every live broker and every one that has replicas, by number."""
     metadata = await cluster.metadata(fresh=True)
-    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    assigned = {broker for one in partitions for broker in one.replicas}
-    nodes = dict(metadata.brokers) | {
-        broker: BrokerNode(broker, "", 0, None) for broker in assigned - metadata.brokers.keys()
-    }
+    nodes = dict(metadata.brokers) | {broker: BrokerNode(broker, "", 0, None) for broker in metadata.dead}
     live = list(metadata.brokers)
-    selves = dict(zip(live, await asyncio.gather(*(describe_self(cluster, one, wait_s) for one in live)), strict=True))
+    selves = dict(zip(live, await asyncio.gather(*(describe_self(cluster, one) for one in live)), strict=True))
     counts = shares(metadata)
     return [_row(node, metadata, counts, selves.get(broker, DEAD)) for broker, node in sorted(nodes.items())]
 
@@ -102,14 +98,14 @@ async def brokers_on(cluster: Cluster, host: str) -> list[int]:
     found = sorted(one.broker_id for one in metadata.brokers.values() if one.host == host)
     if not found:
         hosts = ", ".join(sorted({one.host for one in metadata.brokers.values()}))
-        raise NoSuchThing(f"{cluster} has no live broker on host {host!r}", hint=f"hosts of live brokers: {hosts}")
+        raise NoSuchThing(f"no live broker on host {host!r}", hint=f"hosts of live brokers: {hosts}")
     return found
 
 
 async def describe_broker(cluster: Cluster, broker_id: int) -> BrokerRow:
     """One live broker; BrokerNotAvailable, naming those there are, otherwise."""
     metadata = await cluster.metadata(fresh=True)
-    node = live_node(cluster, metadata, broker_id)
+    node = metadata.live(broker_id)
     return _row(node, metadata, shares(metadata), await describe_self(cluster, broker_id))
 
 
@@ -125,9 +121,9 @@ async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> lis
         broker_id = metadata.controller_id if len(metadata.brokers) != 1 else next(iter(metadata.brokers))
         if broker_id is None:
             raise BrokerNotAvailable(
-                f"{cluster} has no controller at the moment", hint="name a broker: broker config ID"
+                "the cluster has no controller at the moment", hint="name a broker: broker config ID"
             )
-    live_node(cluster, metadata, broker_id)
+    metadata.live(broker_id)
     rows = []
     for one in await describe_broker_settings(cluster, broker_id):
         setting = BROKER_SETTINGS.get(setting_of(one.name)) if cluster.is_klog else None
@@ -152,7 +148,7 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
-    node = live_node(cluster, await cluster.metadata([]), broker_id)
+    node = (await cluster.metadata([])).live(broker_id)
     channel = await _stoppable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.STOP_BROKER, 0, broker_id=broker_id))
     check(answer, f"broker {broker_id} at {node.address}")
@@ -167,16 +163,14 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
 async def preview_stop(cluster: Cluster, broker_id: int) -> BrokerStop:
     """What `stop_broker` would do, or its error; the broker goes on."""
     metadata = await cluster.metadata(fresh=True)
-    node = live_node(cluster, metadata, broker_id)
+    node = metadata.live(broker_id)
     await _stoppable(cluster, node)
     return outage(metadata, node)
 
 
 def outage(metadata: Metadata, node: BrokerNode) -> BrokerStop:
     """What is moved and what is not served while a broker is away."""
-    led = [
-        one for topic in metadata.topics.values() for one in topic.partitions.values() if one.leader == node.broker_id
-    ]
+    led = [one for one in metadata.partitions if one.leader == node.broker_id]
     offline = sum(not (metadata.brokers.keys() - {node.broker_id}) & set(one.isr) for one in led)
     return BrokerStop(node.broker_id, node.host, node.port, len(led), offline)
 
@@ -201,16 +195,7 @@ async def clock_ms(cluster: Cluster) -> int | None:
     return max((int(one.now_ms) for one in answers if one is not None and not isinstance(one, str)), default=None)
 
 
-def live_node(cluster: Cluster, metadata: Metadata, broker_id: int) -> BrokerNode:
-    """A live broker; BrokerNotAvailable, naming those there are."""
-    node = metadata.brokers.get(broker_id)
-    if node is None:
-        live = ", ".join(map(str, metadata.brokers)) or "none"
-        raise BrokerNotAvailable(f"{cluster} has no live broker {broker_id}", hint=f"live brokers: {live}")
-    return node
-
-
-async def describe_self(cluster: Cluster, broker_id: int, wait_s: float | None = None) -> Any:
+async def describe_self(cluster: Cluster, broker_id: int) -> Any:
     """klog's DescribeSelf; None where the broker is not klog, NO_ANSWER where it is down or hangs."""
     from klog.protocol import codec
     from klog.protocol.apis import ApiKey
@@ -219,14 +204,14 @@ async def describe_self(cluster: Cluster, broker_id: int, wait_s: float | None =
         channel = await cluster.channel(broker_id)
         if ApiKey.DESCRIBE_SELF not in channel.versions:
             return None
-        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=wait_s)
+        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
     except (CannotConnect, TimedOut, BrokerNotAvailable):
         return NO_ANSWER
 
 
 def shares(metadata: Metadata) -> tuple[Counter[int | None], Counter[int]]:
     """How many partitions each broker leads, and of how many it has a replica."""
-    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
+    partitions = metadata.partitions
     return Counter(one.leader for one in partitions), Counter(broker for one in partitions for broker in one.replicas)
 
 

@@ -89,6 +89,6 @@ async def _named(cluster: Cluster, metadata: Metadata, subjects: Sequence[str]) 
 async def _partitions(cluster: Cluster, metadata: Metadata, subject: str) -> list[TopicPartition]:
     name, _, number = subject.rpartition("-")
     if subject not in metadata.topics and name in metadata.topics and number.isdecimal():
-        check_partitions(metadata.topics[name], [int(number)], cluster)
+        check_partitions(metadata.topics[name], [int(number)])
         return [TopicPartition(name, int(number))]
     return [TopicPartition(subject, one) for one in (await cluster.topic(subject)).partitions]

@@ -53,7 +53,7 @@ async def peek(
     from klog.record.records import Record
 
     for topic in topics:
-        check_partitions(await cluster.topic(topic), partitions or (), cluster)
+        check_partitions(await cluster.topic(topic), partitions or ())
     positions = (await asyncio.to_thread(read_positions, zookeeper, [group], topics))[group]
     chosen = {name: place for name, place in positions.items() if partitions is None or name.partition in partitions}
     starts = await cluster.to_leaders(dict.fromkeys(chosen, EARLIEST), leader_requests.list_offsets)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.answers import check
-from klog.errors import BrokerNotAvailable, KlogError, MalformedRequest, Refused
+from klog.errors import KlogError, MalformedRequest, Refused
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -37,11 +37,8 @@ async def read_metrics(
 
     A broker that does not answer is a failed row. BrokerNotAvailable for a broker that is not there.
     """
-    nodes = (await cluster.metadata([], fresh=True)).brokers
-    if broker is not None and broker not in nodes:
-        live = ", ".join(map(str, nodes)) or "none"
-        raise BrokerNotAvailable(f"{cluster} has no live broker {broker}", hint=f"live brokers: {live}")
-    chosen = sorted(nodes) if broker is None else [broker]
+    metadata = await cluster.metadata([], fresh=True)
+    chosen = sorted(metadata.brokers) if broker is None else [metadata.live(broker).broker_id]
     found = await asyncio.gather(*(_of_broker(cluster, one, patterns, wait_s) for one in chosen))
     return [row for rows in found for row in rows]
 

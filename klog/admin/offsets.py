@@ -71,7 +71,7 @@ async def list_offsets_before(
             if isinstance(offset, KlogError):
                 raise offset
             if offset is None:
-                raise Refused(f"{cluster} is not a klog cluster, and cannot count messages back from an offset")
+                raise Refused("this is not a klog cluster, and cannot count messages back from an offset")
             last[name.partition] = offset
         times = await timestamps(cluster, topic, last)
         for one, offset in last.items():

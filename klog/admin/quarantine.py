@@ -47,7 +47,7 @@ async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, known: Meta
     ``known``: all the metadata, if they have just been read.
     """
     if not cluster.is_klog:
-        raise Refused(f"{cluster} is not a klog cluster: only klog's brokers report what they have set aside")
+        raise Refused("this is not a klog cluster: only klog's brokers report what they have set aside")
     for topic in topics:
         await cluster.topic(topic)
     metadata = known or await cluster.metadata(fresh=True)

@@ -103,8 +103,8 @@ async def plan(
     current = await _placement(cluster, metadata)
     sites = {one.broker_id: Site(one.rack or "", one.host) for one in metadata.brokers.values()}
     holding = {one for ids in current.values() for one in ids}
-    _check_brokers(cluster, brokers, set(sites), "--brokers")
-    _check_brokers(cluster, removed, sites.keys() | holding, "--remove-broker")
+    _check_brokers(brokers, set(sites), "--brokers")
+    _check_brokers(removed, sites.keys() | holding, "--remove-broker")
     for topic in topics:
         if topic not in metadata.topics:
             await cluster.topic(topic)  # raises, with the topics that have such a name
@@ -126,11 +126,11 @@ async def plan(
     return await _planned_rows(cluster, metadata, moves)
 
 
-def _check_brokers(cluster: Cluster, named: Collection[int], there: Collection[int], flag: str) -> None:
+def _check_brokers(named: Collection[int], there: Collection[int], flag: str) -> None:
     wrong = sorted(set(named) - set(there))
     if wrong:
         raise BrokerNotAvailable(
-            f"{flag}: {cluster} has no broker {wrong[0]}; there are {', '.join(map(str, sorted(there))) or 'none'}"
+            f"{flag}: no broker {wrong[0]}; there are {', '.join(map(str, sorted(there))) or 'none'}"
         )
 
 

@@ -123,7 +123,7 @@ async def plan_rewind(
             notes.append(f"topic {topic} no longer exists: its offsets stay as they are")
             continue
         node = node or await cluster.topic(topic)
-        check_partitions(node, partitions or (), cluster)
+        check_partitions(node, partitions or ())
         wanted += [TopicPartition(topic, one) for one in (node.partitions if partitions is None else partitions)]
     if not wanted:
         raise Refused(f"group {group!r} has no committed offsets in an existing topic", hint="name a topic: -t TOPIC")
@@ -140,22 +140,15 @@ async def plan_rewind(
             f"an offset is an address in one partition, and this would set {counted(len(wanted), 'partition')} to it",
             hint=f"-t {shlex.quote(wanted[0].topic)} -p N; a point in all of them: --to start, end, +N, -N or @TIME",
         )
-    within = await _bounds(cluster, wanted)
-    found = await asyncio.gather(
-        *(resolve(cluster, topic, some, position, within[topic]) for topic, some in _by_topic(wanted).items())
-    )
-    offsets = {
-        TopicPartition(topic, number): offset
-        for topic, places in zip(_by_topic(wanted), found, strict=True)
-        for number, offset in places.items()
-    }
+    limits = await _bounds(cluster, wanted)
+    offsets = await _resolved(cluster, dict.fromkeys(wanted, position), limits)
     plan = Plan(
         group,
         {name: known.get(name) for name in wanted},
         {name: CommittedOffset(offsets[name]) for name in wanted},
         notes=notes,
     )
-    words = await _moved(cluster, position, offsets, within)
+    words = await _moved(cluster, position, offsets, limits)
     shown = await _shown(cluster, plan, words)
     forward = [row for row in shown.rows if row.delta is not None and row.delta > 0]
     if position.anchor is Anchor.BACK and position.value and forward:
@@ -171,8 +164,7 @@ async def _plan_shift(
     cluster: Cluster, group: str, known: Mapping[TopicPartition, CommittedOffset], shift: Shift, notes: list[str]
 ) -> Plan:
     """By messages, each partition counted by its leader; or to the time of the committed message, earlier or later."""
-    within = await _bounds(cluster, known)
-    limits = {name: within[name.topic][name.partition] for name in known}
+    limits = await _bounds(cluster, known)
     begin = {name: min(max(known[name].offset, limit.start), limit.end) for name, limit in limits.items()}
     words: dict[TopicPartition, str] = {}
     if shift.messages is not None:
@@ -208,13 +200,20 @@ async def _plan_shift(
 async def _resolved(
     cluster: Cluster, positions: Mapping[TopicPartition, Position], limits: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
+    alike: dict[tuple[str, Position], list[int]] = {}
+    for name, position in positions.items():
+        alike.setdefault((name.topic, position), []).append(name.partition)
     found = await asyncio.gather(
         *(
-            resolve(cluster, name.topic, [name.partition], position, {name.partition: limits[name]})
-            for name, position in positions.items()
+            resolve(cluster, topic, some, position, {one: limits[TopicPartition(topic, one)] for one in some})
+            for (topic, position), some in alike.items()
         )
     )
-    return {name: next(iter(one.values())) for name, one in zip(positions, found, strict=True)}
+    return {
+        TopicPartition(topic, one): offset
+        for (topic, _), offsets in zip(alike, found, strict=True)
+        for one, offset in offsets.items()
+    }
 
 
 async def plan_lines(
@@ -244,7 +243,7 @@ async def plan_lines(
         for name, new in some.items():
             if new is None:
                 continue
-            start, end = within[name.topic][name.partition]
+            start, end = within[name]
             if not start <= new.offset <= end:
                 wanted[name] = CommittedOffset(min(max(new.offset, start), end))
                 words[name] = _outside(name, new.offset, Bounds(start, end))
@@ -366,27 +365,22 @@ async def delete_group(cluster: Cluster, zookeeper: ZooKeeper, group: str, actor
 # --- What is shown ----------------------------------------------------------------------------------------------------
 
 
-def _by_topic(names: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+async def _bounds(cluster: Cluster, names: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    topics: dict[str, list[int]] = {}
     for name in names:
-        found.setdefault(name.topic, []).append(name.partition)
-    return found
-
-
-async def _bounds(cluster: Cluster, names: Iterable[TopicPartition]) -> dict[str, dict[int, Bounds]]:
-    topics = _by_topic(names)
+        topics.setdefault(name.topic, []).append(name.partition)
     found = await asyncio.gather(*(bounds(cluster, topic, some) for topic, some in topics.items()))
-    return dict(zip(topics, found, strict=True))
+    by_topic = zip(topics, found, strict=True)
+    return {TopicPartition(topic, one): limit for topic, some in by_topic for one, limit in some.items()}
 
 
 async def _moved(
     cluster: Cluster,
     position: Position,
     offsets: Mapping[TopicPartition, int],
-    within: Mapping[str, Mapping[int, Bounds]],
+    limits: Mapping[TopicPartition, Bounds],
 ) -> dict[TopicPartition, str]:
     """A word about each partition in which the position lies outside of the log."""
-    limits = {name: within[name.topic][name.partition] for name in offsets}
     words: dict[TopicPartition, str] = {}
     match position.anchor:
         case Anchor.OFFSET:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
 from klog.config.topic import effective_min_isr
 from klog.names import TopicPartition, counted
 from klog.render.value_texts import duration_text, size_text
@@ -34,7 +34,7 @@ class SettingChange:
 
 
 async def plan_changes(
-    cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str], *, clock: Clock = SYSTEM_CLOCK
+    cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str]
 ) -> list[SettingChange]:
     """What setting and deleting these will do. Nothing is changed, but the cluster checks them: InvalidConfig, too.
 
@@ -54,27 +54,27 @@ async def plan_changes(
             find = _CONSEQUENCES.get(name)
             consequence = None
             if find is not None and now is not None and value is not None and now != value:
-                consequence = await find(cluster, node, now, value, clock)
+                consequence = await find(cluster, node, now, value)
             changes.append(SettingChange(topic, name, now, value, consequence))
     return changes
 
 
-async def _retention_ms(cluster: Cluster, topic: TopicNode, now: str, then: str, clock: Clock) -> str | None:
+async def _retention_ms(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     kept_ms = int(then)
     if kept_ms == OFF or 0 <= int(now) <= kept_ms:
         return None
     from klog.client import leader_requests
 
     old = f"messages that will be older than {duration_text(kept_ms)} in a minute"
-    names = _names(topic)
+    names = [TopicPartition(topic.name, number) for number in topic.partitions]
     found = await cluster.to_leaders(
-        dict.fromkeys(names, max(clock.now_ms() + HORIZON_MS - kept_ms, 0)), leader_requests.list_offsets
+        dict.fromkeys(names, max(SYSTEM_CLOCK.now_ms() + HORIZON_MS - kept_ms, 0)), leader_requests.list_offsets
     )
     ends = {name: one.offset for name, one in found.items() if isinstance(one, leader_requests.FoundOffset)}
     return _deleted(await _count(cluster, ends), len(names) - len(ends), old)
 
 
-async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: str, clock: Clock) -> str | None:
+async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     kept_bytes = int(then)
     if kept_bytes == OFF or 0 <= int(now) <= kept_bytes:
         return None
@@ -93,7 +93,7 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
     return _deleted(await _count(cluster, ends), silent, excess)
 
 
-async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: str, clock: Clock) -> str | None:
+async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     if "delete" in now or "delete" not in then:
         return None
     from klog.admin.settings import describe_settings
@@ -101,8 +101,8 @@ async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: st
     found = (await describe_settings(cluster, [topic.name], names=["retention.ms", "retention.bytes"]))[topic.name]
     kept = {one.name: one.value or str(OFF) for one in found}
     keeping = str(OFF)
-    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"], clock)
-    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"], clock)
+    by_time = await _retention_ms(cluster, topic, keeping, kept["retention.ms"])
+    return by_time or await _retention_bytes(cluster, topic, keeping, kept["retention.bytes"])
 
 
 async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) -> int | None:
@@ -129,7 +129,7 @@ def _deleted(messages: int | None, silent: int, what: str) -> str | None:
     return None
 
 
-async def _min_isr(cluster: Cluster, topic: TopicNode, now: str, then: str, clock: Clock) -> str | None:
+async def _min_isr(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     factor = topic.replication_factor
     if int(then) <= int(now):
         return None
@@ -144,17 +144,13 @@ async def _min_isr(cluster: Cluster, topic: TopicNode, now: str, then: str, cloc
     return "; ".join(said) or None
 
 
-async def _unclean(cluster: Cluster, topic: TopicNode, now: str, then: str, clock: Clock) -> str | None:
+async def _unclean(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     if then != "true":
         return None
     return "a replica that is not in sync may become leader: acknowledged messages that it lacks are lost"
 
 
-def _names(topic: TopicNode) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for number in topic.partitions]
-
-
-_CONSEQUENCES: Final[Mapping[str, Callable[[Cluster, TopicNode, str, str, Clock], Coroutine[Any, Any, str | None]]]] = {
+_CONSEQUENCES: Final[Mapping[str, Callable[[Cluster, TopicNode, str, str], Coroutine[Any, Any, str | None]]]] = {
     "cleanup.policy": _cleanup_policy,
     "retention.ms": _retention_ms,
     "retention.bytes": _retention_bytes,

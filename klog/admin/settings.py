@@ -52,7 +52,7 @@ async def describe_settings(
         include_synonyms=True,
         include_documentation=names is None,
     )
-    return {str(one.resource_name): _described(one, f"topic {one.resource_name!r}", cluster) for one in answer.results}
+    return {str(one.resource_name): _described(one, f"topic {one.resource_name!r}") for one in answer.results}
 
 
 async def describe_broker_settings(
@@ -70,7 +70,7 @@ async def describe_broker_settings(
         include_synonyms=True,
         include_documentation=names is None,
     )
-    return _described(answer.results[0], f"broker {broker_id}", cluster)
+    return _described(answer.results[0], f"broker {broker_id}")
 
 
 async def min_isr(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
@@ -108,14 +108,14 @@ async def alter_topic_settings(
     )
     for one in answer.responses:
         try:
-            check(one, f"topic {topic!r} on {cluster}")
+            check(one, f"topic {topic!r}")
         except InvalidConfig as error:
             error.hint = unknown_setting_hint([*given, *deleted])
             raise
 
 
-def _described(result: Any, what: str, cluster: Cluster) -> list[Described]:
-    check(result, f"{what} on {cluster}")
+def _described(result: Any, what: str) -> list[Described]:
+    check(result, what)
     found = []
     for one in result.configs:
         default = next((other.value for other in one.synonyms if int(other.source) == 5), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,8 +25,9 @@ from klog.errors import (
     UsageError,
 )
 from klog.metrics import Count
-from klog.names import TopicPartition, check_topic_name, counted
+from klog.names import TopicPartition, check_topic_name, counted, regular_expression
 from klog.render.values import moment
+from klog.replication.placement import check_factor, factor_hint
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -191,10 +191,8 @@ async def create_topic(
             replication_factor = replication_factor or model.replication_factor
         settings = {**(await own_settings(cluster, [like]))[like], **(settings or {})}
     brokers = [one.broker_id for one in await cluster.brokers()]
-    if replication_factor is not None and replication_factor > len(brokers):
-        raise InvalidReplicationFactor(
-            f"{replication_factor} replicas need as many live brokers, but {cluster} has {len(brokers)}"
-        )
+    if replication_factor is not None:
+        check_factor(replication_factor, brokers)
     if start_broker is not None:
         default = await _defaults(cluster, start_broker) if start_broker in brokers else {}
         assignment = rotate(
@@ -230,7 +228,7 @@ async def create_topic(
             partitions, replication_factor = len(assignment), len(assignment[0])
         return await _validated(cluster, answer.topics[0], partitions, replication_factor)
     said = answer.topics[0].error_message or answer.topics[0].error_code.name
-    error = error_of(wire, f"cannot create topic {name!r} on {cluster}: {said}") if wire else None
+    error = error_of(wire, f"cannot create topic {name!r}: {said}") if wire else None
     if error is not None and not (wire == TopicAlreadyExists.wire and if_not_exists):
         is_there = name in (await cluster.metadata([name], fresh=True)).topics
         error.hint = _creation_hint(error, name, settings or {}, brokers, is_there=is_there)
@@ -261,6 +259,8 @@ def _creation_hint(
 ) -> str | None:
     if isinstance(error, TopicAlreadyExists):  # a deleted topic that keeps its name is not there: the message says it
         return f"`klog topic describe {name}` shows it; --if-not-exists accepts it" if is_there else None
+    if isinstance(error, InvalidReplicationFactor):
+        return factor_hint(brokers)
     if isinstance(error, InvalidReplicaAssignment):
         return f"live brokers: {', '.join(map(str, sorted(brokers)))}"
     return unknown_setting_hint(settings) if isinstance(error, InvalidConfig) else None
@@ -280,8 +280,7 @@ def rotate(brokers: Sequence[int], partitions: int, replicas: int, start: int) -
     ordered = sorted(brokers)
     if start not in ordered:
         raise InvalidReplicaAssignment(f"no live broker {start}; live brokers: {', '.join(map(str, ordered))}")
-    if replicas > len(ordered):
-        raise InvalidReplicationFactor(f"{replicas} replicas need as many live brokers, found {len(ordered)}")
+    check_factor(replicas, ordered)
     first = ordered.index(start)
     return [[ordered[(first + i + j) % len(ordered)] for j in range(replicas)] for i in range(partitions)]
 
@@ -315,7 +314,7 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Coun
     wire = int(answer.results[0].error_code)
     if wire:
         said = answer.results[0].error_message or answer.results[0].error_code.name
-        raise error_of(wire, f"cannot add partitions to topic {name!r} on {cluster}: {said}")
+        raise error_of(wire, f"cannot add partitions to topic {name!r}: {said}")
     await until_led(cluster, name, partitions, led=led)
     return altered
 
@@ -370,7 +369,7 @@ async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists:
         elif not if_exists:
             near = await cluster.near(name)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            missing = UnknownTopicOrPartition(f"topic {name!r} does not exist on {cluster}{meant}")
+            missing = UnknownTopicOrPartition(f"topic {name!r} does not exist{meant}")
             rows.append(TopicDeletion(name, None, None, None, missing.code, missing.message))
     return rows
 
@@ -396,7 +395,7 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
         wire = int(one.error_code)
         if wire:
             said = getattr(one, "error_message", None) or one.error_code.name
-            failures[str(one.name)] = error_of(wire, f"{cluster}: {said}")
+            failures[str(one.name)] = error_of(wire, said)
     return [
         replace(row, error=failures[row.topic].code, message=failures[row.topic].message)
         if row.topic in failures
@@ -435,10 +434,7 @@ def name_matcher(pattern: str | None, regex: bool) -> Any:
     """Whether a name matches, as file names do or as a regular expression for all of it; UsageError for a bad one."""
     if pattern is None:
         return lambda name: True
-    try:
-        return re.compile(pattern if regex else fnmatch.translate(pattern)).fullmatch
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+    return regular_expression(pattern if regex else fnmatch.translate(pattern), "the pattern").fullmatch
 
 
 def _of(topic: TopicNode, found: Mapping[TopicPartition, Extent]) -> list[Extent]:

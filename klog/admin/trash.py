@@ -104,7 +104,7 @@ async def plan_restore(cluster: Cluster, zookeeper: ZooKeeper, name: str) -> Res
     if found is None or found[0].topic_id is None:
         known = await asyncio.to_thread(topics.deleted, zookeeper, {})  # what is damaged holds up no other
         raise NoSuchThing(
-            f"topic {name!r} is not among the deleted topics of {cluster}",
+            f"topic {name!r} is not among the deleted topics",
             hint=near_hint(name, known.keys(), "klog topic list --deleted"),
         )
     (topic, deletion), topic_id = found, found[0].topic_id
@@ -127,7 +127,7 @@ async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | Non
     from klog.protocol.apis import ApiKey
 
     answer = await _ask_controller(cluster, ApiKey.RESTORE_TOPIC, plan.topic_id)
-    check(answer, f"cannot restore topic {plan.row.topic!r} on {cluster}")
+    check(answer, f"cannot restore topic {plan.row.topic!r}")
     await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
     return plan.row
 
@@ -151,7 +151,7 @@ async def purge_topics(
         if wire in (0, UnknownTopicId.wire):  # where no deletion waits it is purged already
             purged.append(row)
         else:
-            error = error_of(wire, f"{cluster}: the topic is deleted, and not purged yet: {answer.error_message}")
+            error = error_of(wire, f"the topic is deleted, and not purged yet: {answer.error_message}")
             purged.append(replace(row, error=error.code, message=error.message))
     return purged
 
@@ -162,6 +162,17 @@ async def _ask_controller(cluster: Cluster, key: Any, topic_id: UUID) -> Any:
     )
 
 
+async def restore_hint(zookeeper: ZooKeeper, topic: str) -> str | None:
+    """What brings a topic back that does not exist because it is deleted; None where it is not, as far as is known."""
+    try:
+        found = await asyncio.to_thread(topics.find_deleted, zookeeper, topic)
+    except KlogError:
+        return None
+    if found is None:
+        return None
+    return f"it is deleted: `klog topic restore {topic}` brings it back, `klog topic delete {topic} --purge` ends it"
+
+
 async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
     """The ids of topics, deleted ones among them."""
     found = await asyncio.to_thread(topics.read_many, zookeeper, names, {})
@@ -170,13 +181,13 @@ async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
 
 async def _copies(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | None, list[Copy]]:
     """What the live brokers have of these topics."""
-    brokers = list((await cluster.metadata([], fresh=True)).brokers)
-    answers = await asyncio.gather(*(_ask(cluster, one, topic_ids) for one in brokers), return_exceptions=True)
+    from klog.protocol.apis import ApiKey
+
+    wanted = list(topic_ids)
+    answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, wait_s=cluster.timeout_s, topic_ids=wanted)
     found: dict[UUID | None, list[Copy]] = {}
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            if not isinstance(answer, KlogError):
-                raise answer
+    for answer in answers.values():
+        if isinstance(answer, KlogError):
             continue
         for one in answer.logs:
             messages = int(one.messages)
@@ -185,12 +196,3 @@ async def _copies(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | No
             )
             found.setdefault(one.topic_id, []).append(copy)
     return found
-
-
-async def _ask(cluster: Cluster, broker: int, topic_ids: Sequence[UUID]) -> Any:
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
-    channel = await cluster.channel(broker)
-    channel.version_for(ApiKey.DESCRIBE_TRASH, 0)
-    return await channel.request(codec.request(ApiKey.DESCRIBE_TRASH, 0, topic_ids=list(topic_ids)))

@@ -64,13 +64,12 @@ async def preview_addition(
     return UserRow(name, [one.label for one in mechanisms], [iterations] * len(mechanisms))
 
 
-async def change_password(cluster: Cluster, name: str, password: str, iterations: int = ITERATIONS_MIN) -> UserRow:
+async def change_password(cluster: Cluster, name: str, password: str) -> UserRow:
     """Another password for the mechanisms that the user has. NoSuchThing for a user that does not exist."""
     check_password(password)
-    _check_new(name, iterations)
     row = await known(cluster, name)
     mechanisms = [found for label in row.mechanisms if (found := ScramMechanism.of(label)) is not None]
-    return await _write(cluster, name, password, mechanisms, iterations)
+    return await _write(cluster, name, password, mechanisms, ITERATIONS_MIN)
 
 
 async def delete_user(cluster: Cluster, name: str) -> UserRow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -77,16 +76,6 @@ def assignment(text: str) -> list[list[int]]:
             hint="1:2,2:3 puts partition 0 on brokers 1 and 2, and partition 1 on 2 and 3",
         )
     return chosen
-
-
-def regular_expression(text: str | None, what: str) -> None:
-    """UsageError, before anything is asked of a cluster, where a text that is given is not a regular expression."""
-    try:
-        re.compile(text or "")
-    except re.error as error:
-        raise UsageError(
-            f"{what} {text!r} is not a regular expression: {error}", hint=r".* is any text, \ escapes a character"
-        ) from None
 
 
 def message_form(output: Format | None, form: str | None, instead: str) -> Literal["value", "format", "jsonl"]:

@@ -3,145 +3,102 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from klog.cli.session import Address
+from klog.cli.session import Address, Session
 from klog.cli.target import Target
 from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
-from klog.client.servers import Servers, security_of, zookeeper_of
-from klog.errors import CannotConnect, KlogError, NoSuchThing, UsageError, WrongCluster
-from klog.names import host_port
-from klog.render.visible import for_stream
+from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
+from klog.client.servers import Servers, zookeeper_of
+from klog.coordination.cluster import cluster_id
+from klog.errors import CannotConnect, NoSuchThing, WrongCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-    from contextlib import AsyncExitStack
+    from collections.abc import Coroutine
 
-    from klog.cli.global_flags import GlobalFlags
     from klog.coordination.zookeeper import ZooKeeper
-    from klog.net.peer_protocol import PeerProtocol
-    from klog.security.client_security import ClientSecurity
 
 SILENT_S = 1.0
 """A broker that answers at all has done so by then, hardly ever later."""
 
-SERVERS_ASKED = 5
-"""Of those given, what they are instead."""
 
+class Connection:
+    """The way of one command to the cluster that is meant. Event loop only, but for ``target``."""
 
-class Connecting(Protocol):
-    """What connecting takes of an invocation: which cluster, how patiently, and what closes the connections."""
+    def __init__(self, target: Target, timeout_s: float, session: Session) -> None:
+        """``timeout_s``: the bound of each wait for an answer. ``session`` keeps what is opened."""
+        self.target = target
+        """With the address that was looked up, once it was needed."""
+        self._timeout_s = timeout_s
+        self._session = session
+        self._zookeeper: ZooKeeper | None = None
+        """One a command."""
 
-    shared: GlobalFlags
-    closing: AsyncExitStack
-    session: ZooKeeper | None
-
-    @property
-    def target(self) -> Target:
-        """The cluster that is meant."""
-        ...
-
-    @property
-    def timeout_s(self) -> float:
-        """The bound of each wait for an answer."""
-        ...
-
-    def retarget(self, found: Target) -> None:
-        """Take the target with the address that was looked up."""
-        ...
-
-
-async def open_cluster(invocation: Connecting, *, client_id: str | None = None) -> Cluster:
-    """A connection to the invocation's cluster, known to be the one that is meant."""
-    bootstrap = await bootstrap_servers(invocation)
-    target, kept = invocation.target, invocation.shared.session
-    if kept is not None and not invocation.shared.trace:
-        address = Address(bootstrap, target.source, invocation.timeout_s, client_id, target.security)
-        cluster = await _or_what_answers(kept.cluster(address, target.cluster_id), bootstrap, target.source)
-    else:
-        connecting = Cluster.connect(
-            bootstrap,
-            source=target.source,
-            timeout_s=invocation.timeout_s,
-            trace=trace_to_stderr if invocation.shared.trace else None,
-            expected_cluster_id=target.cluster_id,
-            **({} if client_id is None else {"client_id": client_id}),
-        )
+    async def cluster(self, client_id: str | None = None) -> Cluster:
+        """A connection, known to be to the cluster that is meant."""
+        bootstrap, target = await self.bootstrap_servers(), self.target
+        address = Address(bootstrap, target.source, self._timeout_s, client_id, target.security)
+        connecting = self._session.cluster(address, target.cluster_id)
         cluster = await _or_what_answers(connecting, bootstrap, target.source)
-        invocation.closing.push_async_callback(cluster.close)
-    if target.cluster_id is None and target.zookeeper is not None:
-        session = await _session(invocation, target.zookeeper)
-        await asyncio.to_thread(session.check_cluster)
-        _compare(target, await cluster.cluster_id(), await asyncio.to_thread(_cluster_id, session))
-    return cluster
+        if target.cluster_id is None and target.zookeeper is not None:
+            session = await self._opened(target.zookeeper)
+            await asyncio.to_thread(session.check_cluster)
+            _compare(target, await cluster.cluster_id(), await asyncio.to_thread(cluster_id, session))
+        return cluster
 
+    async def bootstrap_servers(self) -> str:
+        """The addresses of brokers: those given, or those registered in the ZooKeeper that was given."""
+        if self.target.bootstrap is None:
+            from klog.coordination import brokers
 
-async def bootstrap_servers(invocation: Connecting) -> str:
-    """The addresses of brokers: those given, or those registered in the ZooKeeper that was given."""
-    target = invocation.target
-    if target.bootstrap is None:
-        target = await _with_brokers(invocation, target)
-    assert target.bootstrap is not None
-    return target.bootstrap
+            assert self.target.zookeeper is not None
+            session = await self._opened(self.target.zookeeper)
+            addresses = await asyncio.to_thread(brokers.bootstrap_of, session, self.target.security.protocol)
+            found = Servers(addresses, self.target.security, session.access)
+            known = await asyncio.to_thread(cluster_id, session)
+            self.target = replace(self.target, bootstrap=found, cluster_id=known)
+        assert self.target.bootstrap is not None
+        return self.target.bootstrap
 
+    async def zookeeper(self) -> ZooKeeper:
+        """A session with the ZooKeeper of the cluster."""
+        if self.target.zookeeper is None:
+            await self._look_zookeeper_up()
+        elif self.target.bootstrap is not None and self.target.cluster_id is None:
+            # Both were given, so both are compared, although this command would need one of them only.
+            await self.cluster()
+        assert self.target.zookeeper is not None
+        session = await self._opened(self.target.zookeeper)
+        if self.target.cluster_id is not None:
+            _compare(self.target, self.target.cluster_id, await asyncio.to_thread(cluster_id, session))
+        return session
 
-async def open_zookeeper(invocation: Connecting) -> ZooKeeper:
-    """A session with the ZooKeeper of the invocation's cluster."""
-    target = invocation.target
-    if target.zookeeper is None:
-        target = await _with_zookeeper(invocation, target)
-    elif target.bootstrap is not None and target.cluster_id is None:
-        # Both were given, so both are compared, although this command would need one of them only.
-        await open_cluster(invocation)
-    assert target.zookeeper is not None
-    session = await _session(invocation, target.zookeeper)
-    if target.cluster_id is not None:
-        _compare(target, target.cluster_id, await asyncio.to_thread(_cluster_id, session))
-    return session
+    async def empty_zookeeper(self) -> ZooKeeper:
+        """A session with the ZooKeeper that was named, which need not know a cluster yet; its chroot is made."""
+        assert self.target.zookeeper is not None
+        return await self._opened(self.target.zookeeper, create_chroot=True)
 
+    async def _look_zookeeper_up(self) -> None:
+        from klog.admin import brokers
 
-async def open_empty_zookeeper(invocation: Connecting) -> ZooKeeper:
-    """A session with the ZooKeeper that was named, which need not know a cluster yet; its chroot is made."""
-    if invocation.shared.zookeeper is None:
-        raise UsageError(
-            "no ZooKeeper given to rebuild the registries in",
-            hint="give its address, with the chroot if there is one: -z HOST:PORT/CHROOT",
-        )
-    assert invocation.target.zookeeper is not None
-    return await _session(invocation, invocation.target.zookeeper, create_chroot=True)
+        cluster = await self.cluster()
+        for row in await brokers.list_brokers(cluster):
+            if row.zookeeper is not None:
+                at = zookeeper_of(cluster.bootstrap, row.zookeeper)
+                self.target = replace(self.target, zookeeper=at, cluster_id=await cluster.cluster_id())
+                return
+        raise NoSuchThing("no broker reports its ZooKeeper: this is not a klog cluster", hint="give it: -z HOST:PORT")
 
-
-async def _with_brokers(invocation: Connecting, target: Target) -> Target:
-    from klog.coordination import brokers
-
-    assert target.zookeeper is not None
-    session = await _session(invocation, target.zookeeper)
-    addresses = await asyncio.to_thread(brokers.bootstrap_of, session, target.security.protocol)
-    found = replace(
-        target,
-        bootstrap=Servers(addresses, target.security, session.access),
-        cluster_id=await asyncio.to_thread(_cluster_id, session),
-    )
-    invocation.retarget(found)
-    return found
-
-
-async def _with_zookeeper(invocation: Connecting, target: Target) -> Target:
-    from klog.admin import brokers
-
-    cluster = await open_cluster(invocation)
-    for row in await brokers.list_brokers(cluster):
-        if row.zookeeper is not None:
-            at = zookeeper_of(cluster.bootstrap, row.zookeeper)
-            found = replace(target, zookeeper=at, cluster_id=await cluster.cluster_id())
-            invocation.retarget(found)
-            return found
-    raise NoSuchThing(
-        f"no broker of {target.bootstrap} reports its ZooKeeper: it is not a klog broker",
-        hint="give the ZooKeeper: -z HOST:PORT",
-    )
+    async def _opened(self, address: str, *, create_chroot: bool = False) -> ZooKeeper:
+        if self._zookeeper is None:
+            try:
+                self._zookeeper = await self._session.zookeeper(
+                    address, self._timeout_s, CONNECT_TIMEOUT_S, create_chroot=create_chroot
+                )
+            except CannotConnect as error:
+                raise await instead_of_a_zookeeper(address) or error from None
+        return self._zookeeper
 
 
 async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: str, source: str) -> Cluster:
@@ -150,128 +107,18 @@ async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: 
     Where nothing has answered for `SILENT_S`, that is asked meanwhile: else it would take half a second more.
     """
     connection = asyncio.ensure_future(connecting)
-    asking: asyncio.Future[list[tuple[str, int, PeerProtocol | None]]] | None = None
+    asking: asyncio.Future[CannotConnect | None] | None = None
     try:
         await asyncio.wait([connection], timeout=SILENT_S)
         if not connection.done():
-            asking = asyncio.ensure_future(_other_ends(bootstrap, source))
+            asking = asyncio.ensure_future(instead_of_brokers(bootstrap, source))
         return await connection
     except CannotConnect as error:
-        found = await (asking or _other_ends(bootstrap, source))
-        raise _by_what_answers(found, error, security_of(bootstrap)) from None
+        raise await (asking or instead_of_brokers(bootstrap, source)) or error from None
     finally:
         for task in (connection, asking):
             if task is not None:
                 task.cancel()
-
-
-async def _other_ends(bootstrap: str, source: str) -> list[tuple[str, int, PeerProtocol | None]]:
-    """The servers, each with what it says that it is, if not a broker."""
-    from klog.client.bootstrap import parse_bootstrap
-    from klog.net.peer_protocol import peer_protocol
-
-    servers = parse_bootstrap(bootstrap, source)[:SERVERS_ASKED]
-    found = await asyncio.gather(*(peer_protocol(host, port) for host, port in servers))
-    return [(host, port, what) for (host, port), what in zip(servers, found, strict=True)]
-
-
-def _by_what_answers(
-    found: Sequence[tuple[str, int, PeerProtocol | None]], error: CannotConnect, security: ClientSecurity
-) -> CannotConnect:
-    """``security``: how this client connects."""
-    from klog.net.peer_protocol import PeerProtocol
-
-    for host, port, what in found:
-        at = host_port(host, port)
-        if what is PeerProtocol.TLS:
-            if security.is_encrypted:  # the error says why it fails
-                continue
-            return CannotConnect(
-                f"{at} speaks TLS, and this client does not",
-                hint="--client-config FILE with security.protocol=SSL or SASL_SSL; see docs/security.md",
-            )
-        if what is not None:
-            use = f"use --zookeeper {at}" if what is PeerProtocol.ZOOKEEPER else "brokers speak Kafka's protocol"
-            return CannotConnect(f"{at} is {what}, not a broker", hint=use)
-    return error
-
-
-async def _not_a_zookeeper(address: str, error: CannotConnect) -> CannotConnect:
-    """The error; one that names what listens there instead of a ZooKeeper, where that says what it is."""
-    from klog.coordination.connect_string import ConnectString
-    from klog.coordination.zookeeper_access import access_of
-
-    is_encrypted = access_of(address).context is not None
-    servers = ConnectString.parse(address).servers[:SERVERS_ASKED]
-    found = await asyncio.gather(*(_instead_of_a_zookeeper(host, port, is_encrypted) for host, port in servers))
-    return next((one for one in found if one is not None), error)
-
-
-async def _instead_of_a_zookeeper(host: str, port: int, is_encrypted: bool) -> CannotConnect | None:
-    """``is_encrypted``: this client speaks TLS."""
-    from klog.net.channel import Channel
-    from klog.net.peer_protocol import ASKED_S, PeerProtocol, peer_protocol
-
-    at = host_port(host, port)
-    try:
-        channel = await Channel.connect(host, port, connect_timeout_s=ASKED_S, timeout_s=ASKED_S)
-    except KlogError:
-        what = await peer_protocol(host, port)
-    else:
-        await channel.close()
-        return CannotConnect(f"{at} is a broker, not a ZooKeeper", hint=f"use --bootstrap-server {at}")
-    if what is PeerProtocol.HTTP:
-        return CannotConnect(
-            f"{at} is {what}, not a ZooKeeper", hint="the usual port of ZooKeeper is 2181: -z HOST:2181"
-        )
-    if what is PeerProtocol.TLS and not is_encrypted:
-        return CannotConnect(
-            f"{at} speaks TLS, and this client does not",
-            hint="--client-config FILE with zookeeper.ssl.client.enable=true; see docs/security.md",
-        )
-    return None
-
-
-async def _session(invocation: Connecting, address: str, *, create_chroot: bool = False) -> ZooKeeper:
-    """A started session, closed when the command ends; one a command."""
-    from klog.coordination.zookeeper import ZooKeeper
-
-    known = invocation.session
-    if known is not None:
-        return known
-
-    kept = invocation.shared.session
-    if kept is not None and not invocation.shared.trace and not create_chroot:
-        try:
-            invocation.session = await kept.zookeeper(address, invocation.timeout_s, CONNECT_TIMEOUT_S)
-        except CannotConnect as error:
-            raise await _not_a_zookeeper(address, error) from None
-        return invocation.session
-    session = ZooKeeper(
-        address,
-        operation_timeout_s=invocation.timeout_s,
-        trace=(lambda operation, path, ms: trace_to_stderr(operation, f"zookeeper {path}", ms))
-        if invocation.shared.trace
-        else None,
-    )
-    try:
-        await asyncio.to_thread(session.start, CONNECT_TIMEOUT_S, patient=False, create_chroot=create_chroot)
-    except CannotConnect as error:
-        raise await _not_a_zookeeper(address, error) from None
-    invocation.closing.push_async_callback(asyncio.to_thread, session.stop)
-    invocation.session = session
-    return session
-
-
-def trace_to_stderr(what: str, where: str, ms: float) -> None:
-    """One request answered or znode touched, for ``--trace``; called from the thread that asked."""
-    sys.stderr.write(for_stream(f"trace {ms:9.1f} ms  {what}  {where}\n", sys.stderr))
-
-
-def _cluster_id(session: ZooKeeper) -> str | None:
-    from klog.coordination import cluster
-
-    return cluster.cluster_id(session)
 
 
 def _compare(target: Target, by_broker: str | None, by_zookeeper: str | None) -> None:

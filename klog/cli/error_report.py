@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut
 from klog.render import Format
 from klog.render.visible import for_stream
 from klog.render.writer import yaml_text
+
+if TYPE_CHECKING:
+    from klog.cli.target import Target
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -50,25 +53,27 @@ def translated(error: Exception) -> KlogError:
     )
 
 
-def show(error: KlogError, command: str, form: Format, err: TextIO, *, cluster: str | None = None) -> None:
+def show(error: KlogError, command: str, form: Format, err: TextIO, *, target: Target | None = None) -> None:
     """Write the error to ``err``: as the envelope's ``error`` with JSON and YAML, as sentences otherwise.
 
-    ``cluster`` is what was talked to and who said so.
+    ``target`` is what was talked to; addresses that the error names are not repeated.
     """
     hint = error.hint
     if hint is None and isinstance(error, CannotConnect | TimedOut):
         hint = CONNECT_HINT
     if form.is_structured:
         content: dict[str, Any] = {"code": error.code, "message": error.message, "hint": hint}
-        if cluster is not None:
-            content["cluster"] = cluster
+        if target is not None:
+            content["cluster"] = str(target)
         document = {"_command": command, "error": content}
         text = yaml_text(document) if form is Format.YAML else json.dumps(document, ensure_ascii=False) + "\n"
         write(err, text)
         return
     lines = [f"klog {command.replace('.', ' ')}: {error.message}".replace("klog :", "klog:")]
-    if cluster is not None:
-        lines.append(f"  cluster: {cluster}")
+    if target is not None:
+        addresses = (target.bootstrap or target.zookeeper or "").split(",")
+        is_named = all(one in error.message for one in addresses)
+        lines.append(f"  address: from {target.source}" if is_named else f"  cluster: {target}")
     if hint:
         lines.append(f"  hint: {hint}")
     write(err, "\n".join(lines) + "\n")

@@ -121,11 +121,10 @@ async def check_there(invocation: Invocation, of: EventFilter) -> None:
         await asyncio.to_thread(check_known, await invocation.zookeeper(), [of.group])
     if of.broker is not None:
         metadata = await cluster.metadata()
-        partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-        there = {*metadata.brokers, *(replica for one in partitions for replica in one.replicas)}
+        there = {*metadata.brokers, *metadata.dead}
         if of.broker not in there:
             raise BrokerNotAvailable(
-                f"{cluster} does not have a broker {of.broker}", hint=f"brokers: {', '.join(map(str, sorted(there)))}"
+                f"the cluster does not have a broker {of.broker}", hint=f"brokers: {', '.join(map(str, sorted(there)))}"
             )
 
 

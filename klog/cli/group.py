@@ -16,7 +16,6 @@ from klog.cli.arguments import (
     Regex,
     TopicFlag,
     all_partitions,
-    regular_expression,
 )
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import Noun, top_command
@@ -27,7 +26,7 @@ from klog.cli.watching import Every, Watch, check_watchable, watch_rows
 from klog.client.positions import Position, parse_position
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import BrokerNotAvailable, CannotConnect, UsageError
-from klog.names import counted
+from klog.names import counted, regular_expression
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ async def list_groups(
 
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
-    if regex:
+    if regex and pattern is not None:
         regular_expression(pattern, "PATTERN")
     session = await invocation.zookeeper()
     rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))

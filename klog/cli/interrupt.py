@@ -167,23 +167,22 @@ def typed_unseen(stream: TextIO, question: str) -> str:
         sys.stderr.write("\n")
 
 
-def take_over(*, ends_process: bool) -> object:
-    """``install`` for one command of a process that lives on, the shell; what `give_back` wants afterwards.
+@contextmanager
+def in_shell() -> Iterator[None]:
+    """While inside: SIGINT cancels a command of a process that lives on, the shell.
 
     Does nothing outside of the main thread, where Python takes no handlers.
     """
     if threading.current_thread() is not threading.main_thread():
-        return None
+        yield
+        return
     before = signal.getsignal(signal.SIGINT)
     _STATE.asked, _STATE.number = StopRequest(), signal.SIGINT
-    install(ends_process=ends_process)
-    return before
-
-
-def give_back(before: object) -> None:
-    """SIGINT as it was before `take_over`."""
-    if before is not None:
-        signal.signal(signal.SIGINT, before)  # type: ignore[arg-type]  # what getsignal gave
+    install(ends_process=False)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import stat
 import sys
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -25,15 +23,18 @@ from klog.cli.flags import DEFAULT_TIMEOUT_S
 from klog.cli.global_flags import GlobalFlags
 from klog.cli.name_values import connect_by
 from klog.cli.other_cluster import other_servers, profile_of_other
+from klog.cli.progress import Drawing, at_work
+from klog.cli.standard_streams import is_terminal
 from klog.cli.target import Target, klog_home, profiles_here, resolve, secured
 from klog.cli.traits import Traits, command_name
-from klog.errors import KlogError, UsageError
+from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.render import Format, Report, render
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile
-    from klog.cli.progress import Measured
+    from klog.cli.connect import Connection
+    from klog.cli.session import Session
     from klog.client.client_config import ClientConfig
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
@@ -44,63 +45,28 @@ UNDO_LINES_MAX = 5
 
 
 @dataclass(slots=True)
-class Invocation:
+class Invocation(Drawing):
     """What a command function is given. Used by one thread, the command's."""
 
     command: str
     traits: Traits
-    shared: GlobalFlags
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
-    session: ZooKeeper | None = None
-    """The command's one session with ZooKeeper, once it has needed it."""
-    line_is_drawn: bool = False
-    measured: Measured | None = None
-    """What shows how far the command is, while it counts something."""
-    has_shown: bool = False
-    """Rows were shown, or are about to be as they come: nothing has to say that the command is at work."""
+    """What else ends with the command."""
     client_config: ClientConfig | None = None
     """The file of ``--client-config``."""
     connect_by: Mapping[str, str] = field(default_factory=dict)
     """What ``-X`` says of the connection."""
     undo: list[str] = field(default_factory=list)
     """The lines that end its receipt."""
-    _target: Target | None = None
+    _connection: Connection | None = None
+    _session: Session | None = None
 
     # --- output
-
-    @property
-    def output(self) -> Format:
-        """How rows are shown."""
-        return self.shared.output or Format.TABLE
 
     @property
     def timeout_s(self) -> float:
         """The bound of each wait for an answer."""
         return self.shared.timeout if self.shared.timeout is not None else DEFAULT_TIMEOUT_S
-
-    @property
-    def can_draw(self) -> bool:
-        """Whether a person looks at such a line, and at it alone: a program behind a pipe may draw there, too."""
-        shared = self.shared
-        if shared.quiet or shared.trace or self.output.is_structured or not is_terminal(sys.stderr):
-            return False
-        try:
-            return not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
-        except (OSError, ValueError):  # stdout is closed, or not a file
-            return True
-
-    def draw_line(self, text: str) -> None:
-        """A line on the terminal behind stderr that the next one replaces."""
-        sys.stderr.write(f"\r{for_stream(text, sys.stderr)}\x1b[K")
-        sys.stderr.flush()
-        self.line_is_drawn = True
-
-    def clear_line(self) -> None:
-        """Take such a line away, if there is one."""
-        if self.line_is_drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self.line_is_drawn = False
 
     def say(self, text: str) -> None:
         """A line for a person, on stderr: progress, receipts, notes. ``-q`` silences it."""
@@ -144,6 +110,16 @@ class Invocation:
 
     # --- which cluster
 
+    @property
+    def session(self) -> Session:
+        """The shell's, or the command's own. One that is traced has its own in any case."""
+        if self._session is None:
+            from klog.cli.session import Session  # with asyncio, 40 ms that `klog up` need not pay
+
+            kept = self.shared.session
+            self._session = Session(trace=self.shared.trace) if kept is None or self.shared.trace else kept
+        return self._session
+
     def take_client_config(self, own: GlobalFlags) -> None:
         """Read the file of ``--client-config``: it has what flags leave out. ``own``: the command's flags."""
         from klog.client.client_config import read_client_config
@@ -166,26 +142,34 @@ class Invocation:
             self.shared = replace(self.shared, timeout=found.timeout_s)
 
     @property
-    def target(self) -> Target:
-        """The cluster that is meant, and who said so."""
-        if self._target is None:
-            self._target = secured(resolve(self.shared), self.client_config, self.connect_by)
-            self.detail(f"cluster: {self._target}")
+    def connection(self) -> Connection:
+        """The way to the cluster that is meant."""
+        if self._connection is None:
+            self.connect_to(secured(resolve(self.shared), self.client_config, self.connect_by))
+            self.detail(f"cluster: {self.target}")
             if self.traits.changes and not self.shared.dry_run:
                 self.check_may_change()
-        return self._target
+        assert self._connection is not None
+        return self._connection
+
+    def connect_to(self, target: Target) -> None:
+        """Take this cluster for the one that is meant."""
+        from klog.cli.connect import Connection
+
+        self._connection = Connection(target, self.timeout_s, self.session)
+
+    @property
+    def target(self) -> Target:
+        """The cluster that is meant, and who said so."""
+        return self.connection.target
 
     async def cluster(self, *, client_id: str | None = None) -> Cluster:
         """A connection to the cluster, closed when the command ends."""
-        from klog.cli import connect
-
-        return await connect.open_cluster(self, client_id=client_id)
+        return await self.connection.cluster(client_id)
 
     async def bootstrap_servers(self) -> str:
         """The addresses of its brokers, for what connects by itself."""
-        from klog.cli import connect
-
-        return await connect.bootstrap_servers(self)
+        return await self.connection.bootstrap_servers()
 
     async def other_servers(self, given: str, flag: str) -> str:
         """The servers of a second cluster, which a flag gives: addresses, or a profile as ``@NAME``."""
@@ -193,13 +177,25 @@ class Invocation:
 
     async def zookeeper(self) -> ZooKeeper:
         """A session with the cluster's ZooKeeper, closed when the command ends."""
-        from klog.cli import connect
+        return await self.connection.zookeeper()
 
-        return await connect.open_zookeeper(self)
+    async def empty_zookeeper(self) -> ZooKeeper:
+        """A session with the ZooKeeper of ``-z``, which need not know a cluster yet; its chroot is made."""
+        if self.shared.zookeeper is None:
+            raise UsageError(
+                "no ZooKeeper given to rebuild the registries in",
+                hint="give its address, with the chroot if there is one: -z HOST:PORT/CHROOT",
+            )
+        return await self.connection.empty_zookeeper()
 
-    def retarget(self, found: Target) -> None:
-        """Fill in the address that was looked up."""
-        self._target = found
+    async def restore_hint(self, topic: str) -> str | None:
+        """What brings a topic back that does not exist because it is deleted."""
+        from klog.admin.trash import restore_hint
+
+        try:
+            return await restore_hint(await self.zookeeper(), topic)
+        except KlogError:
+            return None
 
     @property
     def profile(self) -> Profile | None:
@@ -289,14 +285,6 @@ def profile_of_addresses(*addresses: str | None) -> Profile | None:
     return None if profiles is None else profiles.of_addresses(*addresses)
 
 
-def is_terminal(stream: Any) -> bool:
-    """Whether a person is at the other end."""
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):
-        return False
-
-
 def perform(
     ctx: typer.Context, function: Callable[..., Any], traits: Traits, own: GlobalFlags, values: dict[str, Any]
 ) -> None:
@@ -306,7 +294,7 @@ def perform(
     """
     outer = ctx.find_root().obj
     shared = own.over(outer) if isinstance(outer, GlobalFlags) else own
-    invocation = Invocation(command_name(ctx), traits, shared)
+    invocation = Invocation(shared, command_name(ctx), traits)
     # What matters of a command is in its error or its rows; klog's own log lines are a server's.
     logging.basicConfig(level=logging.WARNING if shared.verbose else logging.ERROR, format="%(levelname)s %(message)s")
     if traits.own_interrupt:
@@ -348,24 +336,35 @@ def _run(invocation: Invocation, function: Callable[..., Any], values: dict[str,
             try:
                 async with AsyncExitStack() as around:
                     if has_rows_at_the_end and invocation.can_draw:
-                        from klog.cli.progress import at_work
-
                         await around.enter_async_context(at_work(invocation))
                     await around.enter_async_context(invocation.closing)
-                    result = await _acting(invocation, function(invocation, **values))
+                    result = await _known_to_be_deleted(invocation, function(invocation, **values))
             except (asyncio.CancelledError, Exception):
                 if interrupted():
                     raise KeyboardInterrupt from None  # also where an error came of being stopped
                 raise
             return result, interrupted()
 
-    session = invocation.shared.session
-    result, interrupted = asyncio.run(run()) if session is None else session.run(run())
+    try:
+        result, interrupted = invocation.session.run(run())
+    finally:
+        if invocation.session is not invocation.shared.session:
+            invocation.session.close()
     if interrupted:
         # It was asked to stop and has told what it did until then.
         _finish(invocation, result)
         raise KeyboardInterrupt
     return result
+
+
+async def _known_to_be_deleted(invocation: Invocation, work: Coroutine[Any, Any, Any]) -> Any:
+    """The command's result; the error of a topic that is deleted says how it comes back."""
+    try:
+        return await _acting(invocation, work)
+    except UnknownTopicOrPartition as error:
+        if error.topic is not None:
+            error.hint = await invocation.restore_hint(error.topic) or error.hint
+        raise
 
 
 async def _acting(invocation: Invocation, work: Coroutine[Any, Any, Any]) -> Any:
@@ -413,7 +412,6 @@ def _fail(invocation: Invocation, error: Exception) -> int:
         # Of a server there may be no second time at which to ask it with -v.
         traceback.print_exception(error)
     # The target as far as it was needed: an error before that has no cluster to name.
-    known = invocation._target
-    where = str(known) if known is not None else None
-    error_report.show(shown, invocation.command, invocation.output, sys.stderr, cluster=where)
+    target = None if invocation._connection is None else invocation._connection.target
+    error_report.show(shown, invocation.command, invocation.output, sys.stderr, target=target)
     return shown.exit_code

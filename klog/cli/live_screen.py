@@ -7,12 +7,12 @@ import io
 import json
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from klog.cli import interrupt
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
@@ -30,10 +30,12 @@ REDRAW_S = 1.0
 
 async def live(invocation: Invocation, every: float | None) -> int | None:
     """The screen until its person leaves, or a line each interval until stopped."""
+    from klog.tools.top.gathering import Gatherer
+
     invocation.has_shown = True
     on_screen = is_terminal(sys.stdout) and is_terminal(sys.stdin) and invocation.shared.output is not Format.JSONL
     every_s = every or EVERY_S
-    async with _gatherer(invocation, every_s) as gatherer:
+    async with Gatherer(await invocation.cluster(), invocation.zookeeper, every_s, klog_home()) as gatherer:
         if invocation.shared.output not in (None, Format.TABLE, Format.JSONL):
             raise UsageError(
                 f"--output {invocation.output.value} is for a single report, and top shows many", hint="use -o jsonl"
@@ -42,18 +44,6 @@ async def live(invocation: Invocation, every: float | None) -> int | None:
             return await _on_screen(invocation, gatherer, every_s)
         await _in_lines(gatherer, every_s)
         return None
-
-
-@asynccontextmanager
-async def _gatherer(invocation: Invocation, every_s: float) -> AsyncIterator[Gatherer]:
-    from klog.tools.top.gathering import Gatherer
-
-    gatherer = Gatherer(await invocation.cluster(), invocation.zookeeper, every_s, klog_home())
-    gatherer.start()
-    try:
-        yield gatherer
-    finally:
-        await gatherer.close()
 
 
 async def _in_lines(gatherer: Gatherer, every_s: float) -> None:
@@ -157,22 +147,15 @@ def _table(row_type: type, rows: Sequence[Any]) -> list[str]:
 
 async def steps_of(invocation: Invocation, subject: list[str]) -> list[Step]:
     """What `klog status` says of a subject."""
+    from klog.admin.health.snapshot import Where
     from klog.client.positions import parse_position
     from klog.tools.status import HISTORY
     from klog.tools.why.gathering import parsed, why
 
     asked = parsed(subject)
-    cluster = await invocation.cluster()
-    target = invocation.target
-    return await why(
-        cluster,
-        invocation.zookeeper,
-        (target.bootstrap, target.zookeeper),
-        klog_home(),
-        asked,
-        parse_position(HISTORY),
-        invocation.timeout_s,
-    )
+    cluster, target = await invocation.cluster(), invocation.target
+    where = Where(target.bootstrap, target.zookeeper, target.source, klog_home(), timeout_s=invocation.timeout_s)
+    return await why(cluster, invocation.zookeeper, where, asked, parse_position(HISTORY))
 
 
 def _wrapped(steps: Sequence[Step]) -> list[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.client.positions import Position, parse_position
 from klog.errors import UsageError
 from klog.names import counted

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions, message_form
 from klog.cli.command import Noun
 from klog.cli.flags import flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.names import counted
 from klog.render import Report
 

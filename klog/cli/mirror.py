@@ -11,9 +11,10 @@ from klog.cli import flags, interrupt
 from klog.cli.arguments import MostRate, Properties
 from klog.cli.command import top_command
 from klog.cli.flags import flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
 from klog.cli.other_cluster import METAVAR, PROFILE, other_servers, registered_servers
+from klog.cli.standard_streams import is_terminal
 from klog.cli.watching import check_watchable
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
 from klog.errors import UsageError

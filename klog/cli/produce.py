@@ -17,9 +17,10 @@ from klog.cli.by_schema import BySchema, encoder_by
 from klog.cli.command import top_command
 from klog.cli.error_report import EXIT_FAILED
 from klog.cli.flags import argument, flag, limit
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs, settings
 from klog.cli.progress import Done, progress
+from klog.cli.standard_streams import is_terminal
 from klog.errors import KlogError, UsageError
 from klog.names import counted
 

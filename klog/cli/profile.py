@@ -137,11 +137,12 @@ async def _cluster_id(
         zookeeper=zookeeper,
         client_config=client_config,
         timeout=timeout,
+        session=None,
     )
-    asking = Invocation(invocation.command, invocation.traits, shared)
+    asking = Invocation(shared, invocation.command, invocation.traits)
     if client_config is not None:
         asking.take_client_config(shared)
-    async with asking.closing:
+    async with asking.session:
         return await (await asking.cluster()).cluster_id()
 
 
@@ -223,10 +224,10 @@ async def test(
 async def _tested(invocation: Invocation, one: Profile) -> Any:
     from klog.admin.profiles import ProfileTest
 
-    mine = Invocation(invocation.command, invocation.traits, replace(invocation.shared, profile=one.name))
+    mine = Invocation(replace(invocation.shared, profile=one.name, session=None), invocation.command, invocation.traits)
     began_s = time.perf_counter()
     try:
-        async with mine.closing:
+        async with mine.session:
             cluster = await mine.cluster()
             metadata = await cluster.metadata()
             elapsed_ms = (time.perf_counter() - began_s) * 1000

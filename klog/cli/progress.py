@@ -10,15 +10,25 @@ shown, and klog's own way to write sizes, rates and durations.
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from klog.metrics import Count
+from klog.cli.global_flags import GlobalFlags
+from klog.cli.standard_streams import is_terminal
+from klog.render import Format
 from klog.render.value_texts import count_text, duration_text, size_text
+from klog.render.visible import for_stream
+
+if TYPE_CHECKING:
+    from klog.metrics import Count
 
 QUIET_S = 1.0
 """What is over by then shows nothing."""
@@ -42,24 +52,45 @@ class Measured(NamedTuple):
     unit: str
 
 
-class Drawing(Protocol):
-    """What is taken of an invocation: where to draw, and what else it shows."""
+@dataclass(slots=True)
+class Drawing:
+    """A line on the terminal behind stderr, drawn again in its place, of one run of a command."""
 
-    measured: Measured | None
-    has_shown: bool
+    shared: GlobalFlags
+    _is_drawn: bool = field(default=False, init=False)
+    measured: Measured | None = field(default=None, init=False)
+    """What shows how far the command is, while it counts something."""
+    has_shown: bool = field(default=False, init=False)
+    """Rows were shown, or are about to be as they come: nothing has to say that the command is at work."""
+
+    @property
+    def output(self) -> Format:
+        """How rows are shown."""
+        return self.shared.output or Format.TABLE
 
     @property
     def can_draw(self) -> bool:
-        """Whether a person looks at the line."""
-        ...
+        """Whether a person looks at such a line, and at it alone: a program behind a pipe may draw there, too."""
+        shared = self.shared
+        if shared.quiet or shared.trace or self.output.is_structured or not is_terminal(sys.stderr):
+            return False
+        try:
+            return not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+        except (OSError, ValueError):  # stdout is closed, or not a file
+            return True
 
     def draw_line(self, text: str) -> None:
-        """Draw it in place of the one before."""
-        ...
+        """A line on the terminal behind stderr that the next one replaces."""
+        sys.stderr.write(f"\r{for_stream(text, sys.stderr)}\x1b[K")
+        sys.stderr.flush()
+        self._is_drawn = True
 
     def clear_line(self) -> None:
-        """Take it away."""
-        ...
+        """Take such a line away, if there is one."""
+        if self._is_drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._is_drawn = False
 
 
 @asynccontextmanager
@@ -76,6 +107,8 @@ async def progress(invocation: Drawing, measure: Callable[[], Done | None], *, u
 @asynccontextmanager
 async def counting(invocation: Drawing, unit: str, total: int | None = None) -> AsyncIterator[Count]:
     """Show what is counted while inside."""
+    from klog.metrics import Count  # which a command that counts nothing need not load
+
     count = Count()
     count.total = total
     async with progress(invocation, lambda: Done(count.done, count.total, count.about), unit=unit):

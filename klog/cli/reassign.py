@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from klog.cli.command import Noun
 from klog.cli.flags import argument, duration, flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
+from klog.cli.standard_streams import is_terminal
 from klog.cli.watching import check_watchable
 from klog.errors import UsageError
 from klog.metrics import Count

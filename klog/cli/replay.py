@@ -10,7 +10,7 @@ from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.other_cluster import METAVAR
-from klog.cli.progress import Done, progress
+from klog.cli.progress import counting
 from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
@@ -80,42 +80,23 @@ async def replay(
     invocation.closing.push_async_callback(reader.close)
     writer = await side(into_servers, "target").open()
     invocation.closing.push_async_callback(writer.close)
-    shown = _Shown()
+    rows: list[Any] = []
+
+    def show(found: list[Any]) -> None:
+        rows[:] = found
+
     try:
-        async with progress(invocation, lambda: shown.done(count), unit="messages" if count else "bytes"):
-            rows = await replaying.replay(
-                reader, writer, source, into, options, note=invocation.say, show=shown, begun=shown.begun
+        async with counting(invocation, "messages" if count else "bytes") as done:
+            found = await replaying.replay(
+                reader, writer, source, into, options, note=invocation.say, show=show, count=done
             )
     except asyncio.CancelledError:
-        if not shown.rows:
+        if not rows:
             raise
-        return _report(invocation, shown.rows, "stopped; the same command continues from here")
-    return _report(invocation, rows, None, "would be copied" if dry_run else "copied")
+        return _report(invocation, rows, "stopped; the same command continues from here")
+    return _report(invocation, found, None, "would be copied" if dry_run else "copied")
 
 
 def _report(invocation: Invocation, rows: list[Any], more: str | None, done: str = "copied") -> Report:
     total = f"{counted(sum(row.messages or 0 for row in rows), 'message')} {done}"
     return invocation.report(rows, footer=total if more is None else f"{total}; {more}")
-
-
-class _Shown:
-    """The rows as last told, and how far it is."""
-
-    def __init__(self) -> None:
-        self.rows: list[Any] = []
-        self._addresses: int | None = None
-
-    def __call__(self, rows: list[Any]) -> None:
-        self.rows = rows
-
-    def begun(self, addresses: int) -> None:
-        """So many are to be copied."""
-        self._addresses = addresses
-
-    def done(self, count: int | None) -> Done | None:
-        """Messages where only so many are copied, else bytes of the source's log."""
-        if self._addresses is None:
-            return None
-        if count:
-            return Done(sum(row.messages or 0 for row in self.rows), count)
-        return Done(sum(row.to - row.from_ for row in self.rows), self._addresses)

@@ -13,7 +13,8 @@ from klog.cli import interrupt
 from klog.cli.by_schema import registry_of
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.config.properties import read_text
 from klog.errors import UsageError
 from klog.names import counted

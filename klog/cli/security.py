@@ -89,7 +89,6 @@ async def users(invocation: Invocation, directory: Folder = None) -> Report:
     from klog.admin import security_files, znode_acls
     from klog.admin import users as users_of
     from klog.admin.local_state import CLIENT_SETTINGS
-    from klog.cli import connect
     from klog.client.client_config import read_client_config
 
     folder = directory or klog_home() / "security"
@@ -99,7 +98,7 @@ async def users(invocation: Invocation, directory: Folder = None) -> Report:
             found, security=None
         )  # brokers that are asked for ZooKeeper's address are open
     named = invocation.shared.zookeeper is not None
-    session = await (connect.open_empty_zookeeper(invocation) if named else invocation.zookeeper())
+    session = await (invocation.empty_zookeeper() if named else invocation.zookeeper())
     passwords = security_files.passwords(folder)
     await asyncio.to_thread(znode_acls.begin, session)
     return invocation.report(await asyncio.to_thread(users_of.write_first, session, passwords))

@@ -1,8 +1,8 @@
-"""Connections that outlive a command: the shell's, so that its commands need not connect again.
+"""The event loop and the connections of commands.
 
-A command line opens what it needs and closes it at its end. The shell hands each of its commands a `Session` (in
-`GlobalFlags`), which keeps an event loop, the connections to each cluster and the sessions with ZooKeeper. What the
-shell asks for itself, names and the facts of its toolbar, goes through a second one: no command waits for it.
+A command line has a `Session` of its own, which ends with it. The shell hands each of its commands the same one (in
+`GlobalFlags`), so that they need not connect again. What the shell asks for itself, names and the facts of its toolbar,
+goes through a second one: no command waits for it.
 
 Rules
     * A connection that has ended is opened again, and its cluster id is then compared again.
@@ -13,11 +13,13 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog.coordination.zookeeper_access import ZooKeeperAccess, access_of
+from klog.render.visible import for_stream
 from klog.security.client_security import ClientSecurity
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ class Address(NamedTuple):
 class Session:
     """An event loop and its open connections. Used by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trace: bool = False) -> None:
+        """``trace``: every request answered and znode touched is told on stderr."""
+        self._trace = trace
         self._runner: asyncio.Runner | None = None
         self._clusters: dict[Address, Cluster] = {}
         self._zookeepers: dict[tuple[str, ZooKeeperAccess, float], ZooKeeper] = {}
@@ -50,6 +54,14 @@ class Session:
     def clusters(self) -> list[Cluster]:
         """The open connections."""
         return list(self._clusters.values())
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """End the connections of one that was not `run`."""
+        await self.close_clusters()
+        await asyncio.to_thread(self.stop_zookeepers)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run to the end, as ``asyncio.run`` does; the connections stay open."""
@@ -94,11 +106,14 @@ class Session:
                 timeout_s=address.timeout_s,
                 expected_cluster_id=expected_cluster_id,
                 client_id=address.client_id or "klog",
+                trace=_to_stderr if self._trace else None,
             )
             self._clusters[address] = opened
             return opened
 
-    async def zookeeper(self, address: str, timeout_s: float, connect_timeout_s: float) -> ZooKeeper:
+    async def zookeeper(
+        self, address: str, timeout_s: float, connect_timeout_s: float, *, create_chroot: bool = False
+    ) -> ZooKeeper:
         """The session with ZooKeeper where it is connected, or a new one."""
         from klog.coordination.session import SessionState
         from klog.coordination.zookeeper import ZooKeeper
@@ -111,8 +126,12 @@ class Session:
                 threading.Thread(target=known.stop, name="zookeeper-stop", daemon=True).start()
                 known = None
             if known is None:
-                known = ZooKeeper(address, operation_timeout_s=timeout_s)
-                await asyncio.to_thread(known.start, connect_timeout_s, patient=False)
+                known = ZooKeeper(
+                    address,
+                    operation_timeout_s=timeout_s,
+                    trace=(lambda what, path, ms: _to_stderr(what, f"zookeeper {path}", ms)) if self._trace else None,
+                )
+                await asyncio.to_thread(known.start, connect_timeout_s, patient=False, create_chroot=create_chroot)
             self._zookeepers[key] = known
             return known
 
@@ -140,3 +159,8 @@ class Session:
         self._clusters = {}
         if runner is not None:
             runner.close()
+
+
+def _to_stderr(what: str, where: str, ms: float) -> None:
+    """Called from the thread that asked."""
+    sys.stderr.write(for_stream(f"trace {ms:9.1f} ms  {what}  {where}\n", sys.stderr))

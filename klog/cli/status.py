@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from klog.cli.command import top_command
 from klog.cli.flags import argument, duration, flag, limit
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_cache import subjects
+from klog.cli.standard_streams import is_terminal
 from klog.cli.target import NoCluster, klog_home
 from klog.errors import KlogError, UsageError
 from klog.names import counted
@@ -19,7 +20,8 @@ from klog.render import Format, Report
 from klog.render.visible import for_stream
 
 if TYPE_CHECKING:
-    from klog.tools.status import Answer, Where
+    from klog.admin.health.snapshot import Where
+    from klog.tools.status import Answer
 
 NAGIOS_OK, NAGIOS_WARNING, NAGIOS_CRITICAL, NAGIOS_UNKNOWN = range(4)
 
@@ -151,8 +153,8 @@ async def _answer(
 
 def _where(invocation: Invocation) -> tuple[Where, str]:
     """The cluster that is asked about, and its name. What ran here last is asked about where nothing else is given."""
+    from klog.admin.health.snapshot import Where
     from klog.admin.local_state import look, recorded_clusters
-    from klog.tools.status import Where
 
     home = klog_home()
     try:

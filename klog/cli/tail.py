@@ -14,8 +14,9 @@ from klog.cli.arguments import Count, Partitions, Properties, all_partitions, me
 from klog.cli.by_schema import BySchema, decoder_by
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
+from klog.cli.standard_streams import is_terminal
 from klog.client.positions import Range, parse_range
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError

@@ -14,7 +14,6 @@ from klog.cli.arguments import (
     Topic,
     Topics,
     assignment,
-    regular_expression,
     topic_settings,
 )
 from klog.cli.command import Noun
@@ -24,7 +23,7 @@ from klog.cli.name_cache import deleted_topics, remember, remember_deleted, reme
 from klog.cli.progress import Done, counting, progress
 from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import KlogError, UsageError
-from klog.names import check_new_topic_name, counted
+from klog.names import check_new_topic_name, counted, regular_expression
 from klog.render import Report
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ async def list_topics(
         return await _deleted(invocation)
     if regex and pattern is None:
         raise UsageError("--regex needs a PATTERN")
-    if regex:
+    if regex and pattern is not None:
         regular_expression(pattern, "PATTERN")
     cluster = await invocation.cluster()
     rows = await topics.list_topics(cluster, pattern, regex=regex, internal=internal, overrides=overrides)
@@ -267,7 +266,8 @@ async def delete(
     preview += [deleted[name] for name in dict.fromkeys(names) if name in deleted]
     doomed = [row for row in preview if row.error is None]
     if not doomed:
-        return invocation.report(preview)
+        hints = {row.topic: await invocation.restore_hint(row.topic) for row in preview}
+        return invocation.report(preview, notes=tuple(f"{name}: {hint}" for name, hint in hints.items() if hint))
     messages = [row.messages for row in doomed]
     total = "an unknown number of messages" if None in messages else counted(sum(filter(None, messages)), "message")
     what = f"topic {doomed[0].topic}" if len(doomed) == 1 else counted(len(doomed), "topic")
@@ -359,7 +359,8 @@ async def verify(
     from klog.config.units import parse_rate
     from klog.tools import verify_replicas
 
-    regular_expression(regex, "--regex")
+    if regex is not None:
+        regular_expression(regex, "--regex")
     wanted = parse_rate(rate) if rate is not None else None
     if wanted is not None and wanted.what != "bytes":
         raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")

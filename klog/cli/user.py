@@ -12,7 +12,8 @@ from klog.cli import interrupt
 from klog.cli.command import Noun
 from klog.cli.error_report import Declined
 from klog.cli.flags import argument, flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.errors import NoSuchThing, UsageError
 from klog.render import Report
 

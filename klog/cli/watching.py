@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from klog.cli.flags import flag, limit
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report
 

@@ -120,11 +120,10 @@ async def rebuild(
     import asyncio
 
     from klog.admin import znode_acls
-    from klog.cli import connect
     from klog.cli.progress import counting
     from klog.tools import registry_facts, registry_rebuild
 
-    session = await connect.open_empty_zookeeper(invocation)
+    session = await invocation.empty_zookeeper()
     with registry_facts.held(dirs):
         async with counting(invocation, "folders") as read:
             plan = registry_rebuild.plan_rebuild(await asyncio.to_thread(registry_facts.read_dirs, dirs, read))

@@ -40,12 +40,10 @@ def parse_bootstrap(text: str, source: str) -> list[tuple[str, int]]:
     return servers
 
 
-async def connect_any(
-    servers: list[tuple[str, int]], connect: Callable[[str, int], Awaitable[Channel]], *, source: str
-) -> Channel:
+async def connect_any(servers: list[tuple[str, int]], connect: Callable[[str, int], Awaitable[Channel]]) -> Channel:
     """The channel of the server that answers first, tried in order and overlapping.
 
-    Raises CannotConnect, which names every server tried, why each failed, and the source of the addresses.
+    Raises CannotConnect, which names every server tried, and why each failed.
     """
     failures: list[str] = []
     waiting = list(servers)
@@ -78,6 +76,6 @@ async def connect_any(
             if isinstance(result, Channel):
                 await result.close()
     raise CannotConnect(
-        f"no broker answers (addresses from {source}): " + "; ".join(failures),
+        "no broker answers: " + "; ".join(failures),
         hint="is the cluster running (`klog status`)? is the address right (-B HOST:PORT)?",
     )

@@ -89,7 +89,7 @@ class Cluster:
         async def open_channel(host: str, port: int) -> Channel:
             return await _open(host, port, timeout_s, trace, client_id, security_of(bootstrap))
 
-        channel = await connect_any(servers, open_channel, source=source)
+        channel = await connect_any(servers, open_channel)
         cluster = cls(
             channel, bootstrap=bootstrap, source=source, timeout_s=timeout_s, trace=trace, client_id=client_id
         )
@@ -141,9 +141,6 @@ class Cluster:
         """The tasks of its connections, which end with them."""
         opened = [task.result() for task in self._channels.values() if _has_opened(task)]
         return {channel.receiving for channel in (self._any, *opened)} | set(self._channels.values())
-
-    def __str__(self) -> str:
-        return f"{self.bootstrap} (from {self.source})"
 
     @property
     def is_klog(self) -> bool:
@@ -204,8 +201,9 @@ class Cluster:
         if wire == UnknownTopicOrPartition.wire:
             near = await self.near(name) if (not fresh if suggest is None else suggest) else []
             raise UnknownTopicOrPartition(
-                f"there is no topic {name!r} on {self}",
+                f"topic {name!r} does not exist",
                 hint=f"did you mean {' or '.join(near)}?" if near else "`klog topic list` shows those there are",
+                topic=name,
             )
         if wire == InvalidTopic.wire:
             check_topic_name(name)  # raises with the reason
@@ -214,7 +212,7 @@ class Cluster:
                 f"this user may not describe topic {name!r}",
                 hint="`klog status denied`, by an administrator, tells more",
             )
-        raise error_of(wire, f"topic {name!r} on {self}")
+        raise error_of(wire, f"topic {name!r}")
 
     async def near(self, name: str) -> list[str]:
         """The topics with names similar to this one, the closest first; empty if topics cannot be listed."""
@@ -238,7 +236,7 @@ class Cluster:
             known = self._metadata.brokers.values() if self._metadata else ()
             servers += [(one.host, one.port) for one in known if (one.host, one.port) not in servers]
             await self._any.close()
-            self._any = await connect_any(servers, self._open, source=self.source)
+            self._any = await connect_any(servers, self._open)
             return await self._ask(self._any, key, highest, lowest, None, fields)
 
     async def to_broker(
@@ -281,7 +279,7 @@ class Cluster:
             try:
                 controller_id = (await self.metadata([])).controller_id
                 if controller_id is None:
-                    raise NotController(f"{self} has no controller at the moment", hint="try again in a while")
+                    raise NotController("the cluster has no controller at the moment", hint="try again in a while")
                 channel = await self.channel(controller_id)
             except (NotController, CannotConnect, BrokerNotAvailable) as error:
                 failure = error
@@ -290,7 +288,7 @@ class Cluster:
                 answer = await self._ask(channel, key, highest, lowest, self.timeout_s + ANSWER_GRACE_S, fields)
                 if not refused(answer):
                     return answer
-                failure = NotController(f"broker {controller_id} of {self} is no longer the controller")
+                failure = NotController(f"broker {controller_id} is no longer the controller")
             if asyncio.get_running_loop().time() + RETRY_PAUSE_S > deadline:
                 raise failure
             await asyncio.sleep(RETRY_PAUSE_S)
@@ -355,7 +353,7 @@ class Cluster:
     def _leader_in(self, metadata: Metadata, one: TopicPartition) -> int | KlogError:
         topic = metadata.topics.get(one.topic)
         if topic is None:
-            return UnknownTopicOrPartition(f"there is no topic {one.topic!r} on {self}")
+            return UnknownTopicOrPartition(f"topic {one.topic!r} does not exist", topic=one.topic)
         partition = topic.partitions.get(one.partition)
         if partition is None:
             count = len(topic.partitions)
@@ -395,11 +393,7 @@ class Cluster:
             first = metadata.brokers.get(broker_id)
             if first is not None and first.address == self._any.address and not self._any.is_closed:
                 return self._any  # the address of the first connection
-            node = metadata.brokers.get(broker_id)
-            if node is None:
-                live = ", ".join(map(str, metadata.brokers)) or "none"
-                raise BrokerNotAvailable(f"{self} has no live broker {broker_id}", hint=f"live brokers: {live}")
-            task = self._channels[broker_id] = asyncio.ensure_future(self._open_to(node))
+            task = self._channels[broker_id] = asyncio.ensure_future(self._open_to(metadata.live(broker_id)))
         return await asyncio.shield(task)
 
     async def _open(self, host: str, port: int) -> Channel:
@@ -411,7 +405,7 @@ class Cluster:
             return await self._open(node.host, node.port)
         except CannotConnect as error:
             raise CannotConnect(
-                f"broker {node.broker_id}, at the address that {self} gives for it: {error.message}",
+                f"broker {node.broker_id}, at the address that the cluster gives for it: {error.message}",
                 hint="is that address reachable from here? a broker tells it to clients: --advertise HOST:PORT",
             ) from None
 

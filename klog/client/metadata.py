@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from klog.errors import BrokerNotAvailable
 from klog.names import TopicPartition, host_port
 
 NO_TOPIC_ID = "00000000-0000-0000-0000-000000000000"
@@ -60,6 +61,24 @@ class Metadata(NamedTuple):
     topics: Mapping[str, TopicNode]
     errors: Mapping[str, int]
     """Requested topic -> the error's number on the wire, if it does not exist or cannot be described."""
+
+    @property
+    def partitions(self) -> list[PartitionNode]:
+        """Those of all topics."""
+        return [one for topic in self.topics.values() for one in topic.partitions.values()]
+
+    @property
+    def dead(self) -> set[int]:
+        """The brokers that have replicas and are not alive."""
+        return {broker for one in self.partitions for broker in one.replicas} - self.brokers.keys()
+
+    def live(self, broker_id: int) -> BrokerNode:
+        """A live broker; BrokerNotAvailable, naming those there are."""
+        node = self.brokers.get(broker_id)
+        if node is None:
+            live = ", ".join(map(str, self.brokers)) or "none"
+            raise BrokerNotAvailable(f"no live broker {broker_id}", hint=f"live brokers: {live}")
+        return node
 
     def leader_of(self, name: TopicPartition) -> int | None:
         """The leader's id; None without a leader, and for a partition that is not here."""

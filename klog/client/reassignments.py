@@ -61,7 +61,7 @@ async def alter_reassignments(
         return {TopicPartition(str(one.topic), int(one.partition_index)): _error(one) for one in answer.outcomes}
     if throttle:
         raise Refused(
-            f"{cluster} is not a klog cluster: it sets throttles by settings of brokers and topics",
+            "this is not a klog cluster: it sets throttles by settings of brokers and topics",
             hint="`kafka-reassign-partitions --throttle` sets them, `--verify` removes them",
         )
     answer = await cluster.to_controller(
@@ -199,7 +199,7 @@ def _check(answer: Any, cluster: Cluster) -> None:
     """Raise the error of the answer as a whole."""
     wire = int(answer.error_code)
     if wire:
-        raise error_of(wire, f"{cluster}: {getattr(answer, 'error_message', None) or answer.error_code.name}")
+        raise error_of(wire, getattr(answer, "error_message", None) or answer.error_code.name)
 
 
 def _error(found: Any) -> KlogError | None:

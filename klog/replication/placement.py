@@ -11,11 +11,12 @@ With one broker per host this is 0.8's placement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
 from klog.errors import InvalidReplicationFactor
+from klog.names import counted
 
 
 class Site(NamedTuple):
@@ -50,7 +51,7 @@ def place(
     random for a new topic so that small topics do not all lie on the first brokers. Raises InvalidReplicationFactor
     below 1 or above the number of brokers.
     """
-    check_factor(factor, len(brokers))
+    check_factor(factor, brokers)
     sites = sites_that_count(brokers)
     ring = list(_ring(sites))
     racks_there = len({site.rack for site in sites.values()})
@@ -71,15 +72,21 @@ def place_more(
     return place(brokers, partitions, factor, start=start, first_partition=len(assignment))
 
 
-def check_factor(factor: int, brokers: int) -> None:
-    """Raise InvalidReplicationFactor unless there are that many brokers."""
+def check_factor(factor: int, brokers: Collection[int]) -> None:
+    """Raise InvalidReplicationFactor unless there are that many live brokers."""
     if factor < 1:
         raise InvalidReplicationFactor(f"replication factor {factor}; it must be at least 1")
-    if factor > brokers:
+    if factor > len(brokers):
         raise InvalidReplicationFactor(
-            f"replication factor {factor} is larger than the number of live brokers: {brokers}",
-            hint="start more brokers, or choose a smaller factor",
+            f"replication factor {factor} needs as many live brokers, and {counted(len(brokers), 'broker')} "
+            f"{'is' if len(brokers) == 1 else 'are'} live: {', '.join(map(str, sorted(brokers))) or 'none'}",
+            hint=factor_hint(brokers),
         )
+
+
+def factor_hint(brokers: Collection[int]) -> str:
+    """What helps against a factor that is too large."""
+    return f"at most {len(brokers)} is possible now; `klog status brokers` shows which brokers are dead: start them"
 
 
 def _ring(sites: Mapping[int, Site]) -> Iterator[int]:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from klog import __version__
 from klog.admin import acts
 from klog.admin.acts import ActRow
-from klog.admin.answers import check
 from klog.admin.health.findings import Finding
+from klog.admin.health.snapshot import Where
 from klog.admin.health.verdict import BrokerState, broker_states, count_partitions, group_lags
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.errors import KlogError, MalformedRequest, Refused, TimedOut
+from klog.errors import KlogError, MalformedRequest, TimedOut
 from klog.names import counted
 from klog.render import plots
 from klog.render.columns import columns
@@ -32,8 +32,8 @@ from klog.render.value_texts import count_text, duration_text, moment_text, size
 from klog.render.values import to_text
 from klog.render.visible import visible
 from klog.tools.events import Event, EventFilter, EventRow, events_since, row
-from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments
-from klog.tools.status import Where, look, with_causes
+from klog.tools.group_curves import PARTITIONS_MAX, Curve, curves, lag_history, moments, remembered
+from klog.tools.status import look, with_causes
 from klog.tools.top.facts import (
     BrokerLine,
     GroupLine,
@@ -177,18 +177,11 @@ async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int])
 
 async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Point]:
     """What a broker remembers since a moment, the oldest first."""
-    from klog.protocol import codec
     from klog.protocol.apis import ApiKey
 
-    channel = await cluster.channel(broker)
-    if ApiKey.READ_HISTORY not in channel.versions:
-        raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
-    answer = await channel.request(codec.request(ApiKey.READ_HISTORY, 0, since_ms=since_ms))
-    check(answer, f"history of broker {broker} at {channel.address}")
+    answer = await remembered(cluster, broker, ApiKey.READ_HISTORY, since_ms=since_ms)
     if len(answer.points) > POINTS_MAX or len(answer.names) > NAMES_MAX:
-        raise MalformedRequest(
-            f"broker {broker} at {channel.address} sends {len(answer.points)} points, expected {POINTS_MAX} at most"
-        )
+        raise MalformedRequest(f"broker {broker} sends {len(answer.points)} points, expected {POINTS_MAX} at most")
     found = [Point(int(one.time_ms), _values(answer.names, one.values)) for one in answer.points]
     return sorted((one for one in found if abs(one.time_ms - since_ms) <= 2 * DAY_MS), key=lambda one: one.time_ms)
 

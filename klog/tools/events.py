@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.client.positions import Position, Range
+from klog.client.positions import Position, Range, parse_position
 from klog.coordination.acts import Actor
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition, UsageError
 from klog.names import EVENTS_TOPIC, counted, host_port
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 
 NO_LEADER: Final = -1
+ADDRESSES_WITHIN_S: Final = 5.0
 ACTS_REMEMBERED: Final = 5_000
 """As many as ZooKeeper keeps: the next controller sends no older act again."""
 _SENDER: Final = frozenset({"ts", "broker"})
@@ -143,6 +144,21 @@ async def events_since(
     except TimeoutError:
         why = f"no end after {within_s:g} s"
     return list(found), why
+
+
+async def last_addresses(cluster: Cluster) -> dict[int, str]:
+    """Broker -> HOST:PORT where it was last registered: one that lost its entry in ZooKeeper may hang there.
+
+    Without those whose registration is older than the events that are kept.
+    """
+    chosen = EventFilter(kinds=("broker-up", "broker-down"))
+    events, _ = await events_since(cluster, chosen, parse_position("start"), within_s=ADDRESSES_WITHIN_S)
+    found: dict[int, str] = {}
+    for event in events:
+        broker, host, port = event.get("id"), event.get("host"), event.get("port")
+        if type(broker) is int and isinstance(host, str) and type(port) is int:
+            found[broker] = host_port(host, port)
+    return found
 
 
 class Once:
@@ -285,18 +301,10 @@ def _moved(event: Event) -> str:
     return f"replicas {_listed(event['replicas'])} move to {_listed(event['target'])}{limit}"
 
 
-def _done(event: Event) -> str:
-    return f"replicas {_listed(event['target'] if 'target' in event else event['replicas'])}"
-
-
-def _up(event: Event) -> str:
-    return f"up at {host_port(event['host'], event['port'])}" if "host" in event else "up"
-
-
 _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "act": lambda event: f"{event['what']} by {_actor(event)}, act {event['act']}",
     "broker-down": lambda event: "down",
-    "broker-up": _up,
+    "broker-up": lambda event: f"up at {host_port(event['host'], event['port'])}" if "host" in event else "up",
     "clock-skew": lambda event: f"its clock is {clock_text(event['ahead_ms'])} most other brokers'",
     "commit-refused": lambda event: (
         f"commit of {event['member'] or event['client']} at {event['host']} refused: {event['error']}"
@@ -329,7 +337,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Event], str]]] = {
     "partitions-added": lambda event: f"{counted(event['partitions'], 'partition')} now",
     "reassignment-begun": _moved,
     "reassignment-cancelled": _moved,
-    "reassignment-done": _done,
+    "reassignment-done": lambda event: f"replicas {_listed(event.get('target', event['replicas']))}",
     "reassignment-stalled": lambda event: "stalled",
     "rebalance": lambda event: f"generation {event['generation']}: {counted(len(event['members']), 'member')}",
     "replicas-offline": lambda event: f"cannot serve {', '.join(event['partitions'])}",

@@ -28,6 +28,7 @@ from klog.names import TopicPartition
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
     from klog.client.cluster import Cluster
+    from klog.protocol.apis import ApiKey
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -132,21 +133,28 @@ async def lag_history(cluster: Cluster, brokers: Iterable[int], since_ms: int) -
     return history, missing
 
 
-async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: LagHistory) -> None:
-    """Add what a broker remembers. Refused where it is an older version, MalformedRequest where it sends too much."""
+async def remembered(cluster: Cluster, broker: int, key: ApiKey, **fields: Any) -> Any:
+    """A broker's answer about the past. Refused where it is an older version."""
     from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
 
     channel = await cluster.channel(broker)
-    if ApiKey.READ_LAG_HISTORY not in channel.versions:
+    if key not in channel.versions:
         raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
-    answer = await channel.request(codec.request(ApiKey.READ_LAG_HISTORY, 0))
-    check(answer, f"lag history of broker {broker} at {channel.address}")
+    answer = await channel.request(codec.request(key, 0, **fields))
+    check(answer, f"history of broker {broker} at {channel.address}")
+    return answer
+
+
+async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: LagHistory) -> None:
+    """Add what a broker remembers. Refused where it is an older version, MalformedRequest where it sends too much."""
+    from klog.protocol.apis import ApiKey
+
+    answer = await remembered(cluster, broker, ApiKey.READ_LAG_HISTORY)
     curves = len(answer.end_curves) + len(answer.commit_curves)
     points = sum(len(one.curves) for one in (*answer.end_minutes, *answer.commit_minutes))
     if curves > CURVES_MAX or points > POINTS_MAX:
         raise MalformedRequest(
-            f"broker {broker} at {channel.address} sends {curves} curves with {points} points, "
+            f"broker {broker} sends {curves} curves with {points} points, "
             f"expected {CURVES_MAX} and {POINTS_MAX} at most"
         )
     if answer.is_full:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from klog.client.headers import Headers, HeadersOf, headers_of
 from klog.errors import UsageError
+from klog.names import regular_expression
 from klog.render.jsonl import LineWriter
 from klog.render.visible import visible_bytes, visible_json_bytes
 from klog.tools.formats import Watermark, compile_format
@@ -50,7 +50,8 @@ class MessageFormatter:
                 self._show = _guarded(self._show, visible_json_bytes)
         elif options.format is not None:
             guard = visible_bytes if options.on_terminal else None
-            self._show = _formatted(compile_format(options.format, watermark, headers, guard))
+            show = compile_format(options.format, watermark, headers, guard)
+            self._show = lambda messages: b"".join(map(show, messages))
         elif options.output == "jsonl":
             self._show = LineWriter(headers).lines
             if options.on_terminal:
@@ -107,19 +108,13 @@ def compile_search(text: str, flag: str) -> Search:
     """The search for a regular expression that was typed as UTF-8, or for ``!`` and one; UsageError names the flag."""
     is_negated = text.startswith("!")
     pattern = text[1:] if is_negated else text
-    try:
-        return Search(re.compile(pattern.encode("utf-8", "surrogateescape")).search, is_negated)
-    except (re.error, ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None
+    return Search(regular_expression(pattern.encode("utf-8", "surrogateescape"), flag).search, is_negated)
 
 
 def compile_names(text: str, flag: str) -> Callable[[str], bool]:
     """Whether a whole name matches a regular expression, or, behind ``!``, does not; UsageError names the flag."""
     is_negated = text.startswith("!")
-    try:
-        match = re.compile(text[1:] if is_negated else text).fullmatch
-    except (re.error, ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"{flag} {text!r} is not a regular expression: {error}") from None
+    match = regular_expression(text[1:] if is_negated else text, flag).fullmatch
     return lambda name: (match(name) is not None) != is_negated
 
 
@@ -143,7 +138,3 @@ def _guarded(
     show: Callable[[list[Message]], bytes], guard: Callable[[bytes], bytes]
 ) -> Callable[[list[Message]], bytes]:
     return lambda messages: guard(show(messages))
-
-
-def _formatted(show: Callable[[Message], bytes]) -> Callable[[list[Message]], bytes]:
-    return lambda messages: b"".join(map(show, messages))

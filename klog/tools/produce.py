@@ -125,8 +125,8 @@ async def produce(
 
     node = await _existing_or_made(cluster, topic, options.create, note)
     if options.partition is not None:
-        check_partitions(node, [options.partition], cluster)
-    if options.audit is None and await _is_audited(cluster, topic):
+        check_partitions(node, [options.partition])
+    if options.audit is None and await _setting(cluster, topic, "klog.audit.enable") == "true":
         options = replace(options, audit=True)
     sender = Sender(cluster.bootstrap, topic, options, timeout_s=cluster.timeout_s, rejects=rejects)
     chosen = list(node.partitions) if options.partition is None else [options.partition]
@@ -156,11 +156,6 @@ async def produce(
     partitions = sender.timed_out if None not in sender.timed_out else chosen
     why = await _why_timed_out(cluster, topic, [one for one in partitions if one is not None], options)
     return replace(receipt, first_error=f"{receipt.first_error}: {why}") if why else receipt
-
-
-async def _is_audited(cluster: Cluster, topic: str) -> bool:
-    """The topic's ``klog.audit.enable``; False where the cluster does not tell."""
-    return await _setting(cluster, topic, "klog.audit.enable") == "true"
 
 
 async def _size_bound(cluster: Cluster, topic: str) -> str | None:
@@ -231,8 +226,8 @@ async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Ca
     except UnknownTopicOrPartition as error:
         if not create:
             near = await cluster.near(topic)
-            suggestion = f"did you mean {' or '.join(near)}? " if near else ""
-            raise NoSuchTopic(error.message, hint=f"{suggestion}--create makes {shlex.quote(topic)}") from None
+            hint = f"did you mean {' or '.join(near)}? " * bool(near) + f"--create makes {shlex.quote(topic)}"
+            raise NoSuchTopic(error.message, hint=hint, topic=topic) from None
     made = await create_topic(cluster, topic, if_not_exists=True)
     if made.created:
         count = f"{made.partitions} partition" + ("s" if made.partitions != 1 else "")

@@ -193,14 +193,10 @@ def _decide(
     action = f"{_brokers(isr)} in sync at {furthest.end}, epoch {epoch}"
     behind = [one for one in candidates if one not in isr]
     if behind:
-        action += f"; {_brokers(behind)} behind, {_ends(candidates[one] for one in behind)}"
+        action += f"; {_brokers(behind)} behind, {', '.join(f'at {candidates[one].end}' for one in behind)}"
     if missing:
         action += f"; {_brokers(missing)} not looked at"
     return assigned, state, action
-
-
-def _ends(reaches: Iterable[Reach]) -> str:
-    return ", ".join(f"at {one.end}" for one in reaches)
 
 
 def _brokers(ids: Iterable[int]) -> str:

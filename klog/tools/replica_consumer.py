@@ -7,7 +7,7 @@ Kafka's debugging consumer), and it shows what its replicas have up to the high 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
@@ -16,12 +16,14 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.client import partition_requests
 from klog.client.blocking import BlockingChannel, error_of
+from klog.client.metadata import BrokerNode
 from klog.client.partition_requests import REPLICA
 from klog.client.positions import EARLIEST, LATEST
 from klog.errors import CorruptBatch, KlogError, ReplicaNotAvailable, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.record.batch import check_crc, walk
 from klog.record.records import Record, each_record
+from klog.tools.reader import Reader
 from klog.tools.time_merge import Partition
 
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -171,7 +173,7 @@ class ReplicaConsumer:
         answer = self._channel.request(
             partition_requests.list_offsets(self._channel, {name: which}, replica_id=REPLICA)
         )
-        (found,) = _partitions(answer.topics)
+        (found,) = [one for topic in answer.topics for one in topic.partitions]
         if found.error_code:
             raise self._refusal(name, int(found.error_code))
         return int(found.offset)
@@ -201,5 +203,20 @@ def message_of(place: Partition, record: Record, epoch: int = -1) -> Message:
     )
 
 
-def _partitions(topics: Sequence[Any]) -> list[Any]:
-    return [one for topic in topics for one in topic.partitions]
+class ReplicaReader(Reader):
+    """Reads the replicas of one broker."""
+
+    around_damage = (
+        "another ID reads another replica; on this broker `klog log verify` tells all that is damaged, "
+        "`klog log dump` shows it"
+    )
+
+    def __init__(self, node: BrokerNode, *arguments: Any, **keywords: Any) -> None:
+        """As `Reader`, of that broker's replicas. Raises CannotConnect."""
+        self._node = node
+        super().__init__(*arguments, **keywords)
+
+    def _connected(self, bootstrap: str) -> Any:
+        node = self._node
+        channel = BlockingChannel.connect(node.host, node.port, timeout_s=self._timeout_s, client_id="klog-tail")
+        return ReplicaConsumer(channel, node.broker_id)

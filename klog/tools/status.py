@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.health.findings import Finding, causes
 from klog.admin.health.rules import SUBJECTS, judge
-from klog.admin.health.snapshot import Snapshot, take_snapshot
+from klog.admin.health.snapshot import Snapshot, Where, take_snapshot
 from klog.client.positions import parse_position
 from klog.errors import KlogError
-from klog.security.client_security import OPEN, ClientSecurity
-from klog.tools.why.addresses import last_addresses
+from klog.tools.events import last_addresses
 from klog.tools.why.finding_causes import KINDS, first_causes
 from klog.tools.why.gathering import group_facts, known_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
     from klog.tools.why.group_causes import GroupFacts
@@ -28,20 +25,6 @@ LOOK_AGAIN_S: Final = 0.5
 HISTORY: Final = "@-7d"
 """From where on causes are looked for in the events."""
 HISTORY_WITHIN_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A cluster to ask about: its addresses, at least one of them, and who gave them. ``home`` has the local clusters;
-    ``local`` is the folder of the one that is meant; ``security``: how to connect to brokers that ZooKeeper names."""
-
-    bootstrap: str | None
-    zookeeper: str | None
-    source: str
-    home: Path
-    local: Path | None = None
-    security: ClientSecurity = OPEN
-    timeout_s: float = 10.0
 
 
 class Answer(NamedTuple):
@@ -62,17 +45,7 @@ async def look(
     chosen = tuple(subjects) or SUBJECTS
     deadline = asyncio.get_running_loop().time() + wait_s
     while True:
-        snapshot = await take_snapshot(
-            where.bootstrap,
-            where.zookeeper,
-            chosen,
-            source=where.source,
-            timeout_s=where.timeout_s,
-            locate=last_addresses,
-            home=where.home,
-            local=where.local,
-            security=where.security,
-        )
+        snapshot = await take_snapshot(where, chosen, last_addresses)
         found = judge(snapshot, chosen, max_lag)
         if not found or asyncio.get_running_loop().time() + LOOK_AGAIN_S > deadline:
             return Answer(snapshot, found)

@@ -59,7 +59,7 @@ async def tail(
         if not topics:
             if not follow or options.merge_by_time:
                 raise UnknownTopicOrPartition(
-                    f"no topic on {cluster} matches {options.match!r}", hint="`klog topic list` shows the topics"
+                    f"no topic matches {options.match!r}", hint="`klog topic list` shows the topics"
                 )
             note(f"no topic matches {options.match!r} yet; waiting for one")
     spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
@@ -152,7 +152,7 @@ async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., R
     """What reads as the options say; to be made in a thread, for it may connect."""
     from klog.tools.group_reader import GroupReader
     from klog.tools.reader import Reader
-    from klog.tools.replica_reader import ReplicaReader
+    from klog.tools.replica_consumer import ReplicaReader
 
     if options.replica is not None:
         return partial(ReplicaReader, (await cluster.metadata([])).brokers[options.replica])
@@ -215,7 +215,7 @@ async def spans_of(
     for topic in dict.fromkeys(topics):
         node = await cluster.topic(topic)
         chosen = list(node.partitions) if partitions is None else list(partitions)
-        check_partitions(node, chosen, cluster)
+        check_partitions(node, chosen)
         if replica is None:
             within = await bounds(cluster, topic, chosen)
         else:

@@ -13,15 +13,14 @@ Limits: what lies above the lowest high watermark is not proven; a replica that 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog.admin.answers import check
-from klog.errors import CannotConnect, KlogError, Refused, UsageError
-from klog.names import TopicPartition
+from klog.errors import CannotConnect, KlogError, Refused
+from klog.names import TopicPartition, regular_expression
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -372,11 +371,8 @@ async def verify_replicas(
     UnknownTopicOrPartition for an unknown name; Refused on plain Kafka; never raises for what is found.
     """
     if not cluster.is_klog:
-        raise Refused(f"{cluster} is not a klog cluster: only klog's brokers compute checksums of their replicas")
-    try:
-        matches = re.compile(pattern).fullmatch if pattern is not None else None
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+        raise Refused("this is not a klog cluster: only klog's brokers compute checksums of their replicas")
+    matches = regular_expression(pattern, "-r").fullmatch if pattern is not None else None
     metadata = await cluster.metadata(fresh=True)
     for name in names:
         if name not in metadata.topics:

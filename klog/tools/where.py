@@ -47,7 +47,7 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
     one = TopicPartition(topic, partition)
     if not cluster.is_klog:
         raise Refused(
-            f"{cluster} is not a klog cluster: only klog shows where a message lies",
+            "this is not a klog cluster: only klog shows where a message lies",
             hint="in Kafka an offset is a counter; kafka-dump-log on the broker's host searches its files",
         )
     try:
@@ -55,11 +55,11 @@ async def where(cluster: Cluster, topic: str, partition: int, offset: int) -> Pl
     except OffsetOutOfRange as error:
         start, end = (await resolve.bounds(cluster, topic, [partition]))[partition]
         there = f"the first is {start}, the last {end - 1}" if start < end else "the partition is empty"
-        raise OffsetOutOfRange(f"{one} on {cluster} has no message {offset}: {there}") from error
+        raise OffsetOutOfRange(f"{one} has no message {offset}: {there}") from error
     last = place.batch_offset + place.messages - 1
     if not place.batch_offset <= offset <= last:
         raise OffsetOutOfRange(
-            f"{one} on {cluster} has no message {offset}: the nearest batch holds {place.batch_offset} to {last}",
+            f"{one} has no message {offset}: the nearest batch holds {place.batch_offset} to {last}",
             hint="an offset is an address, and not every address is that of a message",
         )
     return place

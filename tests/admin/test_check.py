@@ -318,9 +318,9 @@ def test_a_chroot_that_has_no_cluster_is_no_zookeeper_that_is_down() -> None:
     down(snapshot)
     gone_zookeeper(snapshot)
     of_one_that_is_down = verdict(snapshot, ())
-    snapshot.no_chroot = "z:2181/klog"
+    snapshot.no_chroot, snapshot.zookeeper_do = True, "z:2181/klog"
     (found,) = (one for one in judge(snapshot, SUBJECTS) if one.kind == "no-zookeeper")
-    assert found.do == snapshot.no_chroot
+    assert found.do == snapshot.zookeeper_do
     assert verdict(snapshot, ()).said != of_one_that_is_down.said
 
 

@@ -100,7 +100,7 @@ def test_what_create_refuses(broker: RunningBroker, topic: str) -> None:
         run(to, lambda cluster: topics.create_topic(cluster, topic))
     again = run(to, lambda cluster: topics.create_topic(cluster, topic, partitions=7, if_not_exists=True))
     assert again == topics.TopicCreated(topic, 3, 1, created=False)
-    with pytest.raises(InvalidReplicationFactor, match=r"\b2 replicas"):
+    with pytest.raises(InvalidReplicationFactor, match=r"\bfactor 2\b"):
         run(to, lambda cluster: topics.create_topic(cluster, f"{topic}-b", replication_factor=2))
     with pytest.raises(InvalidTopic):
         run(to, lambda cluster: topics.create_topic(cluster, "a/b"))
@@ -143,7 +143,7 @@ def test_partitions_cannot_be_taken_away(broker: RunningBroker, topic: str) -> N
 
 def test_missing_topics(broker: RunningBroker, topic: str) -> None:
     to = broker.bootstrap
-    with pytest.raises(UnknownTopicOrPartition, match=f"'{topic}'.*{to}.*test"):
+    with pytest.raises(UnknownTopicOrPartition, match=topic):
         run(to, lambda cluster: partitions.describe_topics(cluster, [topic]))
     (row,) = run(to, lambda cluster: topics.preview_deletion(cluster, [topic]))
     assert row.error == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -45,11 +45,14 @@ class Ran:
         return rows
 
 
-def act_rows(zookeeper: str, **chosen: Any) -> list[dict[str, Any]]:
-    """The acts that ZooKeeper has, the oldest first, as `klog events ACT` shows each; ``chosen`` as for `list_acts`."""
+def act_rows(zookeeper: str, **of: str) -> list[dict[str, Any]]:
+    """The acts that ZooKeeper has, the oldest first, as `klog events ACT` shows each; ``of`` a ``topic`` or a group."""
+    subjects = {" ".join(one) for one in of.items()}
     with ZooKeeper(zookeeper) as session:
         session.start()
-        return [asdict(one) | {"time": rfc3339(one.time)} for one in list_acts(session, **chosen)]
+        return [
+            asdict(one) | {"time": rfc3339(one.time)} for one in list_acts(session) if not of or one.subject in subjects
+        ]
 
 
 @contextmanager

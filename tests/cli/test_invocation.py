@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from klog.cli import arguments, error_report, interrupt, name_values
 from klog.cli.global_flags import GlobalFlags
+from klog.cli.target import Target
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format
 from klog.signals import ECHO_S
@@ -39,7 +40,7 @@ def test_errors_of_other_makes_become_klogs() -> None:
 @each("form", list(Format))
 def test_an_error_in_every_format(form: Format) -> None:
     err = io.StringIO()
-    error_report.show(CannotConnect("nobody at h:1"), "topic.list", form, err, cluster="h:1 (from flag -B)")
+    error_report.show(CannotConnect("nobody at h:1"), "topic.list", form, err, target=Target("h:1", None, "flag -B"))
     text = err.getvalue()
     if form is Format.YAML:
         document = yaml.safe_load(text)
@@ -202,17 +203,13 @@ hang.main([], standalone_mode=True)
 def test_a_signal_that_comes_twice_at_once_counts_once() -> None:
     """`timeout` sends it to the process and to its group; the second would end a member before it has left."""
     cancelled: list[int] = []
-    before = interrupt.take_over(ends_process=False)
-    try:
-        with interrupt.cancelling(lambda: cancelled.append(1)):
+    with interrupt.in_shell(), interrupt.cancelling(lambda: cancelled.append(1)):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert cancelled == [1]
+        interrupt._STATE.asked.first_s -= ECHO_S
+        with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
-            assert cancelled == [1]
-            interrupt._STATE.asked.first_s -= ECHO_S
-            with pytest.raises(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-    finally:
-        interrupt.give_back(before)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,51 @@ def test_a_broker_where_a_zookeeper_is_wanted(broker: RunningBroker) -> None:
     assert f"--bootstrap-server {broker.bootstrap}" in error["hint"]
 
 
+def test_status_names_what_answers(broker: RunningBroker) -> None:
+    zookeeper = broker.zookeeper.partition("/")[0]
+    for flag, address, other in (("-B", zookeeper, "--zookeeper"), ("-z", broker.bootstrap, "--bootstrap-server")):
+        row, *_ = klog("status", flag, address, "-o", "json").rows
+        assert row["found"].startswith(f"{address} is ") and f"{other} {address}" in row["do"], row
+
+
+def test_an_error_names_the_cluster_once(broker: RunningBroker, dead_address: str) -> None:
+    for words, address in (
+        (["topic", "describe", "none"], broker.bootstrap),
+        (["topic", "create", "many", "--replication-factor", "2"], broker.bootstrap),
+        (["broker", "describe", "77"], broker.bootstrap),
+        (["topic", "list"], dead_address),
+    ):
+        ran = klog(*words, "-B", address)
+        assert ran.code == 1 and ran.stderr.count(address) == 1, ran
+
+
+@each("given", [("--replication-factor", "2"), ("--replication-factor", "3", "--start-broker", "1")])
+def test_too_many_replicas_name_the_live_brokers(given: tuple[str, ...], broker: RunningBroker) -> None:
+    error = klog("topic", "create", "many", *given, "-B", broker.bootstrap, "-o", "json").error
+    assert error["code"] == "INVALID_REPLICATION_FACTOR" and error["message"].endswith(" 1 broker is live: 1"), error
+    assert "klog status brokers" in error["hint"]
+
+
+def test_every_command_says_how_a_deleted_topic_comes_back(broker: RunningBroker, topic: str) -> None:
+    where = ["-B", broker.bootstrap]
+    assert klog("topic", "create", topic, *where).code == 0
+    assert klog("topic", "delete", topic, "-y", *where).code == 0
+    for words in (
+        ["topic", "describe", topic],
+        ["topic", "config", topic],
+        ["topic", "config", topic, "retention.ms=1"],
+        ["topic", "alter", topic, "-p", "9", "-y"],
+        ["topic", "delete", topic, "-y"],
+        ["topic", "verify", topic],
+        ["offset", "list", topic],
+        ["tail", topic, "-e"],
+        ["produce", topic],
+        ["where", topic, "-p", "0", "0"],
+    ):
+        ran = klog(*words, *where)
+        assert ran.code != 0 and f"klog topic restore {topic}" in ran.stderr, (words, ran)
+
+
 def test_http_and_tls(http_address: str, tls_address: str) -> None:
     assert "HTTP" in refused("topic", "list", "-B", http_address, "--timeout", "300ms").error["message"]
     assert "TLS" in refused("topic", "list", "-B", tls_address).error["message"]

@@ -89,7 +89,6 @@ def test_where_nobody_answers_everyone_tried_is_named(
     with pytest.raises(CannotConnect) as caught:
         asyncio.run(Cluster.connect(f"127.0.0.1:{closed_port},127.0.0.1:{silent_port}", source="the profile p"))
     message = caught.value.message
-    assert "profile p" in message
     assert f"127.0.0.1:{closed_port}: {os.strerror(errno.ECONNREFUSED)}" in message
     assert f"127.0.0.1:{silent_port}: " in message
     assert "klog status" in (caught.value.hint or "")

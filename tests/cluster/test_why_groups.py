@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from klog.admin.health.snapshot import take_snapshot
+from klog.admin.health.snapshot import Where, take_snapshot
 from klog.coordination import group_states
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
@@ -131,7 +131,7 @@ def test_the_cause_is_found(three: RunningCluster, topic: str, what: Play, words
         leader = three.leader_of(topic, 0)
         three.ask(leader, ApiKey.DELETE_RECORDS, 2, topics=[{"name": topic, "partitions": cut}], timeout=10_000)
     if what in (idle, unowned):  # `klog status` waits until a group has settled
-        snapshot = asyncio.run(take_snapshot(three.bootstrap, None, ("groups",)))
+        snapshot = asyncio.run(take_snapshot(Where(three.bootstrap, None), ("groups",)))
         (look,) = [one for one in snapshot.group_looks if one.name == f"g-{topic}"]
         assert (len(look.idle), len(look.unowned)) == ((1, 0) if what is idle else (0, 1))
     cause = wait_for_cause(three, ("group", f"g-{topic}"), words)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from klog.admin.health.findings import Finding
+from klog.admin.health.snapshot import Where
 from klog.admin.topics import create_topic
 from klog.client.cluster import Cluster
 from klog.tools.produce import Receipt, produce
 from klog.tools.produce_options import ProduceOptions
-from klog.tools.status import Where, look
+from klog.tools.status import look
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions, TailSummary
 

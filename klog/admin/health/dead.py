@@ -71,8 +71,7 @@ def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) 
 
 def replicas_of_dead(metadata: Metadata) -> Counter[int]:
     """Brokers that are named in assignments and are not alive: how many replicas each has."""
-    partitions = (one for topic in metadata.topics.values() for one in topic.partitions.values())
-    return Counter(broker for one in partitions for broker in one.replicas if broker not in metadata.brokers)
+    return Counter(broker for one in metadata.partitions for broker in one.replicas if broker not in metadata.brokers)
 
 
 def never_was(snapshot: Snapshot, broker: int) -> bool:
@@ -110,8 +109,7 @@ def is_nowhere(snapshot: Snapshot, one: PartitionNode) -> bool:
 def can_be_replaced(metadata: Metadata, broker: int) -> bool:
     """A reassignment can take this broker's replicas elsewhere: live brokers are enough, and each partition has a
     leader that they are copied from."""
-    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    mine = [one for one in partitions if broker in one.replicas]
+    mine = [one for one in metadata.partitions if broker in one.replicas]
     factor = max((len(one.replicas) for one in mine), default=0)
     return len(metadata.brokers) >= factor and all(one.leader is not None for one in mine)
 

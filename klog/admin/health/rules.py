@@ -27,9 +27,8 @@ from klog.admin.health.dead import (
 )
 from klog.admin.health.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.health.group_rules import groups as _groups
-from klog.admin.health.hosts import crowded
 from klog.admin.health.odds import clocks, rare_flushes, uncompacted
-from klog.admin.health.partition_texts import of_topic, partitions_where
+from klog.admin.health.partition_rules import crowded, of_topic, partitions_where
 from klog.admin.health.snapshot import Snapshot
 from klog.admin.health.zookeeper_rules import of_zookeeper
 from klog.admin.log_dirs import ROOM_BYTES_MIN
@@ -59,7 +58,7 @@ def judge(snapshot: Snapshot, subjects: Sequence[str], max_lag: int | None = Non
     if snapshot.no_brokers is not None:
         found.append(_no_brokers(snapshot, snapshot.no_brokers))
     if snapshot.no_zookeeper is not None:
-        do = snapshot.no_chroot or "start ZooKeeper: reads and writes continue without it, changes wait"
+        do = snapshot.zookeeper_do or "start ZooKeeper: reads and writes continue without it, changes wait"
         down = next((f"zookeeper {one.address}" for one in snapshot.servers if one.mode is None), None)
         found.append(Finding(CRITICAL, "zookeeper", snapshot.no_zookeeper, "a session", do, "no-zookeeper", down))
     if "zookeeper" in subjects:
@@ -81,7 +80,7 @@ def judge(snapshot: Snapshot, subjects: Sequence[str], max_lag: int | None = Non
 
 def _no_brokers(snapshot: Snapshot, reason: str) -> Finding:
     dead = [one for one in snapshot.here.values() if not one.runs]
-    do = "look whether the brokers run, and whether the address is right"
+    do = snapshot.brokers_do or "look whether the brokers run, and whether the address is right"
     if snapshot.hung_addresses:
         do = hangs_do(snapshot, snapshot.hung_addresses)
     elif snapshot.here and len(dead) == len(snapshot.here):
@@ -193,10 +192,6 @@ def _min_isr_above_factor(snapshot: Snapshot, metadata: Metadata) -> Iterator[Fi
                 f"add replicas, or `klog topic config {topic.name} min.insync.replicas={factor}`",
                 "min-isr-above-factor",
             )
-
-
-def _crowded_hosts(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    return crowded(metadata, lambda topic, one: _min_isr(snapshot, topic, one))
 
 
 def _uneven_factor(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
@@ -380,12 +375,11 @@ def _unpreferred_leaders(snapshot: Snapshot, metadata: Metadata) -> Iterator[Fin
     elsewhere: Counter[int] = Counter()
     able: Counter[int] = Counter()
     """Of those elsewhere, how many the broker may lead now."""
-    for topic in metadata.topics.values():
-        for one in topic.partitions.values():
-            if one.replicas and one.replicas[0] in metadata.brokers:
-                preferred[one.replicas[0]] += 1
-                elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
-                able[one.replicas[0]] += one.leader not in (None, one.replicas[0]) and one.replicas[0] in one.isr
+    for one in metadata.partitions:
+        if one.replicas and one.replicas[0] in metadata.brokers:
+            preferred[one.replicas[0]] += 1
+            elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
+            able[one.replicas[0]] += one.leader not in (None, one.replicas[0]) and one.replicas[0] in one.isr
     for broker in sorted(preferred):
         allowed = int(snapshot.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
         if 100 * elsewhere[broker] > allowed * preferred[broker]:
@@ -497,7 +491,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         _under_min_isr,
         _at_min_isr,
         _min_isr_above_factor,
-        _crowded_hosts,
+        lambda snapshot, metadata: crowded(metadata, lambda topic, one: _min_isr(snapshot, topic, one)),
         _under_replicated,
         _uneven_factor,
         _reassignments,

@@ -83,7 +83,7 @@ def short_addresses(bootstrap: str) -> str:
 
 def _head(snapshot: Snapshot, found: Verdict, title: str, width: int) -> Iterator[Line]:
     style = BAD if found.word in (DOWN, BROKEN) else GOOD if found.word == WELL else STRONG
-    clock = f"{_moment(snapshot.now_ms):%H:%M:%SZ}"
+    clock = f"{datetime.fromtimestamp(snapshot.now_ms / 1000, UTC):%H:%M:%SZ}"
     middle = f"{title}  {found}"
     if len(middle) + len(clock) + 2 <= width:
         yield Line(f"{middle}{clock:>{width - len(middle)}}", style)
@@ -136,7 +136,7 @@ def _brokers(snapshot: Snapshot) -> tuple[str, str]:
 
 def _zookeeper(snapshot: Snapshot) -> tuple[str, str]:
     if snapshot.no_zookeeper is not None:
-        return "down" if snapshot.no_chroot is None else "up", snapshot.no_zookeeper
+        return "up" if snapshot.no_chroot else "down", snapshot.no_zookeeper
     if snapshot.zookeeper is None:
         return "unknown", "no address of it is known"
     if snapshot.other_cluster is not None:
@@ -212,10 +212,6 @@ def _changed(snapshot: Snapshot, width: int) -> Iterator[Line]:
 def undo_command(act: ActRow) -> str:
     """What takes the act back; nothing where it cannot be, or was."""
     return f"klog undo {act.act}" if can_be_undone(act) else ""
-
-
-def _moment(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def summary(snapshot: Snapshot, findings: Sequence[Finding]) -> Mapping[str, object]:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
 from klog.admin.health.moving import watch_reassignments
+from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import zookeeper_of
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination.server_size import ServerSize, server_size
 from klog.coordination.zookeeper_access import access_of
-from klog.errors import KlogError, NoNode, UsageError
+from klog.errors import CannotConnect, KlogError, NoNode, UsageError
 from klog.names import TopicPartition, host_port
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
@@ -102,6 +103,8 @@ class Snapshot:
     """The brokers' addresses, as they were given."""
     metadata: Metadata | None = None
     no_brokers: str | None = None
+    brokers_do: str | None = None
+    """What to do about it, where something else answers at their address."""
     silent: dict[int, str] = field(default_factory=dict)
     hung: dict[int, str] = field(default_factory=dict)
     """Of the silent ones, those that take connections and do not answer -> HOST:PORT."""
@@ -127,8 +130,10 @@ class Snapshot:
     """For how long they were looked at."""
     servers: list[ServerFact] = field(default_factory=list)
     no_zookeeper: str | None = None
-    no_chroot: str | None = None
-    """ZooKeeper serves, and has no cluster at the chroot: what to do about it."""
+    no_chroot: bool = False
+    """ZooKeeper serves, and has no cluster at the chroot."""
+    zookeeper_do: str | None = None
+    """What to do about it, or where something else answers at its address."""
     registered: set[int] | None = None
     ever_registered: set[int] | None = None
     """Also those that are away; None: not known."""
@@ -182,48 +187,49 @@ class Snapshot:
     def needs_hands(self) -> bool:
         """Whether something is to be done on a broker's host."""
         assert self.metadata is not None
-        partitions = [one for topic in self.metadata.topics.values() for one in topic.partitions.values()]
-        dead = any(broker not in self.metadata.brokers for one in partitions for broker in one.replicas)
-        return dead or bool(self.silent) or any(one.error is not None for one in self.log_dirs)
+        return bool(self.metadata.dead or self.silent) or any(one.error is not None for one in self.log_dirs)
 
 
 Locate = Callable[["Cluster"], Awaitable[Mapping[int, str]]]
 """Where brokers were last registered."""
 
 
-async def take_snapshot(
-    bootstrap: str | None,
-    zookeeper: str | None,
-    subjects: Collection[str],
-    *,
-    source: str = "the caller",
-    timeout_s: float = 10.0,
-    locate: Locate | None = None,
-    home: Path | None = None,
-    local: Path | None = None,
-    security: ClientSecurity = OPEN,
-) -> Snapshot:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A cluster to ask about: its addresses, at least one of them, and who gave them. ``home`` has the local clusters;
+    ``local`` is the folder of the one that is meant; ``security``: how to connect to brokers that ZooKeeper names."""
+
+    bootstrap: str | None
+    zookeeper: str | None
+    source: str = "the caller"
+    home: Path | None = None
+    local: Path | None = None
+    security: ClientSecurity = OPEN
+    timeout_s: float = 10.0
+
+
+async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate | None = None) -> Snapshot:
     """What these subjects (topics, groups, brokers, zookeeper) need. UsageError for a bad address.
 
-    ``locate`` is asked only where brokers are dead, to tell those that hang. ``home`` has the local clusters, ``local``
-    is the folder of the one that this is, if it is one.
+    ``locate`` is asked only where brokers are dead, to tell those that hang.
     """
     from klog.coordination.zookeeper import ZooKeeper as Session
 
-    snapshot = Snapshot(time.time_ns() // 1_000_000, tuple(subjects), bootstrap)
+    snapshot = Snapshot(time.time_ns() // 1_000_000, tuple(subjects), where.bootstrap)
+    zookeeper, home, local = where.zookeeper, where.home, where.local
     cluster: Cluster | None = None
     session: ZooKeeper | None = None
     asking: asyncio.Future[list[ServerFact]] | None = None
     try:
-        if bootstrap is not None:
-            cluster = await _connect(snapshot, bootstrap, source, timeout_s)
+        if where.bootstrap is not None:
+            cluster = await _connect(snapshot, where.bootstrap, where.source, where.timeout_s)
             if cluster is not None:
                 try:
                     zookeeper = zookeeper or await _zookeeper_of(cluster, snapshot)
                 except KlogError as error:
                     snapshot.no_brokers = _or_raise(error)
         if zookeeper is not None:
-            session = Session(zookeeper, operation_timeout_s=timeout_s)
+            session = Session(zookeeper, operation_timeout_s=where.timeout_s)
             if "zookeeper" in subjects:  # while the session is opened: a silent server is waited for once
                 asking = asyncio.ensure_future(_servers(zookeeper))
             try:
@@ -231,13 +237,15 @@ async def take_snapshot(
                 await asyncio.to_thread(_read_registries, snapshot, session)
             except NoNode as error:  # not even the chroot
                 if snapshot.metadata is None:
-                    snapshot.no_zookeeper, snapshot.no_chroot = error.message, error.hint
+                    snapshot.no_zookeeper, snapshot.zookeeper_do, snapshot.no_chroot = error.message, error.hint, True
                 else:
                     snapshot.other_cluster = ""
             except KlogError as error:
-                snapshot.no_zookeeper = _or_raise(error)
+                other = await instead_of_a_zookeeper(zookeeper) if isinstance(error, CannotConnect) else None
+                snapshot.no_zookeeper = _or_raise(other or error)
+                snapshot.zookeeper_do = None if other is None else other.hint
             if cluster is None and snapshot.registered is not None:
-                cluster = await _connect_registered(snapshot, session, security, timeout_s, tried=bootstrap)
+                cluster = await _connect_registered(snapshot, session, where)
             if asking is not None:
                 snapshot.servers = await asking
         snapshot.zookeeper = zookeeper
@@ -315,8 +323,11 @@ async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: f
             probing = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source), wait_s))
         return await connecting
     except KlogError as error:
-        snapshot.no_brokers = _or_raise(error)
         snapshot.hung_addresses = await probing if probing is not None else []
+        asks = isinstance(error, CannotConnect) and not snapshot.hung_addresses
+        other = await instead_of_brokers(bootstrap, source) if asks else None
+        snapshot.no_brokers = _or_raise(other or error)
+        snapshot.brokers_do = None if other is None else other.hint
         return None
     finally:
         connecting.cancel()
@@ -324,10 +335,8 @@ async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: f
             probing.cancel()
 
 
-async def _connect_registered(
-    snapshot: Snapshot, session: ZooKeeper, security: ClientSecurity, timeout_s: float, *, tried: str | None
-) -> Cluster | None:
-    """By the addresses in ZooKeeper, if there are others than those that were ``tried``."""
+async def _connect_registered(snapshot: Snapshot, session: ZooKeeper, where: Where) -> Cluster | None:
+    """By the addresses in ZooKeeper, if there are others than those that were tried."""
     from klog.client.bootstrap import parse_bootstrap
     from klog.client.servers import Servers
     from klog.coordination import brokers
@@ -338,13 +347,14 @@ async def _connect_registered(
         snapshot.no_brokers = f"{snapshot.no_brokers}; {none}" if snapshot.hung_addresses else none
         return None
     try:
-        addresses = Servers(brokers.client_addresses(live, security.protocol), security)
-        if tried is not None and {*parse_bootstrap(addresses, "ZooKeeper")} <= {*parse_bootstrap(tried, "the caller")}:
+        addresses = Servers(brokers.client_addresses(live, where.security.protocol), where.security)
+        tried = [] if where.bootstrap is None else parse_bootstrap(where.bootstrap, where.source)
+        if tried and {*parse_bootstrap(addresses, "ZooKeeper")} <= {*tried}:
             return None
     except KlogError as error:
         snapshot.no_brokers = error.message
         return None
-    return await _connect(snapshot, addresses, "ZooKeeper", timeout_s)
+    return await _connect(snapshot, addresses, "ZooKeeper", where.timeout_s)
 
 
 def _why_none(session: ZooKeeper) -> str:
@@ -441,7 +451,7 @@ def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> Serv
 async def ask_brokers(snapshot: Snapshot, cluster: Cluster, locate: Locate | None, home: Path | None) -> None:
     """How each broker is: settings, log dirs, clock, certificates; which are silent or hang, and where dead ones were.
 
-    ``locate`` and ``home`` are as in `take_snapshot`.
+    ``locate`` is as in `take_snapshot`, ``home`` has the local clusters.
     """
     assert snapshot.metadata is not None
     await asyncio.gather(*(_ask_broker(snapshot, cluster, broker) for broker in snapshot.metadata.brokers))
@@ -550,8 +560,7 @@ async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | Non
 
     metadata = snapshot.metadata
     assert metadata is not None
-    partitions = [one for topic in metadata.topics.values() for one in topic.partitions.values()]
-    dead = {broker for one in partitions for broker in one.replicas if broker not in metadata.brokers}
+    dead = metadata.dead
     if not dead:
         return
     found = {broker: one.address for broker, one in snapshot.here.items()}

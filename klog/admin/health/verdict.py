@@ -114,7 +114,7 @@ def group_lags(snapshot: Snapshot) -> Counter[str]:
 def verdict(snapshot: Snapshot, findings: Sequence[Finding]) -> Verdict:
     """The worst that users of the cluster feel: no broker, no leader, refused writes, data at risk, anything else."""
     if snapshot.metadata is None:
-        return Verdict(DOWN, "no broker answers" if snapshot.no_chroot is None else "no cluster is there")
+        return Verdict(DOWN, "no cluster is there" if snapshot.no_chroot else "no broker answers")
     found = count_partitions(snapshot.metadata, snapshot.min_isr)
     return Verdict(*_worst(snapshot, found, causes(findings)), found)
 

@@ -133,13 +133,13 @@ class ShellCluster:
         shared = replace(
             self.shared, session=self._background.session, timeout=BACKGROUND_TIMEOUT_S, quiet=True, trace=False
         )
-        asking = Invocation("shell", Traits(), shared, connect_by=connect_by(shared.connect_by, {}))
+        asking = Invocation(shared, "shell", Traits(), connect_by=connect_by(shared.connect_by, {}))
         asked = (resolve(shared), shared.client_config, shared.connect_by)
         if self._secured is None or self._secured[0] != asked:  # once: a profile's command may take a while
             if shared.client_config is not None:
                 asking.take_client_config(shared)
             self._secured = asked, asking.target
-        asking.retarget(self._secured[1])
+        asking.connect_to(self._secured[1])
         return self._background.ask(lambda: question(asking), BACKGROUND_TIMEOUT_S * 2)
 
     def close(self) -> None:

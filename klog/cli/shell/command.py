@@ -8,7 +8,8 @@ from pathlib import Path
 from klog.cli import interrupt
 from klog.cli.command import top_command
 from klog.cli.flags import flag
-from klog.cli.invocation import Invocation, is_terminal
+from klog.cli.invocation import Invocation
+from klog.cli.standard_streams import is_terminal
 from klog.cli.target import klog_home
 from klog.errors import UsageError
 
@@ -34,22 +35,21 @@ def shell(
     chosen = settings.load(klog_home() / settings.FILE)
     running = Shell(invocation.shared)
     running.keep_going = keep_going
-    before = interrupt.take_over(ends_process=False)
     try:
-        if commands:
-            return running.run_lines(commands)
-        if file is not None and str(file) != "-":
-            with file.open(encoding="utf-8-sig") as stream:
-                return running.run_lines(script_lines(stream))
-        if file is not None or not is_terminal(sys.stdin):
-            running.is_on_stdin = True
-            return running.run_lines(script_lines(sys.stdin))
-        from klog.cli.shell.prompt import Prompt
+        with interrupt.in_shell():
+            if commands:
+                return running.run_lines(commands)
+            if file is not None and str(file) != "-":
+                with file.open(encoding="utf-8-sig") as stream:
+                    return running.run_lines(script_lines(stream))
+            if file is not None or not is_terminal(sys.stdin):
+                running.is_on_stdin = True
+                return running.run_lines(script_lines(sys.stdin))
+            from klog.cli.shell.prompt import Prompt
 
-        running.screen.pager = chosen.pager  # a script does not wait for a person
-        return Prompt(running, chosen, klog_home() / "shell_history").run()
+            running.screen.pager = chosen.pager  # a script does not wait for a person
+            return Prompt(running, chosen, klog_home() / "shell_history").run()
     except UnicodeDecodeError as error:
         raise UsageError(f"{file or 'stdin'}: not UTF-8 text: {error.reason}, byte {error.start}") from None
     finally:
         running.cluster.close()
-        interrupt.give_back(before)

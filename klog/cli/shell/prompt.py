@@ -54,7 +54,7 @@ class Prompt:
             complete_while_typing=settings.complete,
             auto_suggest=AutoSuggestFromHistory() if settings.suggest else None,
             bottom_toolbar=self.toolbar if settings.toolbar else None,
-            multiline=Condition(self._is_open),
+            multiline=Condition(lambda: bool(open_end(self._session.default_buffer.text))),
             prompt_continuation="... ",
             enable_open_in_editor=True,
             enable_suspend=True,
@@ -123,9 +123,6 @@ class Prompt:
                 buffer.start_completion(insert_common_part=True)
 
         return keys
-
-    def _is_open(self) -> bool:
-        return bool(open_end(self._session.default_buffer.text))
 
     def _redraw(self) -> None:
         """From a thread that has refreshed something; does nothing while a command runs."""

@@ -217,16 +217,14 @@ class Shell:
 
     def execute(self, words: list[str]) -> int:
         """Run one line as ``klog`` would, with the shell's flags below the line's own; its exit code."""
-        before = interrupt.take_over(ends_process=False)
         try:
-            return root().execute(words, obj=self.cluster.shared)
+            with interrupt.in_shell():
+                return root().execute(words, obj=self.cluster.shared)
         except KeyboardInterrupt:
             return interrupt.exit_code()
         except Exception as error:
             sys.stderr.write(f"klog: internal error: {type(error).__name__}: {error}\n")
             return EXIT_FAILED
-        finally:
-            interrupt.give_back(before)
 
 
 def _interval(words: list[str]) -> float:

@@ -150,7 +150,7 @@ class TopicManager:
                     raise InvalidPartitions(f"the number of partitions must be 1 to {PARTITIONS_MAX}, got {count}")
                 sites = context.sites
                 factor = own.integer("default.replication.factor") if replication_factor is None else replication_factor
-                check_factor(factor, len(sites))
+                check_factor(factor, sites)
                 assignment = place(sites, count, factor, start=random.randrange(len(sites)))
             self._check_assignment(0, assignment)
             factor = len(assignment[0])
@@ -234,7 +234,7 @@ class TopicManager:
                 raise InvalidPartitions(f"the number of partitions must be at most {PARTITIONS_MAX}, got {total}")
             added: Mapping[int, Sequence[int]]
             if assignment is None:
-                check_factor(len(next(iter(topic.partitions.values()))), len(context.sites))
+                check_factor(len(next(iter(topic.partitions.values()))), context.sites)
                 added = place_more(context.sites, topic.partitions, total - there)
             else:
                 added = {there + number: tuple(ids) for number, ids in enumerate(assignment)}

@@ -36,11 +36,10 @@ async def fetch(
     *,
     wait_ms: int = 0,
     partition_bytes: int = PARTITION_BYTES,
-    answer_bytes: int = ANSWER_BYTES,
 ) -> dict[TopicPartition, Fetched | KlogError]:
     """From each partition what lies at its offset and behind, as `Cluster.to_leaders` wants it."""
     asked = partition_requests.fetch(
-        channel, share, max_wait_ms=wait_ms, max_bytes=answer_bytes, partition_max_bytes=partition_bytes
+        channel, share, max_wait_ms=wait_ms, max_bytes=ANSWER_BYTES, partition_max_bytes=partition_bytes
     )
     answer = await channel.request(asked, timeout_s=wait_ms / 1000 + ANSWER_GRACE_S)
     found: dict[TopicPartition, Fetched | KlogError] = {}

@@ -6,16 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from klog.errors import UsageError
-
-
-def expression(text: str, flag: str) -> re.Pattern[str]:
-    """A regular expression for a whole name. UsageError."""
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(
-            f"{flag} {text!r} is not a regular expression: {error}", hint=r".* is any text, \ escapes a character"
-        ) from None
+from klog.names import regular_expression
 
 
 class TopicNames:
@@ -23,8 +14,8 @@ class TopicNames:
 
     def __init__(self, wanted: Sequence[str], unwanted: Sequence[str] = ()) -> None:
         """UsageError for an invalid expression."""
-        self._wanted = [expression(text, "--topic") for text in wanted]
-        self._unwanted = [expression(text, "--exclude") for text in unwanted]
+        self._wanted = [regular_expression(text, "--topic") for text in wanted]
+        self._unwanted = [regular_expression(text, "--exclude") for text in unwanted]
 
     def __str__(self) -> str:
         return ", ".join(repr(one.pattern) for one in self._wanted)
@@ -44,7 +35,7 @@ class GroupNames:
         self.expressions: list[re.Pattern[str]] = []
         for text in texts:
             if re.search(r"[\\^$*+?()\[\]{}|]", text):
-                self.expressions.append(expression(text, "--groups"))
+                self.expressions.append(regular_expression(text, "--groups"))
             else:
                 self.named += filter(None, text.split(","))
         if texts and not self:

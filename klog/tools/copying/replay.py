@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klog.client.positions import END, START, Anchor, Range
 from klog.errors import KlogError, Refused, UsageError
+from klog.metrics import Count
 from klog.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -72,10 +73,10 @@ async def replay(
     *,
     note: Callable[[str], None] = lambda text: None,
     show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
-    begun: Callable[[int], None] = lambda addresses: None,
+    count: Count | None = None,
 ) -> list[ReplayedRange]:
-    """Copy; one row per partition. ``begun`` gets the number of addresses to copy; ``show`` gets the rows a few times a
-    second, and when it is cancelled.
+    """Copy; one row per partition. ``show`` gets the rows a few times a second, and when it is cancelled. ``count``
+    counts messages where only so many are copied, else addresses of the source.
 
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
@@ -118,22 +119,28 @@ async def replay(
     budget = Budget(options.count)
     reader, copier = SourceReader(source, lost=lost), Copier()
 
-    def rows() -> list[ReplayedRange]:
-        return [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
+    count = count or Count()
+    count.total = options.count or sum(end - begin for begin, end in left.values())
 
-    begun(sum(end - begin for begin, end in left.values()))
+    rows: list[ReplayedRange] = []
+
+    def tell() -> None:
+        rows[:] = [_row(copy, copier.failures.get(copy)) for copy in copier.copies]
+        count.done = sum((row.messages or 0) if options.count else row.to - row.from_ for row in rows)
+        show(rows)
+
     try:
         for log in logs:
             begin, end = left[log.source.partition]
             copier.start(
                 PartitionCopy(reader, log, begin=begin, end=end, batch_bytes_max=largest, pace=pace, budget=budget)
             )
-        await copier.run(lambda: show(rows()), every_s=0.5)
+        await copier.run(tell, every_s=0.5)
     finally:
         await copier.stop()
         await reader.close()
-        show(rows())
-    return rows()
+        tell()
+    return rows
 
 
 async def _would_copy(

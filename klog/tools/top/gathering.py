@@ -32,10 +32,9 @@ from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, Refused, SessionLost
 from klog.names import counted
-from klog.tools.events import Event, EventFilter, read_events
+from klog.tools.events import Event, EventFilter, last_addresses, read_events
 from klog.tools.top.facts import GroupLine, TopicLine, TopTick, broker_lines, group_lines, partition_lines, topic_lines
 from klog.tools.top.rates import Rates, Trend
-from klog.tools.why.addresses import last_addresses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,11 +152,12 @@ class Gatherer:
         self._events_task: asyncio.Task[None] | None = None
         self._trouble: str | None = None
 
-    def start(self) -> None:
+    async def __aenter__(self) -> Gatherer:
         """Begin to follow the events."""
         self._events_task = asyncio.ensure_future(self._follow_events())
+        return self
 
-    async def close(self) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """End what goes on in the background."""
         tasks = [one for one in (self._events_task, *(part.task for part in self._parts)) if one is not None]
         for one in tasks:

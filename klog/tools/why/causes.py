@@ -104,9 +104,8 @@ def why_broker(known: Known, broker: int) -> list[Step]:
 
 def _serves(known: Known, broker: int) -> Iterator[Step]:
     """A broker that is well, and since when."""
-    partitions = [one for topic in known.metadata.topics.values() for one in topic.partitions.values()]
     node = known.metadata.brokers[broker]
-    leads = counted(sum(one.leader == broker for one in partitions), "partition")
+    leads = counted(sum(one.leader == broker for one in known.metadata.partitions), "partition")
     yield step(known.now, f"broker {broker} answers and leads {leads}", f"metadata: {node.address}")
     event = known.last(EventFilter(broker=broker, kinds=("broker-up",)))
     if event is not None:
@@ -115,12 +114,8 @@ def _serves(known: Known, broker: int) -> Iterator[Step]:
 
 def knows_broker(known: Known, broker: int) -> bool:
     """Whether the cluster has, or had, a broker of this id."""
-    topics = known.metadata.topics.values()
-    return (
-        broker in known.metadata.brokers
-        or any(broker in one.replicas for topic in topics for one in topic.partitions.values())
-        or any(event.get("id") == broker for event in known.events)
-    )
+    known_now = {*known.metadata.brokers, *known.metadata.dead}
+    return broker in known_now or any(event.get("id") == broker for event in known.events)
 
 
 def is_well(one: PartitionNode) -> bool:

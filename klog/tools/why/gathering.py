@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin import acts, group_lag, groups
 from klog.admin.health.rules import judge
-from klog.admin.health.snapshot import take_snapshot
+from klog.admin.health.snapshot import Where, take_snapshot
 from klog.admin.metrics import read_metrics
 from klog.admin.settings import describe_settings
 from klog.client import leader_requests, resolve
@@ -17,9 +17,8 @@ from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
 from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRange, Refused, UsageError
 from klog.names import TopicPartition, near_hint
-from klog.tools.events import EventFilter, events_since
+from klog.tools.events import EventFilter, events_since, last_addresses
 from klog.tools.where import locate
-from klog.tools.why.addresses import last_addresses
 from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
 from klog.tools.why.denials import KIND as DENIED
 from klog.tools.why.denials import why_denied
@@ -31,8 +30,6 @@ from klog.tools.why.throttling import KIND as THROTTLED
 from klog.tools.why.throttling import why_throttled
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
@@ -61,26 +58,21 @@ class Subject(NamedTuple):
 async def why(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
-    addresses: tuple[str | None, str | None],
-    home: Path,
+    where: Where,
     subject: Subject,
     since: Position,
-    timeout_s: float,
 ) -> list[Step]:
     """The steps from the subject's symptom to its cause; none where nothing is wrong, and without ``do`` where there is
-    only something to say. ``addresses``: of brokers and of ZooKeeper, as they were given; ``home``
-    has the local clusters."""
+    only something to say."""
     kind, name, offset = subject
     if kind == DENIED:
         return await why_denied(cluster, name or None, since)
     if kind == THROTTLED:
         return await why_throttled(cluster, name or None, since)
-    snapshot = await take_snapshot(
-        *addresses, ("topics", "brokers"), timeout_s=timeout_s, locate=last_addresses, home=home
-    )
+    snapshot = await take_snapshot(where, ("topics", "brokers"), last_addresses)
     if snapshot.metadata is None:
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
-    known = await known_of(cluster, zookeeper, snapshot, snapshot.metadata, since, timeout_s)
+    known = await known_of(cluster, zookeeper, snapshot, snapshot.metadata, since, where.timeout_s)
     if offset is not None:
         partition = _partition(known, name)
         return why_message(known, await message_facts(cluster, partition, offset))
@@ -190,7 +182,7 @@ def _leaders(known: Known, kind: str | None, name: str) -> tuple[set[int], set[i
         partitions = [topics[topic].partitions[_number(number)]]
     else:
         broker = _number(name)
-        partitions = [one for each in topics.values() for one in each.partitions.values() if one.leader == broker]
+        partitions = [one for one in known.metadata.partitions if one.leader == broker]
     leaders = {one.leader for one in partitions if one.leader is not None}
     return leaders, {broker for one in partitions for broker in one.isr}
 
@@ -240,7 +232,7 @@ def _registered(session: ZooKeeper, name: str) -> tuple[registry.Group, int | No
 async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> MessageFacts:
     """What the leader says of an offset. Refused on plain Kafka."""
     if not cluster.is_klog:
-        raise Refused(f"{cluster} is not a klog cluster: only klog shows where a message lies")
+        raise Refused("this is not a klog cluster: only klog shows where a message lies")
     settings = await describe_settings(cluster, [name.topic], names=[RETENTION_MS, RETENTION_BYTES])
     values = {one.name: one.value for one in settings.get(name.topic, ())}
     try:

@@ -51,7 +51,7 @@ def why_message(known: Known, of: MessageFacts) -> list[Step]:
     lost = [row for row in known.snapshot.lost if _has(row, of)]
     if of.offset < of.start:
         return numbered(_below(known, of))
-    if of.place is not None and _holds(of.place, of.offset):
+    if of.place is not None and of.place.batch_offset <= of.offset < of.place.batch_offset + of.place.messages:
         if of.place.state == COMMITTED:
             return numbered(_there(known, of, of.place))
         return numbered(_uncommitted(known, of))
@@ -60,10 +60,6 @@ def why_message(known: Known, of: MessageFacts) -> list[Step]:
             return numbered(_cut(known, of, lost))
         return numbered(_not_yet(known, of))
     return numbered(_cut(known, of, lost) if lost else _hole(known, of, of.place))
-
-
-def _holds(place: Place, offset: int) -> bool:
-    return place.batch_offset <= offset < place.batch_offset + place.messages
 
 
 def _has(row: LostRow, of: MessageFacts) -> bool:
