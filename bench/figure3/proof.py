@@ -22,8 +22,8 @@ from klog.names import TopicPartition
 from klog.tools.audit.compare import State, by_stamps
 from klog.tools.audit.ledger import Ledger, Produced, read_ledger
 from klog.tools.audit.numbers import NumberSet
-from klog.tools.audit.reading import read_ranges
 from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
+from klog.tools.reader import read_ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from klog.cli import error_report
 from klog.cli.arguments import MostRate, Properties, Topic, Topics
@@ -18,6 +17,9 @@ from klog.cli.progress import Done, progress
 from klog.config import units
 from klog.errors import UsageError
 from klog.names import counted
+
+if TYPE_CHECKING:
+    from klog.tools.perf.clock import Measurement
 
 perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency.")
 
@@ -71,11 +73,7 @@ async def produce(
     )
     perf_produce.check_load(load)
     cluster = await invocation.cluster()
-    async with _counting(invocation, messages) as begun:
-        row = await perf_produce.produce(
-            cluster, topics, load, interrupted=lambda row: _ignore(_show(invocation, row, csv)), begun=begun
-        )
-    return _show(invocation, row, csv)
+    return await _measure(invocation, await perf_produce.produce(cluster, topics, load), messages, csv)
 
 
 @perf.command("consume", rows="klog.tools.perf.consume:ConsumedRow")
@@ -98,20 +96,13 @@ async def consume(
     if not 1 <= fetch_size <= perf_consume.FETCH_BYTES_MAX:
         raise UsageError(f"--fetch-size must be between 1 and {perf_consume.FETCH_BYTES_MAX}, got {fetch_size}")
     cluster = await invocation.cluster()
-    async with _counting(invocation, messages) as begun:
-        row = await perf_consume.consume(
-            cluster,
-            topics,
-            messages=messages,
-            fetch_size=fetch_size,
-            threads=threads,
-            librdkafka=settings(properties),
-            interrupted=lambda row: _ignore(_show(invocation, row, csv)),
-            begun=begun,
-        )
-    if messages is not None and row.messages < messages:
-        invocation.say(f"the topics have only {counted(row.messages, 'message')}")
-    return _show(invocation, row, csv)
+    measurement = await perf_consume.consume(
+        cluster, topics, messages=messages, fetch_size=fetch_size, threads=threads, librdkafka=settings(properties)
+    )
+    code = await _measure(invocation, measurement, messages, csv)
+    if messages is not None and measurement.count() < messages:
+        invocation.say(f"the topics have only {counted(measurement.count(), 'message')}")
+    return code
 
 
 @perf.command("latency", rows="klog.tools.perf.latency:LatencyRow", changes=True)
@@ -146,19 +137,18 @@ async def latency(
     )
     perf_latency.check_load(load)
     cluster = await invocation.cluster()
-    async with _counting(invocation, messages) as begun:
-        row = await perf_latency.latency(
-            cluster, topic, load, interrupted=lambda row: _ignore(_show(invocation, row, csv)), begun=begun
-        )
+    return await _measure(invocation, await perf_latency.latency(cluster, topic, load), messages, csv)
+
+
+async def _measure(invocation: Invocation, measurement: Measurement[Any], total: int | None, csv: bool) -> int:
+    """Show its row, and progress until then; the exit code. Where it is stopped, the figures so far."""
+    async with progress(invocation, lambda: Done(measurement.count(), total), unit="messages"):
+        try:
+            row = await measurement.run()
+        except asyncio.CancelledError:
+            _show(invocation, measurement.row(), csv)
+            raise
     return _show(invocation, row, csv)
-
-
-@asynccontextmanager
-async def _counting(invocation: Invocation, total: int | None) -> AsyncIterator[Callable[[Callable[[], int]], None]]:
-    """Show progress while inside, by what is handed over that counts the messages so far."""
-    counts: list[Callable[[], int]] = []
-    async with progress(invocation, lambda: Done(counts[0](), total) if counts else None, unit="messages"):
-        yield counts.append
 
 
 def _check(invocation: Invocation, csv: bool) -> None:
@@ -179,7 +169,3 @@ def _show(invocation: Invocation, row: Any, csv: bool) -> int:
         error_report.write(sys.stderr, f"klog {invocation.command.replace('.', ' ')}: {error}\n")
         return EXIT_FAILED
     return 0
-
-
-def _ignore(code: int) -> None:
-    """An interrupted command has its own exit code."""

@@ -7,7 +7,9 @@ that runs `run`.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import io
 import threading
 import time
 from collections import deque
@@ -34,6 +36,7 @@ from klog.tools.message_formatter import Message, MessageFormatter
 from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
     from klog.tools.tail_options import Span, TailOptions, TailSummary
 
 RUN_MESSAGES = 500
@@ -64,11 +67,11 @@ class Reader:
         options: TailOptions,
         sink: BinaryIO,
         *,
-        follow: bool,
-        earlier: int | None,
         stop: threading.Event,
-        note: Callable[[str], None],
         timeout_s: float,
+        follow: bool = False,
+        earlier: int | None = None,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         """``follow``: go on behind the ends of the spans. Raises UsageError for options that make no sense."""
         self._shower = MessageFormatter(options, self._watermark, headers_from(bootstrap, timeout_s))
@@ -419,3 +422,62 @@ class Reader:
                 self._told.add(reason)
                 self._note(f"a value that cannot be decoded is shown as it is: {reason}")
         return messages
+
+
+class Taker(Reader):
+    """Reads spans up to their ends and hands the messages over in place of writing them."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        spans: Mapping[TopicPartition, Span],
+        take: Callable[[list[Message]], None],
+        *,
+        stop: threading.Event,
+        timeout_s: float,
+        librdkafka: Mapping[str, str],
+    ) -> None:
+        from klog.tools.tail_options import TailOptions
+
+        options = TailOptions(librdkafka=dict(librdkafka))
+        super().__init__(bootstrap, spans, options, io.BytesIO(), stop=stop, timeout_s=timeout_s)
+        self._take = take
+
+    def _write(self, messages: list[Message]) -> list[Message]:
+        self._take(messages)
+        return messages
+
+
+async def read_ranges(
+    cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]], take: Callable[[Any], None]
+) -> None:
+    """Every message with begin <= offset < end of each partition, in the order of its log, to ``take``, in a thread.
+
+    What retention removes meanwhile is skipped. TimedOut where nothing comes within the cluster's time-out although
+    an end was not reached.
+    """
+    from klog.tools.tail_options import Span
+
+    spans = {one: Span(*span) for one, span in ranges.items() if span[0] < span[1]}
+    if not spans:
+        return
+    stop = threading.Event()
+
+    def read() -> None:
+        def each(messages: list[Message]) -> None:
+            for one in messages:
+                take(one)
+
+        # It is to tell soon that nothing comes behind the end.
+        settings = {"client.id": "klog-audit", "fetch.wait.max.ms": "20"}
+        Taker(cluster.bootstrap, spans, each, stop=stop, timeout_s=cluster.timeout_s, librdkafka=settings).run()
+
+    work = asyncio.ensure_future(asyncio.to_thread(read))
+    try:
+        await asyncio.shield(work)
+    finally:
+        stop.set()
+        if not work.done():
+            await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # seen: where this was cancelled no other task asks, and asyncio would complain

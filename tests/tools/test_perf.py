@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
 from klog.tools.perf import consume as perf_consume
 from klog.tools.perf import produce as perf_produce
@@ -154,15 +154,11 @@ def test_ctrl_c_tells_the_figures_so_far(broker: RunningBroker, topic: str) -> N
 def test_the_verbs_can_be_used_without_the_command(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic)
     load = perf_produce.ProduceLoad(messages=10, acks="0")
-    sent = run(broker.bootstrap, lambda cluster: perf_produce.produce(cluster, [topic], load))
-    assert sent.messages == 10
 
-    async def until_all_are_there() -> perf_consume.ConsumedRow:
-        from klog.client.cluster import Cluster
+    async def measured(cluster: Cluster) -> int:
+        assert (await (await perf_produce.produce(cluster, [topic], load)).run()).messages == 10
+        while (row := await (await perf_consume.consume(cluster, [topic])).run()).messages < 10:
+            pass  # acks=0: nobody waited
+        return row.bytes
 
-        async with await Cluster.connect(broker.bootstrap) as cluster:
-            while (row := await perf_consume.consume(cluster, [topic])).messages < 10:  # acks=0: nobody waited
-                pass
-            return row
-
-    assert asyncio.run(until_all_are_there()).bytes == 1000
+    assert run(broker.bootstrap, measured) == 1000

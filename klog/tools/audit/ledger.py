@@ -78,7 +78,7 @@ class Ledger:
 async def read_ledger(cluster: Cluster, audit_topic: str = TOPIC, *, window_ms: int | None = None) -> Ledger:
     """What the topic says; empty where it is not there. ``window_ms``: windows of that length, if producers' fit in."""
     from klog.client.resolve import bounds
-    from klog.tools.audit.reading import read_ranges
+    from klog.tools.reader import read_ranges
 
     try:
         node = await cluster.topic(audit_topic)

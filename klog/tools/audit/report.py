@@ -112,7 +112,7 @@ async def report(
     windows = _chosen(ledger, options)
     if not windows:
         raise NoSuchThing(
-            f"no producer has published counts of {_named(options)} in {options.audit_topic} on {cluster}",
+            f"no producer has published counts of {', '.join(options.topics) or 'any topic'} in {options.audit_topic}",
             hint="producers take part by klog.Producer(..., audit=True) or `klog produce --audit`",
         )
     now_ms = round(time.time() * 1000)
@@ -183,10 +183,6 @@ def _times(times: Range | None) -> tuple[int, int]:
         else:
             raise UsageError(f"{position} is not a time", hint="select windows by time: @-1d, @2026-02-01:@2026-02-02")
     return ends[0], ends[1]
-
-
-def _named(options: ReportOptions) -> str:
-    return ", ".join(options.topics) if options.topics else "any topic"
 
 
 def _row(window: Window, tier: str, judged: Judgement, counted: str | None, ledger: Ledger) -> AuditRow:

@@ -74,7 +74,7 @@ async def run(
     topics = list(options.topics) or sorted({window.topic for window in ledger.produced})
     if not topics:
         raise NoSuchThing(
-            f"no producer has published counts in {options.audit_topic} on {home}, so the topics to count are unknown",
+            f"no producer has published counts in {options.audit_topic}, so the topics to count are unknown",
             hint="name them; producers take part by klog.Producer(..., audit=True) or `klog produce --audit`",
         )
     total = Tally(ledger.window_ms)
@@ -85,7 +85,7 @@ async def run(
         except UnknownTopicOrPartition:
             if options.topics:
                 raise
-            note(f"topic {topic} does not exist on {cluster}")
+            note(f"topic {topic} does not exist")
             continue
         # The windows of a topic without publications are unknown: minutes fit in most.
         is_known = any(window.topic == topic for window in ledger.produced)
@@ -155,7 +155,7 @@ async def _spans(
 
 async def _count(cluster: Cluster, topic: str, spans: dict[int, tuple[int, int]], tally: Tally, count: Count) -> int:
     """Read all of it into the tally; how many messages there were."""
-    from klog.tools.audit.reading import read_ranges
+    from klog.tools.reader import read_ranges
 
     at = {one: begin for one, (begin, _) in spans.items()}
     count.total = (count.total or 0) + sum(max(0, end - begin) for begin, end in spans.values())

@@ -111,7 +111,7 @@ class ClusterTier:
         return judged
 
     async def _tally(self, tally: Tally, begins: Offsets, ends: Offsets) -> None:
-        from klog.tools.audit.reading import read_ranges
+        from klog.tools.reader import read_ranges
 
         ranges = {one: (begin, ends[one]) for one, begin in begins.items()}
         await read_ranges(

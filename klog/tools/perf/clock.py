@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
 
@@ -40,29 +41,31 @@ class Clock:
         return self.start_time + timedelta(seconds=ended - self._began), max(ended - self._began, 1e-6)
 
 
-async def in_threads(
-    work: Sequence[Callable[[], Any]], stop: threading.Event, row: Callable[[], R], interrupted: Callable[[R], None]
-) -> R:
-    """Run all of ``work``, a thread each; the row when the last has ended, or has failed."""
-    if not work:
-        return row()
-    loop = asyncio.get_running_loop()
-    pool = ThreadPoolExecutor(len(work), "klog-perf")
-    running = [loop.run_in_executor(pool, one) for one in work]
-    try:
-        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
-        for one in done:
-            one.result()
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait(running, timeout=GRACE_S)
-        interrupted(row())
-        raise
-    finally:
-        stop.set()
-        await asyncio.wait(running, timeout=GRACE_S)
-        pool.shutdown(wait=False)
-    return row()
+@dataclass(frozen=True, slots=True)
+class Measurement(Generic[R]):
+    """What is to be measured: ``work`` of each thread, what ends it, the messages so far, and the figures so far."""
+
+    work: Sequence[Callable[[], Any]]
+    stop: threading.Event
+    count: Callable[[], int]
+    row: Callable[[], R]
+
+    async def run(self) -> R:
+        """The row when the last thread has ended, or has failed. Where this is cancelled the figures stand soon."""
+        if not self.work:
+            return self.row()
+        loop = asyncio.get_running_loop()
+        pool = ThreadPoolExecutor(len(self.work), "klog-perf")
+        running = [loop.run_in_executor(pool, one) for one in self.work]
+        try:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+            for one in done:
+                one.result()
+        finally:
+            self.stop.set()
+            await asyncio.wait(running, timeout=GRACE_S)
+            pool.shutdown(wait=False)
+        return self.row()
 
 
 def csv_time(moment: datetime) -> str:

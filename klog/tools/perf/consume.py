@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from klog.tools.perf.clock import MIB, Clock, csv_time, in_threads
+from klog.tools.perf.clock import MIB, Clock, Measurement, csv_time
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -55,45 +54,26 @@ async def consume(
     fetch_size: int = 4 * MIB,
     threads: int = 1,
     librdkafka: dict[str, str] | None = None,
-    interrupted: Callable[[ConsumedRow], None] = lambda row: None,
-    begun: Callable[[Callable[[], int]], None] = lambda count: None,
-) -> ConsumedRow:
-    """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads.
-
-    ``begun`` gets what counts the messages so far.
-    """
+) -> Measurement[ConsumedRow]:
+    """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads."""
     from klog.client.positions import END, START
-    from klog.tools.reader import Reader
+    from klog.tools.reader import Taker
     from klog.tools.tail import spans_of
-    from klog.tools.tail_options import TailOptions
 
     spans = await spans_of(cluster, topics, None, START, END, lambda text: None)
     stop, goal = threading.Event(), _Goal(messages)
-    options = TailOptions(librdkafka={"fetch.message.max.bytes": str(fetch_size), **(librdkafka or {})})
+    settings = {"fetch.message.max.bytes": str(fetch_size), **(librdkafka or {})}
 
-    class Counting(Reader):
-        """Counts, and shows nothing."""
-
-        def _write(self, messages: list[Any]) -> list[Any]:
-            if messages:
-                goal.add(messages)
-                clock.lap()
-            if goal.is_reached:
-                stop.set()
-            return messages
+    def take(messages: list[Any]) -> None:
+        if messages:
+            goal.add(messages)
+            clock.lap()
+        if goal.is_reached:
+            stop.set()
 
     def reader(part: dict[TopicPartition, Span]) -> Callable[[], Any]:
-        return Counting(
-            cluster.bootstrap,
-            part,
-            options,
-            io.BytesIO(),
-            follow=False,
-            earlier=None,
-            stop=stop,
-            note=lambda text: None,
-            timeout_s=cluster.timeout_s,
-        ).run
+        bootstrap, timeout_s = cluster.bootstrap, cluster.timeout_s
+        return Taker(bootstrap, part, take, stop=stop, timeout_s=timeout_s, librdkafka=settings).run
 
     dealt = [dict(list(spans.items())[number::threads]) for number in range(threads)]
     work = [reader(part) for part in dealt if part]
@@ -112,8 +92,7 @@ async def consume(
             round(goal.messages / seconds, 1),
         )
 
-    begun(lambda: goal.messages)
-    return await in_threads(work, stop, row, interrupted)
+    return Measurement(work, stop, lambda: goal.messages, row)
 
 
 class _Goal:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -18,7 +17,7 @@ from klog.admin.answers import check_partitions
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import KlogError, TimedOut, UsageError
-from klog.tools.perf.clock import Clock, csv_time, in_threads
+from klog.tools.perf.clock import Clock, Measurement, csv_time
 from klog.tools.perf.latencies import Latencies
 
 if TYPE_CHECKING:
@@ -88,26 +87,15 @@ def check_load(load: LatencyLoad) -> None:
         raise UsageError("expected a rate of messages, such as 500/s", hint="--rate 500/s")
 
 
-async def latency(
-    cluster: Cluster,
-    topic: str,
-    load: LatencyLoad,
-    *,
-    interrupted: Callable[[LatencyRow], None] = lambda row: None,
-    begun: Callable[[Callable[[], int]], None] = lambda count: None,
-) -> LatencyRow:
-    """Measure; ``interrupted`` gets the figures so far where the task is cancelled.
-
-    ``begun`` gets what counts the messages so far.
-
-    UnknownTopicOrPartition; TimedOut where a message does not come within the cluster's time-out.
+async def latency(cluster: Cluster, topic: str, load: LatencyLoad) -> Measurement[LatencyRow]:
+    """Send ``load``, which was checked. UnknownTopicOrPartition; running it raises TimedOut where a message does not
+    come within the cluster's time-out.
     """
     from klog.client.positions import END
     from klog.client.resolve import resolve
 
-    check_load(load)
     node = await cluster.topic(topic)
-    check_partitions(node, [load.partition], cluster)
+    check_partitions(node, [load.partition])
     end = (await resolve(cluster, topic, [load.partition], END))[load.partition]
     stop = threading.Event()
     probe = _Probe(cluster, topic, load, end, stop)
@@ -131,8 +119,7 @@ async def latency(
             times.largest_ms,
         )
 
-    begun(lambda: probe.latencies.count)
-    return await in_threads([probe.run], stop, row, interrupted)
+    return Measurement([probe.run], stop, lambda: probe.latencies.count, row)
 
 
 class _Probe:

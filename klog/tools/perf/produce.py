@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -18,7 +18,7 @@ from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import UsageError
 from klog.names import counted
-from klog.tools.perf.clock import GRACE_S, MIB, Clock, csv_time, in_threads
+from klog.tools.perf.clock import GRACE_S, MIB, Clock, Measurement, csv_time
 from klog.tools.perf.latencies import Latencies
 
 if TYPE_CHECKING:
@@ -96,15 +96,8 @@ async def produce(
     cluster: Cluster,
     topics: Sequence[str],
     load: ProduceLoad,
-    *,
-    interrupted: Callable[[ProducedRow], None] = lambda row: None,
-    begun: Callable[[Callable[[], int]], None] = lambda count: None,
-) -> ProducedRow:
-    """Send ``load`` to the topics in turn; ``interrupted`` gets the figures so far where the task is cancelled.
-
-    ``begun`` gets what counts the messages so far.
-    """
-    check_load(load)
+) -> Measurement[ProducedRow]:
+    """Send ``load``, which was checked, to the topics in turn. UnknownTopicOrPartition."""
     for topic in topics:
         await cluster.topic(topic)
     stop = threading.Event()
@@ -136,8 +129,7 @@ async def produce(
             f"{counted(failed, 'message')} not acknowledged: {first_error}" if failed else None,
         )
 
-    begun(lambda: sum(one.messages for one in senders))
-    return await in_threads([one.run for one in senders], stop, row, interrupted)
+    return Measurement([one.run for one in senders], stop, lambda: sum(one.messages for one in senders), row)
 
 
 class _Sender:
