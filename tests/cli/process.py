@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.cli.emulator import Emulator
+import pyte
+
 from tests.processes import KLOG, ROOT, klog_process, take_terminal
 
 __all__ = [
@@ -76,6 +78,31 @@ def unwritable(kind: str) -> Iterator[int]:
 ROWS, COLUMNS = 40, 200
 
 
+class Shown:
+    """What is on the screen of a terminal, drawn by pyte."""
+
+    def __init__(self, screen: pyte.Screen) -> None:
+        self._screen = screen
+
+    @property
+    def lines(self) -> list[str]:
+        """The text of each row, without what is blank at its end."""
+        return [line.rstrip() for line in self._screen.display]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def coloured(self, is_wanted: Callable[[str], bool]) -> list[str]:
+        """The runs of characters that are shown in such a colour."""
+        found = []
+        for row in range(self._screen.lines):
+            cells = [self._screen.buffer[row][column] for column in range(self._screen.columns)]
+            marked = "".join(one.data if is_wanted(one.fg) else "\x00" for one in cells)
+            found += [run for run in marked.split("\x00") if run.strip()]
+        return found
+
+
 class Terminal:
     """The person's end of a terminal that a process runs on.
 
@@ -86,22 +113,31 @@ class Terminal:
         self._descriptor = descriptor
         self.text = ""
         """Everything that was written to it."""
-        self.screen = Emulator(rows, columns)
+        self._drawn = pyte.Screen(columns, rows)
+        self._drawn.write_process_input = self.type
+        self._stream = pyte.Stream(self._drawn)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.screen = Shown(self._drawn)
 
     def type(self, text: str) -> None:
         os.write(self._descriptor, text.encode())
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As a person does to the window; the process gets SIGWINCH."""
+        self._drawn.resize(rows, columns)
+        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def wait_for(self, text: str, timeout_s: float = 20.0) -> str:
         """Everything shown so far, once ``text`` is in it."""
         self._read_until(lambda: text in self.text, timeout_s, text)
         return self.text
 
-    def wait_until(self, shows: Callable[[Emulator], bool], what: str, timeout_s: float = 20.0) -> Emulator:
+    def wait_until(self, shows: Callable[[Shown], bool], what: str, timeout_s: float = 20.0) -> Shown:
         """The screen, once it is so."""
         self._read_until(lambda: shows(self.screen), timeout_s, what)
         return self.screen
 
-    def wait_to_show(self, text: str, timeout_s: float = 20.0) -> Emulator:
+    def wait_to_show(self, text: str, timeout_s: float = 20.0) -> Shown:
         """The screen, once ``text`` is on it."""
         return self.wait_until(lambda screen: text in screen.text, text, timeout_s)
 
@@ -110,9 +146,9 @@ class Terminal:
         self._read_until(lambda: False, timeout_s, None)
         return self.text
 
-    def _read_until(self, done: object, timeout_s: float, wanted: str | None) -> None:
+    def _read_until(self, done: Callable[[], bool], timeout_s: float, wanted: str | None) -> None:
         deadline = time.monotonic() + timeout_s
-        while not done():  # type: ignore[operator]
+        while not done():
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not select.select([self._descriptor], [], [], left_s)[0]:
                 raise AssertionError(f"{wanted!r} did not appear; the terminal shows:\n{self.screen.text}")
@@ -124,12 +160,9 @@ class Terminal:
                 if wanted is not None:
                     raise AssertionError(f"{wanted!r} did not appear; the terminal showed:\n{self.screen.text}")
                 return
-            text = data.decode("utf-8", "replace")
+            text = self._decoder.decode(data)
             self.text += text
-            self.screen.feed(text)
-            if self.screen.cursor_asked:
-                self.screen.cursor_asked = 0
-                os.write(self._descriptor, f"\x1b[{self.screen.row + 1};{self.screen.column + 1}R".encode())
+            self._stream.feed(text)
 
 
 @contextmanager

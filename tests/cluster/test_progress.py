@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from klog.cli.progress import Done, line
-from tests.cli.process import started
+from tests.cli.process import Shown, on_terminal, started
 from tests.cli.runner import klog
-from tests.cli.screen import on_screen
 from tests.cluster_fixture import RunningCluster
 from tests.rows import each
 from tests.tools.verbs import send
@@ -34,23 +34,29 @@ def test_a_reassignment_that_is_waited_for(three: RunningCluster, topic: str, tm
     send(three.bootstrap, topic, b"".join(b"%01000d\n" % number for number in range(3000)), batch_messages=50)
     assert klog("reassign", "plan", "--topics", topic, "--replication-factor", 3, "--file", plan, *at(three)).code == 0
     words = ["reassign", "execute", str(plan), "--throttle", "500KB/s", "--wait", "30s", "--yes", *at(three)]
-    with on_screen(*words, columns=100) as (process, screen):
-        screen.wait_for(lambda text: " MB of " in text and "/s" in text and " left" in text and "of 2 part" in text)
-        assert screen.read_to_end(process) == 0
-        assert " left" not in screen.text
+    with on_terminal(*words, rows=24, columns=100) as (process, terminal):
+        terminal.wait_until(shows(" MB of ", "/s", " left", "of 2 part"), "how far it is")
+        terminal.read_to_end()
+        assert process.wait(20) == 0
+        assert " left" not in terminal.screen.text
 
 
 def test_what_counts_nothing_is_at_work() -> None:
     """A broker that takes connections and answers nothing: the command waits, and a person sees that it does."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = ["topic", "list", "-B", f"127.0.0.1:{silent.getsockname()[1]}"]
-        with on_screen(*words) as (process, screen):
-            screen.wait_for("at work, 2 s")
-            assert screen.read_to_end(process) == 1
-            assert "at work" not in screen.text
+        with on_terminal(*words, rows=24, columns=80) as (process, terminal):
+            terminal.wait_to_show("at work, 2 s")
+            terminal.read_to_end()
+            assert process.wait(20) == 1
+            assert "at work" not in terminal.screen.text
         with started(*words) as process:
             _, said = process.communicate(timeout=30)
         assert process.returncode == 1 and b"at work" not in said
+
+
+def shows(*wanted: str) -> Callable[[Shown], bool]:
+    return lambda screen: all(text in screen.text for text in wanted)
 
 
 def at(cluster: RunningCluster) -> tuple[str, str]:

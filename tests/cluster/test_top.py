@@ -1,4 +1,4 @@
-"""Goal: `klog top` shows a cluster as it is, on a real terminal of 80x24 and in a pipe, and outlives the cluster.
+"""Goal: `klog top` shows a cluster as it is, on a real terminal of 80x24.
 
 Method: real brokers; the screen is drawn by pyte.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from tests.cli.process import on_terminal
 from tests.cli.runner import klog
-from tests.cli.screen import on_screen
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import send
 
-LEFT_THE_SCREEN = b"\x1b[?1049l"
+LEFT_THE_SCREEN = "\x1b[?1049l"
 
 
 def test_on_a_terminal(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
@@ -24,50 +24,52 @@ def test_on_a_terminal(make_cluster: Callable[..., RunningCluster], topic: str) 
     assert (
         klog("group", "rewind", group, "--to", "start", "-t", topic, "--create", "-y", "-B", three.bootstrap).code == 0
     )
-    with on_screen("top", "-B", three.bootstrap, "--every", "200ms") as (process, screen):
-        screen.wait_for("3/3 brokers")
+    with on_terminal("top", "-B", three.bootstrap, "--every", "200ms", rows=24, columns=80) as (process, terminal):
+        terminal.wait_to_show("3/3 brokers")
         for wanted in (topic[:20], group[:20], "IN TROUBLE", "EVENT", "q leave"):
-            screen.wait_for(wanted)
-        screen.type("\r")
-        screen.wait_for("kafka_")
-        screen.type("\x1b")
-        screen.wait_for("Tab pane")
-        screen.type(f"\t\t\t/{group}\r\r")
-        shown = screen.wait_for("OWNER")
-        assert f"group {group}" in shown and topic in shown
-        screen.type("\x1b")
-        screen.wait_for("Tab pane")
-        screen.type("\x1b")
-        screen.wait_for(lambda text: "only" not in text)
+            terminal.wait_to_show(wanted)
+        terminal.type("\r")
+        terminal.wait_to_show("kafka_")
+        terminal.type("\x1b")
+        terminal.wait_to_show("Tab pane")
+        terminal.type(f"\t\t\t/{group}\r\r")
+        shown = terminal.wait_to_show("OWNER")
+        assert f"group {group}" in shown.text and topic in shown.text
+        terminal.type("\x1b")
+        terminal.wait_to_show("Tab pane")
+        terminal.type("\x1b")
+        terminal.wait_until(lambda screen: "only" not in screen.text, "every row")
         three.kill(3)
-        shown = screen.wait_for("not in sync: 3")
-        screen.wait_for("broker-down")
-        screen.wait_for("dead")
-        screen.type(f"\t\t\t/{topic}\rw")  # from the groups to the topics
-        screen.wait_for(f"why topic {topic}")
-        shown = screen.wait_for("what helps: start broker 3")
-        assert f"{topic}-0" in shown and "broker 3 is dead" in shown
-        screen.type("\x1b")
-        screen.wait_for("Tab pane")
-        screen.type("\x1b")
-        screen.wait_for(lambda text: "only" not in text)
+        shown = terminal.wait_to_show("not in sync: 3")
+        terminal.wait_to_show("broker-down")
+        terminal.wait_to_show("dead")
+        terminal.type(f"\t\t\t/{topic}\rw")  # from the groups to the topics
+        terminal.wait_to_show(f"why topic {topic}")
+        shown = terminal.wait_to_show("what helps: start broker 3")
+        assert f"{topic}-0" in shown.text and "broker 3 is dead" in shown.text
+        terminal.type("\x1b")
+        terminal.wait_to_show("Tab pane")
+        terminal.type("\x1b")
+        terminal.wait_until(lambda screen: "only" not in screen.text, "every row")
         three.start(3)
-        screen.wait_for("3/3 brokers")
-        screen.resize(132, 50)
-        screen.wait_for(lambda text: len(text.splitlines()) == 50 and "q leave" in text.splitlines()[-1])
-        screen.type("q")
-        assert screen.read_to_end(process) == 0
-        assert LEFT_THE_SCREEN in screen.raw
+        terminal.wait_to_show("3/3 brokers")
+        terminal.resize(132, 50)
+        terminal.wait_until(lambda screen: len(screen.lines) == 50 and "q leave" in screen.lines[-1], "all 50 lines")
+        terminal.type("q")
+        terminal.read_to_end()
+        assert process.wait(20) == 0
+        assert LEFT_THE_SCREEN in terminal.text
 
 
 def test_signals_give_the_terminal_back(three: RunningCluster) -> None:
     ways: list[tuple[Callable[..., object], int]] = [
-        (lambda process, screen: screen.type("\x03"), 130),
-        (lambda process, screen: process.send_signal(signal.SIGTERM), 143),
+        (lambda process, terminal: terminal.type("\x03"), 130),
+        (lambda process, terminal: process.send_signal(signal.SIGTERM), 143),
     ]
     for stop, code in ways:
-        with on_screen("top", "-B", three.bootstrap) as (process, screen):
-            screen.wait_for("3/3 brokers")
-            stop(process, screen)
-            assert screen.read_to_end(process) == code
-            assert LEFT_THE_SCREEN in screen.raw
+        with on_terminal("top", "-B", three.bootstrap, rows=24, columns=80) as (process, terminal):
+            terminal.wait_to_show("3/3 brokers")
+            stop(process, terminal)
+            terminal.read_to_end()
+            assert process.wait(20) == code
+            assert LEFT_THE_SCREEN in terminal.text
