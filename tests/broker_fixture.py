@@ -22,9 +22,10 @@ import pytest
 
 from bench.broker_settings import arguments
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
 from tests.processes import ROOT, klog_process
 
-__all__ = ["ROOT", "RunningBroker", "broker", "make_broker", "topic"]
+__all__ = ["ROOT", "RunningBroker", "at", "broker", "make_broker", "registry", "topic"]
 
 READY_WITHIN_S = 30.0
 
@@ -142,6 +143,20 @@ def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory)
         yield running.start()
     finally:
         running.end()
+
+
+@pytest.fixture
+def at(broker: RunningBroker) -> list[str]:
+    """The flags that name the broker."""
+    return ["-B", broker.bootstrap]
+
+
+@pytest.fixture
+def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
+    """A session with its ZooKeeper."""
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        yield session
 
 
 @pytest.fixture

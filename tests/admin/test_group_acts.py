@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,19 +18,13 @@ from klog.errors import Refused
 from klog.names import TopicPartition
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from tests.admin.group_registry import commit, registry_of
+from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import act_rows, klog
 from tests.server.asking import with_channel
 from tests.tools.verbs import make_topic, run, send
 
 ME = Actor("test", "here")
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker.zookeeper) as session:
-        yield session
 
 
 @pytest.fixture

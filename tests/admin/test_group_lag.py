@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -22,18 +21,12 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from tests.admin.group_registry import assignment, commit, enter, join, member, registry_of
+from tests.admin.group_registry import assignment, commit, enter, join, member
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.tools.verbs import make_topic, run, send
 
 TIMES_MS = [1_700_000_000_000 + 1000 * number + number % 7 for number in range(30)]
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker.zookeeper) as session:
-        yield session
 
 
 def lag(broker: RunningBroker, registry: ZooKeeper, *groups: str, **options: object) -> list[LagRow]:

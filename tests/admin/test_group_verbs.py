@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from confluent_kafka import Consumer
-
 from klog.coordination import committed
-from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit, registry_of
+from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, klog
 from tests.tools.verbs import make_topic, send
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker.zookeeper) as session:
-        yield session
 
 
 def group(broker: RunningBroker, *words: object) -> Ran:
@@ -49,24 +37,6 @@ def test_peek_shows_what_would_be_read_next_and_moves_nothing(
     assert committed.read(registry, topic) == before
 
 
-def test_a_group_gets_another_name_by_a_copy_with_all_it_has_committed(
-    broker: RunningBroker, registry: ZooKeeper, topic: str
-) -> None:
-    make_topic(broker.bootstrap, topic, 2)
-    old, new = f"old-{topic}", f"new-{topic}"
-    offsets = {TopicPartition(topic, 0): CommittedOffset(0, 3, "kept"), TopicPartition(topic, 1): CommittedOffset(0)}
-    commit(registry, old, dict(offsets))
-    assert group(broker, "copy", old, new).code == 0
-    assert group(broker, "delete", old, "-y").code == 0
-    assert committed.read(registry, old) == {}
-    found = committed.read(registry, new)
-    assert {name: (one.offset, one.leader_epoch, one.metadata) for name, one in found.items()} == {
-        name: (one.offset, one.leader_epoch, one.metadata) for name, one in offsets.items()
-    }
-    commit(registry, old, {TopicPartition(topic, 0): CommittedOffset(0, 4, "others")})
-    assert group(broker, "copy", old, new).error["code"] == "REFUSED"
-
-
 def test_offsets_before_a_position_and_an_import_from_stdin(
     broker: RunningBroker, registry: ZooKeeper, topic: str
 ) -> None:
@@ -84,21 +54,3 @@ def test_offsets_before_a_position_and_an_import_from_stdin(
     line = f"{topic},{topic},0,{offsets[3]}\n"
     assert klog("offset", "import", "-", "-y", *at, input=line).code == 0
     assert committed.read(registry, topic)[TopicPartition(topic, 0)].offset == offsets[3]
-
-
-def test_a_rewind_is_previewed_with_live_members(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic, 1)
-    send(broker.bootstrap, topic, b"1\n2\n")
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    try:
-        while consumer.poll(0.1) is None:
-            pass
-        consumer.commit(asynchronous=False)
-        shown = group(broker, "rewind", topic, "--to", "end", "--dry-run")
-        assert shown.code == 0 and "live member" in shown.stderr
-        assert [row["partition"] for row in shown.rows] == [0]
-        refused = group(broker, "rewind", topic, "--to", "end", "-y")
-        assert refused.code == 1 and refused.error["code"] == "NON_EMPTY_GROUP"
-    finally:
-        consumer.close()

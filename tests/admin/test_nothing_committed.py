@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ from klog.admin.offset_files import parse
 from klog.coordination import committed, paths
 from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit, enter, registry_of
+from tests.admin.group_registry import commit, enter
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.tools.verbs import make_topic, read, run, send
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker.zookeeper) as session:
-        yield session
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from klog.admin import offset_files, rewind
@@ -16,17 +14,11 @@ from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import GroupIdNotFound, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit, registry_of
+from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.tools.verbs import make_topic, run, send
 
 TIMES_MS = [1_700_000_000_000 + 1000 * number for number in range(20)]
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker.zookeeper) as session:
-        yield session
 
 
 @pytest.fixture

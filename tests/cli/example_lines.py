@@ -33,18 +33,11 @@ def example(line: str, **names: object) -> list[str]:
     return shlex.split(line)[1:]
 
 
-IN_CLI = "tests/cli/test_examples_that_serve.py"
 IN_SPARK = "tests/spark/test_examples.py"
 IN_SECURE = "tests/cli/test_up_secure.py"
 IN_LOOKING = "tests/cluster/test_looking.py"
 
 ELSEWHERE = {
-    **dict.fromkeys(lines_of("up", "down", "top", "shell", "mirror", "schema serve"), IN_CLI),
-    **dict.fromkeys(
-        lines_of("broker start", "broker log", "broker stop", "broker restart", "zookeeper rebuild"), IN_CLI
-    ),
-    **dict.fromkeys(lines_of("zookeeper start", "zookeeper status", "zookeeper stop"), IN_CLI),
-    "klog tail clicks": IN_CLI,
     "klog produce clicks values.jsonl --schema": "tests/schemas/test_produce_by_schema.py",
     "klog up --secure -d": IN_SECURE,
     **dict.fromkeys(lines_of("security zookeeper"), IN_SECURE),
@@ -54,4 +47,13 @@ ELSEWHERE = {
     **dict.fromkeys(lines_of("stream list", "stream status", "stream stop"), IN_SPARK),
     "klog stream run views.py --from 'views:json=country string' --to topic:totals": IN_SPARK,
 }
-"""Where an example is run that lasts until it is ended, or needs servers of its own."""
+"""Where an example is run that needs servers of its own."""
+
+SERVING = [
+    *lines_of("up", "down", "top", "shell", "mirror", "schema serve", "zookeeper rebuild"),
+    *lines_of("broker start", "broker log", "broker stop", "broker restart"),
+    *lines_of("zookeeper start", "zookeeper status", "zookeeper stop"),
+    "klog tail clicks",
+]
+"""Parsed alone: they last until they are ended, or act on a cluster of this machine; other tests start the same
+commands."""

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka
@@ -18,22 +18,11 @@ from klog.coordination import committed, paths
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
-from tests.admin.group_registry import commit, enter, join, member, registry_of
+from tests.admin.group_registry import commit, enter, join, member
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
 from tests.cli.runner import Ran, klog
 from tests.tools.verbs import make_topic, send
-
-
-@pytest.fixture
-def at(broker: RunningBroker) -> list[str]:
-    return ["-B", broker.bootstrap]
-
-
-@pytest.fixture
-def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
-    with registry_of(broker.zookeeper) as session:
-        yield session
 
 
 @pytest.fixture

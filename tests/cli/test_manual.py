@@ -25,14 +25,6 @@ from tests.rows import each
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.long("scripts/check, which runs before the tests, does the same")
-def test_the_written_pages_are_up_to_date() -> None:
-    ran = subprocess.run(
-        [sys.executable, "scripts/build_man", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
-
-
 @cache
 def pages() -> dict[str, str]:
     """They take a second to write."""

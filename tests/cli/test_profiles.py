@@ -221,12 +221,6 @@ def test_a_profile_is_tried(broker: RunningBroker, home: Path, dead_address: str
 
 
 @pytest.fixture
-def at(broker: RunningBroker) -> list[str]:
-    """The flags that name the broker."""
-    return ["-B", broker.bootstrap]
-
-
-@pytest.fixture
 def named(broker: RunningBroker, home: Path) -> str:
     """A profile of the broker, not protected yet."""
     assert klog("profile", "add", "here", "-B", broker.bootstrap).code == 0

@@ -24,7 +24,7 @@ import pytest
 from klog.client.cluster import CONNECT_TIMEOUT_S
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
-from tests.cli.test_walk import COMMANDS, CONNECTING, words_for
+from tests.cli.test_walk import CONNECTING, words_for
 
 ASKS_NO_BROKER = {"shell", "zookeeper rebuild"}
 """One reads commands, here none; the other wants a ZooKeeper."""
@@ -164,7 +164,3 @@ def test_check_asks_a_stopped_broker_once(make_broker: Callable[..., RunningBrok
     found = klog("status", *at).rows
     assert [row["kind"] for row in found] == ["no-brokers"]
     assert all(one in found[0]["found"] for one in ("-B", "-z", broker.bootstrap)), found
-
-
-def test_commands_are_of_the_table() -> None:
-    assert set(COMMANDS) > ASKS_NO_BROKER

@@ -31,11 +31,6 @@ CONTENTS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 @pytest.fixture
-def at(broker: RunningBroker) -> list[str]:
-    return ["-B", broker.bootstrap]
-
-
-@pytest.fixture
 def any_bytes(broker: RunningBroker, at: list[str], topic: str) -> str:
     """A topic of one partition that holds CONTENTS."""
     assert klog("topic", "create", topic, "-p", "1", "-X", "retention.ms=-1", *at).code == 0
@@ -137,21 +132,6 @@ def decoded(row: dict[str, str | None], name: str, encoding: str | None = None) 
         assert how is None
         return None
     return base64.b64decode(text) if how == "base64" else text.encode()
-
-
-def contents(lines: bytes) -> list[dict[str, object]]:
-    """Without topic and offset, which depends on the batches that messages went in."""
-    return [{**json.loads(line), "topic": None, "offset": None} for line in lines.split(b"\n")[:-1]]
-
-
-def test_jsonl_goes_in_again_without_loss(at: list[str], any_bytes: str) -> None:
-    copy = f"{any_bytes}-copy"
-    assert klog("topic", "create", copy, "-p", "1", "-X", "retention.ms=-1", *at).code == 0
-    lines = shown(any_bytes, "-o", "start", "-e", "--output", "jsonl", *at)
-    sent = klog("produce", copy, "-i", "jsonl", *at, input=lines)
-    assert sent.code == 0, sent.stderr
-    again = shown(copy, "-o", "start", "-e", "--output", "jsonl", *at)
-    assert contents(again) == contents(lines)
 
 
 def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:

@@ -38,7 +38,7 @@ def factor(topic: str) -> int:
     return made
 
 
-@pytest.mark.long("test_processes_of_one_parent")
+@pytest.mark.long("tests/coordination/test_local_cluster.py has one broker, tests/cluster several")
 def test_brokers_side_by_side(home: Path, port: int) -> None:
     try:
         begun = klog("up", "--detach", "--brokers", 2, "--port", port)
@@ -159,25 +159,3 @@ def test_a_neighbours_port_in_use(home: Path, port: int) -> None:
     assert ran.code == 1 and ran.error["code"] == "PORT_IN_USE"
     assert f"127.0.0.1:{port + 1}" in ran.error["message"] and "broker 2" in ran.error["message"]
     assert klog("status").code == 1
-
-
-@pytest.mark.long("tests/cluster/test_processes.py")
-def test_processes_of_one_parent(home: Path, port: int) -> None:
-    try:
-        assert klog("up", "--brokers", 2, "--processes", 2).code == 2
-        begun = klog("up", "--detach", "--processes", 2, "--port", port, "-o", "json")
-        assert begun.code == 0, begun.stderr
-        parents = {row["pid"] for row in begun.rows if row["kind"] == "broker"}
-        assert len(parents) == 1 and {row["id"] for row in begun.rows} == {None, 1, 2}
-        assert factor("spread") == 1
-        assert klog("produce", "spread", input=b"one\n").code == 0
-        assert states() == {1: "running", 2: "running"}
-        for words in (["--processes", 3], ["--brokers", 2]):
-            other = klog("up", "--detach", "-o", "json", *words)
-            assert other.code == 1 and "--processes" in f"{other.error['message']} {other.error['hint']}", words
-        down = klog("down", "-o", "json").rows
-        assert {(row["kind"], row["state"]) for row in down} == {("zookeeper", "stopped"), ("broker", "stopped")}
-        assert states("--processes", 3) == {1: "started", 2: "started", 3: "started"}
-        assert klog("tail", "spread", "-o", "start", "-e", "-q").stdout == "one\n"
-    finally:
-        klog("down")

@@ -242,20 +242,6 @@ def test_the_library_and_stock_clients_connect_by_kafkas_names(closed: Path) -> 
         consumer.commit_offsets()
 
 
-@pytest.mark.long("tests/security/test_between_brokers.py::test_what_is_acknowledged_survives_the_leader")
-def test_a_leader_is_killed_and_its_followers_go_on(closed: Path) -> None:
-    assert klog("topic", "create", "survives", "-o", "json").code == 0
-    assert klog("produce", "survives", input=b"before\n").code == 0
-    leader = klog("topic", "describe", "survives", "-o", "json").rows[0]["leader"]
-    processes = {row["id"]: row["pid"] for row in klog("up", "--detach", "-o", "json").rows if row["kind"] == "broker"}
-    os.kill(processes[leader], signal.SIGKILL)
-    assert klog("produce", "survives", input=b"after\n").code == 0
-    assert klog("up", "--detach").code == 0
-    assert klog("status", "topics", "--wait", "30s").code == 0
-    assert klog("tail", "survives", "-o", "start", "-e").stdout.split() == ["before", "after"]
-    assert klog("topic", "verify", "survives").code == 0
-
-
 @pytest.mark.long("tests/coordination/test_znode_acls.py")
 def test_what_commands_do_leaves_no_node_of_zookeeper_open(closed: Path, tmp_path: Path) -> None:
     """By this test and those above: the whole tree is walked, ZooKeeper's own nodes too."""

@@ -8,25 +8,13 @@ import klog
 from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.errors import MessageTooLarge
 from tests.broker_fixture import RunningBroker
-from tests.tools.verbs import make_topic, read, send
+from tests.tools.verbs import make_topic, send
 
 MIB = 1 << 20
 
 
 def numbers(text: str) -> set[int]:
     return {int(one.replace(",", "")) for one in re.findall(r"\d[\d,]{4,}", text)}
-
-
-@pytest.mark.long("100 MiB; the limit is named: below")
-@pytest.mark.slow
-def test_what_a_request_can_carry_is_sent(broker: RunningBroker, topic: str) -> None:
-    make_topic(broker.bootstrap, topic, max_message_bytes=str(100 * MIB))
-    size = MESSAGE_BYTES_MAX - 200
-    receipt = send(broker.bootstrap, topic, b"x" * size)
-    assert (receipt.messages, receipt.bytes) == (1, size)
-    with klog.Producer(bootstrap_servers=broker.bootstrap, delivery_timeout_ms=60_000) as producer:
-        producer.send(topic, b"y" * (70 * MIB))
-    assert read(broker.bootstrap, topic, offset=None, last=1, until_end=True)[1].bytes == 70 * MIB + 1
 
 
 @pytest.mark.parametrize("size", [2 * MIB, pytest.param(70 * MIB, marks=pytest.mark.long("70 MiB"))])
