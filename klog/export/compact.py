@@ -24,10 +24,10 @@ from klog import __version__
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
 from klog.export.data_replacement import replace_data
 from klog.export.file_statistics import FileStatistics, collect_statistics
-from klog.export.files import format_named
-from klog.export.history import HISTORY, HISTORY_ASIDE, combine, pack, texts_of
+from klog.export.files import format_named, read_stored
+from klog.export.history import HISTORY, combine, pack, texts_of
 from klog.export.manifest import ExportedFile, Manifest, Merged
-from klog.export.root import MANIFEST, MARK, MERGES, ExportRoot, merge_path
+from klog.export.root import MARK, MERGES, ExportRoot, merge_path
 from klog.export.stores.local import LocalStore
 from klog.export.stores.store import Store
 from klog.metrics import Count
@@ -238,22 +238,16 @@ def _merge(
             sources.setdefault(below, []).append((place.file_path(part, file.path), file.bytes))
     store.make_folder(folder)
     for below, files in sources.items():
-        rows = _rows(store, kind, files, count)
+        rows = _rows(store, files, count)
         _write_files(store, kind, rows, folder if below == "." else f"{folder}/{below}", run, file_bytes)
     on_step("merged")
     found = collect_statistics(store, folder)
     manifest = _manifest(group, found, run)
     _check(place, manifest, found)
     on_step("counted")
-    texts = [text for part in group.parts for text in texts_of(place, part)]
-    if place.is_plain:
-        place.put_aside(group.last, run, folder, {HISTORY_ASIDE: pack(texts), "_manifest.json": manifest.to_json()})
-        store.sync(folder)
-        return _Written(group, folder, manifest)
-    for name, data in ((HISTORY, pack(texts)), (MANIFEST, manifest.to_json())):
-        if name == MANIFEST or place.by_rename:
-            with store.open_output(f"{folder}/{name}") as sink:
-                sink.write(data)
+    if place.by_rename:
+        texts = [text for part in group.parts for text in texts_of(place, part)]
+        place.put_aside(group.last, run, folder, {HISTORY: pack(texts), "_manifest.json": manifest.to_json()})
     store.sync(folder)
     return _Written(group, folder, manifest)
 
@@ -280,14 +274,10 @@ def _write_files(
         number += 1
 
 
-def _rows(store: Store, kind: FileFormat, files: Sequence[tuple[str, int]], count: Count) -> Iterator[pa.RecordBatch]:
+def _rows(store: Store, files: Sequence[tuple[str, int]], count: Count) -> Iterator[pa.RecordBatch]:
     """The rows of files, of which each path and size is given; ``count``: the bytes of those that were read."""
     for path, size in files:
-        try:
-            with store.open_input(path) as source:
-                yield from kind.read(source, None, thorough=True)
-        except CorruptLog as error:
-            raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+        yield from read_stored(store, path, None, thorough=True)
         count.done += size
 
 
@@ -342,10 +332,10 @@ def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step
         without, expected = [], {}
         for one in written:
             for part in one.group.parts:
-                folder = place.batch_folder(part.batch)
-                path = f"{folder}/{MARK}{part.run}" if place.is_plain else f"{folder}/{MANIFEST}"
+                folder = place.batch_folder(part)
+                path = f"{folder}/{MARK}{part.run}"
                 data = place.store.read(path)
-                if data is None or (not place.is_plain and Manifest.from_json(data, folder) != part):
+                if data is None:
                     return False
                 without.append(folder.removeprefix("data/"))
                 expected[path] = data
@@ -381,10 +371,10 @@ def _discard(place: ExportRoot, groups: Sequence[_Group], run: str) -> None:
     """
     merged = [] if place.by_rename else [(one.batch, one.run) for one in ExportRoot(place.store).merges()]
     for group in groups:
-        if not place.by_rename and (group.last, run) not in merged:
-            place.store.remove(place.written_folder(group.last, run))
-        if place.is_plain:
+        if place.by_rename:
             place.remove_aside(group.last, run)
+        elif (group.last, run) not in merged:
+            place.store.remove(place.written_folder(group.last, run))
     place.store.remove(f"_staging/{run}")
     place.store.remove(f"_staging/{run}-aside")
 

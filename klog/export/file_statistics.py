@@ -8,13 +8,13 @@ time and compared with each other, which needs eight bytes of memory for each me
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from klog.errors import CorruptLog
 from klog.export.batch_writer import is_undecodable
-from klog.export.files import FileFormat, format_of
+from klog.export.files import format_of, read_stored
 from klog.export.manifest import WINDOW_MS, ExportedFile
 from klog.export.stores.store import Store
 from klog.names import TopicPartition
@@ -59,7 +59,7 @@ class _Pieces:
 
     spans: list[tuple[int, int]] = field(default_factory=list)
     ascending: bool = True
-    paths: dict[str, FileFormat] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
 
     @property
     def are_apart(self) -> bool:
@@ -76,13 +76,12 @@ def collect_statistics(store: Store, *folders: str, thorough: bool = False, chec
     found = FileStatistics()
     pieces: dict[TopicPartition, _Pieces] = {}
     for folder, stored in [(one, stored) for one in folders for stored in store.walk(one)]:
-        kind = format_of(stored.path)
         path = stored.path.removeprefix(f"{folder}/")
-        if kind is None:
+        if format_of(stored.path) is None:
             continue
         messages = 0
         in_file: set[TopicPartition] = set()
-        for batch in _read(store, stored.path, kind, _COUNTED + (_SUMMED if checksum else ()), thorough):
+        for batch in _read(store, stored.path, _COUNTED + (_SUMMED if checksum else ()), thorough):
             messages += batch.num_rows
             in_file |= _count(batch, found, pieces, is_undecodable(path))
             if checksum:
@@ -90,25 +89,20 @@ def collect_statistics(store: Store, *folders: str, thorough: bool = False, chec
         if in_file:
             found.partitions[min(in_file)].files += 1
         for one in in_file:
-            pieces[one].paths[stored.path] = kind
+            pieces[one].paths.append(stored.path)
         found.files.append(ExportedFile(path, stored.bytes, messages))
     for one, about in pieces.items():
         found.partitions[one].distinct = about.are_apart or _all_differ(store, one, about)
     return found
 
 
-def _read(store: Store, path: str, kind: FileFormat, columns: tuple[str, ...], thorough: bool) -> Iterable[Any]:
-    try:
-        with store.open_input(path) as opened:
-            for batch in kind.read(opened, columns, thorough=thorough):
-                if not batch.num_rows:
-                    continue
-                missing = [name for name in columns if name not in batch.schema.names]
-                if missing:
-                    raise CorruptLog(f"it has no column {', '.join(missing)}")
-                yield batch
-    except CorruptLog as error:
-        raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
+def _read(store: Store, path: str, columns: tuple[str, ...], thorough: bool) -> Iterator[Any]:
+    for batch in read_stored(store, path, columns, thorough=thorough):
+        missing = [name for name in columns if name not in batch.schema.names]
+        if batch.num_rows and missing:
+            raise CorruptLog(f"{store.location(path)} has no column {', '.join(missing)}")
+        if batch.num_rows:
+            yield batch
 
 
 def _all_differ(store: Store, one: TopicPartition, about: _Pieces) -> bool:
@@ -117,8 +111,8 @@ def _all_differ(store: Store, one: TopicPartition, about: _Pieces) -> bool:
 
     offsets = [
         np.asarray(batch.filter(_rows_of(batch, one)).column("offset"))
-        for path, kind in about.paths.items()
-        for batch in _read(store, path, kind, _COUNTED[:3], False)
+        for path in about.paths
+        for batch in _read(store, path, _COUNTED[:3], False)
     ]
     there = np.sort(np.concatenate(offsets))
     return bool((np.diff(there) > 0).all())

@@ -1,8 +1,8 @@
 """Batches that were merged into fewer files: their manifests, each and combined.
 
 The manifests with which batches were committed are kept, byte for byte, so that the chain can be followed through them
-(a manifest a line, as a JSON string): in ``_history.gz`` beside the manifest, in an older root in ``_klog_history.gz``
-beside the merged files, or, where batches are committed by manifests, in ``_klog/commits`` as ever.
+(a manifest a line, as a JSON string): in ``_history.gz`` beside the manifest, or, where batches are committed by
+manifests, in ``_klog/commits`` as ever.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import Final, NamedTuple
 
 from klog.errors import Refused
 from klog.export.manifest import ExportedPartition, Gap, Manifest, sha256
-from klog.export.root import ExportRoot
+from klog.export.root import ExportRoot, aside
 from klog.names import TopicPartition
 
-HISTORY = "_klog_history.gz"
+HISTORY = "_history.gz"
+"""Beside the manifest."""
 UNPACKED_BYTES_MAX: Final = 1 << 30
 """A manifest has some KB."""
-HISTORY_ASIDE = "_history.gz"
-"""Where ``data`` is plain, beside the manifest."""
 
 
 class CombinedMetadata(NamedTuple):
@@ -71,8 +70,7 @@ def texts_of(place: ExportRoot, manifest: Manifest) -> list[bytes]:
         return [_read(place, path) for path in paths]
     if manifest.merged is None:
         return [_read(place, place.manifest_path(manifest.batch))]
-    folder, *beside = place.folders(manifest)
-    path = f"{beside[0]}/{HISTORY_ASIDE}" if beside else f"{folder}/{HISTORY}"
+    path = f"{aside(manifest.batch, manifest.run)}/{HISTORY}"
     return unpack(_read(place, path), place.store.location(path))
 
 

@@ -2,13 +2,13 @@
 
 `ROOT/_klog/export.json`, written once:
 
-    {"layout": 3, "plain": true, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
+    {"layout": 3, "format": "parquet", "partition_by": null, "decode": null, "commit": "rename",
      "cluster_id": "...", "created_at": "...", "klog": "0.1.0",
      "topics": {"orders": {"id": "<uuid or null>", "partitions": {"0": {"from": 0}}}}}
 
 The manifest of a batch; `klog.export.root` says where it lies:
 
-    {"layout": 1, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of the bytes of that manifest>"},
+    {"layout": 3, "batch": 42, "run": "<uuid>", "previous": {"batch": 41, "sha256": "<of the bytes of that manifest>"},
      "format": "parquet", "partition_by": null, "decode": null, "cluster_id": "...",
      "topics": {"orders": {"id": "...", "partitions": {"0": {
          "from": 100, "to": 900, "messages": 7, "broker_messages": 7, "first_offset": 100, "last_offset": 871,
@@ -27,12 +27,8 @@ When several batches are merged into fewer files, one manifest replaces theirs. 
 the batch before the first of them.
 
 A manifest names every partition of its topics, also those without new messages, so the last manifest alone says where
-the next batch begins. A reader ignores keys that it does not know. A key that an older klog did not write has the
-meaning of that klog's behaviour. A reader refuses a higher `layout` than it knows.
-
-klog writes the lowest `layout` that is safe. Layout 2 is for merged batches, and for an export that a klog of layout 1
-would continue in the wrong form: another format, folders by time, decoded values, another commit. Layout 3 is for an
-export whose ``data`` is plain; only its ``export.json`` has that number.
+the next batch begins. A reader ignores keys that it does not know, and refuses a later `layout` than its own. In an
+earlier one, roots that commit by renaming have manifests beside the data: they are refused.
 """
 
 from __future__ import annotations
@@ -48,7 +44,6 @@ from klog.errors import Refused
 from klog.names import TopicPartition
 
 LAYOUT = 3
-MERGED_LAYOUT = 2
 FIRST_FORMAT = "parquet"
 COMMIT_BY_RENAME = "rename"
 COMMIT_BY_MANIFEST = "manifest"
@@ -73,8 +68,6 @@ class ExportIdentity:
     decode: dict[str, Any] | None = None
     """How values are decoded into typed columns; None: they stay bytes."""
     commit: str = COMMIT_BY_RENAME
-    plain: bool = False
-    """Whether ``data`` contains only data, so that any reader of folders can read it (`klog.export.root`)."""
     table: dict[str, Any] | None = None
     """Of an export that is a table: its ``name`` and, None for its own, the address of its ``catalog``; and ``append``,
     true, where others made it."""
@@ -84,11 +77,9 @@ class ExportIdentity:
     """How many messages of a run may be undecodable: `undecodable.UndecodableLimit`. None: any number."""
 
     def to_json(self) -> bytes:
-        layout = _layout(self.format, self.partition_by, self.decode, self.commit)
         return _dump(
             {
-                "layout": LAYOUT if self.plain else layout,
-                **({"plain": True} if self.plain else {}),
+                "layout": LAYOUT,
                 "format": self.format,
                 "partition_by": self.partition_by,
                 "decode": self.decode,
@@ -108,6 +99,8 @@ class ExportIdentity:
         """Refused, with the file's path, if it is not of this kind or has a later layout."""
         try:
             value = _load(data)
+            if value["layout"] < LAYOUT and value["commit"] == COMMIT_BY_RENAME:
+                raise ValueError(f"its layout is {value['layout']}, of an earlier klog; export to another folder")
             return cls(
                 value["cluster_id"],
                 value["format"],
@@ -115,10 +108,9 @@ class ExportIdentity:
                 {one: int(about["from"]) for one, about in _flat(value["topics"])},
                 value["created_at"],
                 value["klog"],
-                value.get("partition_by"),
-                value.get("decode"),
-                value.get("commit", COMMIT_BY_RENAME),
-                value.get("plain") is True,
+                value["partition_by"],
+                value["decode"],
+                value["commit"],
                 value.get("table"),
                 value.get("stream"),
                 value.get("max_undecodable"),
@@ -208,21 +200,14 @@ class Manifest:
         return self.batch if self.merged is None else self.merged.first_batch
 
     def to_json(self) -> bytes:
-        layout = _layout(self.format, self.partition_by, self.decode, self.commit)
+        previous = {"batch": self.first_batch - 1, "sha256": self.previous_sha256}
         return _dump(
             {
-                "layout": layout if self.merged is None else MERGED_LAYOUT,
-                "batch": self.batch,
-                "run": self.run,
-                "previous": None
-                if self.previous_sha256 is None
-                else {"batch": self.first_batch - 1, "sha256": self.previous_sha256},
+                "layout": LAYOUT,
+                **{name: getattr(self, name) for name in _AS_THEY_ARE},
+                "previous": None if self.previous_sha256 is None else previous,
                 **({} if self.merged is None else {"merged": asdict(self.merged)}),
-                "format": self.format,
-                "partition_by": self.partition_by,
-                "decode": self.decode,
-                "commit": self.commit,
-                "cluster_id": self.cluster_id,
+                **({} if self.stream_batch is None else {"stream_batch": self.stream_batch}),
                 "topics": _nest(
                     self.topic_ids,
                     {
@@ -242,11 +227,6 @@ class Manifest:
                 ],
                 "schema_ids": list(self.schema_ids),
                 "files": [asdict(one) for one in self.files],
-                "klog": self.klog,
-                "engine": self.engine,
-                **({} if self.stream_batch is None else {"stream_batch": self.stream_batch}),
-                "started_at": self.started_at,
-                "committed_at": self.committed_at,
             }
         )
 
@@ -260,32 +240,23 @@ class Manifest:
             first_batch = value["batch"] if merged is None else merged.first_batch
             if previous is not None and previous["batch"] != first_batch - 1:
                 raise ValueError(f"batch {value['batch']} says that it follows {previous['batch']}")
+            _below(value["run"])
             return cls(
-                batch=int(value["batch"]),
-                run=_below(value["run"]),
+                **{name: value[name] for name in _AS_THEY_ARE},
                 previous_sha256=None if previous is None else previous["sha256"],
-                format=value["format"],
-                cluster_id=value["cluster_id"],
                 topic_ids={topic: about["id"] for topic, about in value["topics"].items()},
                 partitions={
                     one: ExportedPartition(
                         int(about["from"]),
                         int(about["to"]),
-                        **{name: about[name] for name in _PARTITION_KEYS if name in about or name not in _LATER_KEYS},
+                        **{name: about[name] for name in _PARTITION_KEYS},
                     )
                     for one, about in _flat(value["topics"])
                 },
                 gaps=tuple(Gap(*(gap[name] for name in _GAP_KEYS)) for gap in value["gaps"]),
                 windows={(one["topic"], one["start_ms"]): one["messages"] for one in value["windows"]},
                 files=tuple(ExportedFile(_below(one["path"]), one["bytes"], one["messages"]) for one in value["files"]),
-                klog=value["klog"],
-                engine=value["engine"],
-                started_at=value["started_at"],
-                committed_at=value["committed_at"],
-                partition_by=value.get("partition_by"),
-                decode=value.get("decode"),
-                schema_ids=tuple(value.get("schema_ids", ())),
-                commit=value.get("commit", COMMIT_BY_RENAME),
+                schema_ids=tuple(value["schema_ids"]),
                 merged=merged,
                 stream_batch=value.get("stream_batch"),
             )
@@ -293,9 +264,12 @@ class Manifest:
             raise Refused(f"{path} is not a manifest of an export: {_reason(error)}") from None
 
 
+_AS_THEY_ARE = (
+    *("batch", "run", "format", "partition_by", "decode", "commit", "cluster_id"),
+    *("klog", "engine", "started_at", "committed_at"),
+)
 _GAP_KEYS = ("topic", "partition", "from", "to", "reason")
 _PARTITION_KEYS = tuple(one.name for one in fields(ExportedPartition))[2:]
-_LATER_KEYS = ("undecodable", "checksum")
 
 
 def moment(text: str) -> datetime:
@@ -310,11 +284,6 @@ def now() -> str:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _layout(format_: str, partition_by: str | None, decode: object, commit: str) -> int:
-    first = format_ == FIRST_FORMAT and partition_by is None and decode is None and commit == COMMIT_BY_RENAME
-    return 1 if first else MERGED_LAYOUT
 
 
 def _nest(topic_ids: Mapping[str, str | None], partitions: Mapping[TopicPartition, Any]) -> dict[str, Any]:

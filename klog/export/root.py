@@ -18,10 +18,9 @@ A store without such a rename (an object store) commits by creating a file that 
     ROOT/data/batch=0000000042-<run>/part-*.parquet    written to its final place; committed if, and only if,
     ROOT/_klog/commits/0000000042.json                 the manifest of the batch, names this run
 
-The first run of a root chooses between the two, and ``export.json`` records the choice for readers. It also records
-whether the root is plain, that is whether ``data`` has no files but data: some readers (Polars) read every non-empty
-file below a folder. A root of an older klog is not plain: it has ``_klog_manifest.json`` in place of ``_klog-<run>``
-with ``_undecodable`` beside it, and keeps that layout. `klog.export.compact` merges batches into fewer files.
+The first run of a root chooses between the two, and ``export.json`` records the choice for readers. Where batches are
+renamed ``data`` has no files but data: some readers (Polars) read every file below a folder that is not empty.
+`klog.export.compact` merges batches into fewer files.
 
 An export that is a table of Iceberg or Delta Lake commits in the table: `klog.export.tables.commits`.
 """
@@ -87,9 +86,7 @@ class ExportRoot:
         self.store: Store = open_store(root) if isinstance(root, str) else root
         self._among_others = among_others
         self._commit: str | None = None
-        self._plain = False
         self._table: TableCommits | None = None
-        self._folders: dict[int, str] = {}
         self._unsure: set[str] = set()
         """Runs whose commit got an error although it may have succeeded."""
         self._merges: dict[int, Manifest] = {}
@@ -111,7 +108,7 @@ class ExportRoot:
             identity = ExportIdentity.from_json(data, self.store.location(_IDENTITY))
             if identity.commit not in (COMMIT_BY_RENAME, COMMIT_BY_MANIFEST, *COMMITS_BY_TABLE):
                 raise Refused(f"{self} commits by {identity.commit!r}, which this klog does not know; use a newer one")
-            self._commit, self._plain = identity.commit, identity.plain
+            self._commit = identity.commit
             if self._commit in COMMITS_BY_TABLE and self._table is None:
                 self._table = TableCommits(self.store, identity)
             return identity
@@ -155,8 +152,7 @@ class ExportRoot:
         commit = COMMIT_BY_RENAME if self.store.commits_by_rename else COMMIT_BY_MANIFEST
         if identity.table is not None:
             commit = identity.commit
-        made = replace(identity, commit=commit, plain=commit == COMMIT_BY_RENAME)
-        self.store.create(_IDENTITY, made.to_json())
+        self.store.create(_IDENTITY, replace(identity, commit=commit).to_json())
         return self.existing_identity()
 
     @property
@@ -172,13 +168,6 @@ class ExportRoot:
         if self._commit is None:
             self.identity()
         return self._table
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether ``data`` contains only data, and ``batches`` the manifests."""
-        if self._commit is None:
-            self.identity()
-        return self._plain
 
     # --- What was committed ---
 
@@ -237,13 +226,11 @@ class ExportRoot:
                 self._merges[number] = Manifest.from_json(data, self.store.location(path))
         return [self._merges[number] for number in numbers]
 
-    def batch_folder(self, batch: int) -> str:
-        """The folder of a committed batch's files, relative to the root. Refused if its manifest cannot be read."""
+    def batch_folder(self, manifest: Manifest) -> str:
+        """The folder of a committed batch's files, relative to the root."""
         if self.by_rename:
-            return f"data/batch={batch:010d}"
-        if batch not in self._folders:
-            self.manifest(batch)
-        return self._folders[batch]
+            return f"data/batch={manifest.batch:010d}"
+        return self.written_folder(manifest.batch, manifest.run)
 
     def manifest(self, batch: int) -> tuple[Manifest, str]:
         """The manifest of a batch, and the SHA-256 by which the next manifest refers to it.
@@ -255,10 +242,8 @@ class ExportRoot:
             self._spoken = [] if self.by_rename else self.merges()
         for one in self._spoken:
             if one.batch == batch and one.merged is not None:
-                self._folders[batch] = self.written_folder(batch, one.run)
                 return one, one.merged.last_sha256
         manifest, digest = self.committed(batch)
-        self._folders[batch] = self.written_folder(batch, manifest.run)
         return manifest, digest if manifest.merged is None else manifest.merged.last_sha256
 
     def committed(self, batch: int) -> tuple[Manifest, str]:
@@ -277,9 +262,7 @@ class ExportRoot:
         """The path of a committed batch's manifest, relative to the root. Refused if its data does not name one run."""
         if not self.by_rename:
             return commit_path(batch)
-        folder = self.batch_folder(batch)
-        if not self.is_plain:
-            return f"{folder}/{MANIFEST}"
+        folder = f"data/batch={batch:010d}"
         runs = [name.removeprefix(MARK) for name in self.store.names(folder) if name.startswith(MARK)]
         if len(runs) != 1:
             raise Refused(
@@ -290,14 +273,14 @@ class ExportRoot:
 
     def file_path(self, manifest: Manifest, path: str) -> str:
         """The path, relative to the root, of a file that a manifest lists."""
-        if self.is_plain and is_undecodable(path):
+        if self.by_rename and is_undecodable(path):
             return f"{aside(manifest.batch, manifest.run)}/{path}"
-        return f"{self.batch_folder(manifest.batch)}/{path}"
+        return f"{self.batch_folder(manifest)}/{path}"
 
     def folders(self, manifest: Manifest) -> list[str]:
         """The folders to which the paths in a manifest are relative."""
-        folder = self.batch_folder(manifest.batch)
-        return [folder, aside(manifest.batch, manifest.run)] if self.is_plain else [folder]
+        folder = self.batch_folder(manifest)
+        return [folder, aside(manifest.batch, manifest.run)] if self.by_rename else [folder]
 
     def written_folder(self, batch: int, run: str) -> str:
         """Where a run writes a batch that a manifest or a table commits.
@@ -385,7 +368,12 @@ class ExportRoot:
     # --- A run's own folder, and the commit ---
 
     def stage(self, batch: int) -> Staged:
-        """Create an empty folder for a run that will write this batch."""
+        """Create an empty folder for a run that will write this batch. Refused where this store cannot commit it."""
+        if self.by_rename and not self.store.commits_by_rename:
+            raise Refused(
+                f"{self} commits by renaming folders, which {scheme_of(self.store.url)}: cannot do",
+                hint="go on where it came from, or export to another place",
+            )
         run = str(uuid.uuid4())
         folder = f"_staging/{run}" if self.by_rename else self.written_folder(batch, run)
         self.store.make_folder("data")
@@ -401,7 +389,7 @@ class ExportRoot:
             return  # an error has hidden that it was committed
         self.store.remove(staged.folder)
         self.store.remove(manifest_path(staged.run))
-        if self.is_plain:
+        if self.by_rename:
             self.store.remove(_beside(staged.run))
             self.remove_aside(staged.batch, staged.run)
 
@@ -413,7 +401,7 @@ class ExportRoot:
     def orphans(self) -> list[str]:
         """Folders in ``batches`` that no batch uses, relative to the root: of runs that did not commit, and of batches
         that were merged."""
-        if not self.is_plain:
+        if not self.by_rename:
             return []
         entries = self.store.names(BATCHES)  # before the batches: one committed in between is in the second list
         named: set[str] = set()
@@ -468,7 +456,7 @@ class ExportRoot:
         if self._table is not None:
             self._table.flush(staged.run, staged.folder, data)
             return sha256(data)
-        if self.is_plain:
+        if self.by_rename:
             self.put_aside(staged.batch, staged.run, staged.folder, {"_manifest.json": data})
         else:
             with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
@@ -501,11 +489,6 @@ class ExportRoot:
                 raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
             return self._table.commit(staged.batch, staged.run, staged.folder, data)
         if self.by_rename:
-            if not self.store.commits_by_rename:
-                raise Refused(
-                    f"{self} commits by renaming folders, which {scheme_of(self.store.url)}: cannot do",
-                    hint="go on where it came from, or export to another place",
-                )
             with shared_data_lock(self.store):
                 return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
         # Read it again, so that a folder which was removed as stale meanwhile is not committed.

@@ -7,12 +7,12 @@ but who reads the data does not see them. So a run with more than it may have en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from klog.errors import CorruptLog, Refused, UsageError
+from klog.errors import Refused, UsageError
 from klog.export.batch_writer import is_undecodable
-from klog.export.files import format_of
+from klog.export.files import read_stored
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
 
@@ -55,25 +55,13 @@ def limit_of(place: ExportRoot) -> UndecodableLimit | None:
         ) from None
 
 
-def read_undecodable(store: Store, path: str, columns: Sequence[str]) -> Iterator[Any]:
-    """The record batches of a file of such messages; CorruptLog with the place of one that cannot be read."""
-    kind = format_of(path)
-    if kind is None:
-        return
-    try:
-        with store.open_input(path) as opened:
-            yield from kind.read(opened, columns, thorough=False)
-    except CorruptLog as error:
-        raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
-
-
 def first_reason(store: Store, folder: str, paths: Iterable[str]) -> str | None:
     """Why the first undecodable message of a batch could not be decoded; None where there is none.
 
     ``paths``: of all files of the batch, in the folder.
     """
     for path in sorted(filter(is_undecodable, paths)):
-        for rows in read_undecodable(store, f"{folder}/{path}", ("error",)):
+        for rows in read_stored(store, f"{folder}/{path}", ("error",)):
             if rows.num_rows:
                 return str(rows.column("error")[0].as_py())
     return None

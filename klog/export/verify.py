@@ -156,7 +156,7 @@ def _check_files(
     """Compare the files of a batch with the list in its manifest. Returns a survey of the files."""
     try:
         if is_stream:
-            found = FileStatistics(files=result_files(place.store, place.batch_folder(manifest.batch), thorough=True))
+            found = FileStatistics(files=result_files(place.store, place.batch_folder(manifest), thorough=True))
         else:
             found = collect_statistics(
                 place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest)
@@ -173,7 +173,7 @@ def _check_undecodable(place: ExportRoot, manifest: Manifest, findings: list[tup
     claimed = [file for file in manifest.files if is_undecodable(file.path)]
     if not claimed:
         return FileStatistics()
-    folder = f"{place.batch_folder(manifest.batch)}/{UNDECODABLE}"
+    folder = f"{place.batch_folder(manifest)}/{UNDECODABLE}"
     try:
         found = collect_statistics(place.store, folder, thorough=True)
     except CorruptLog as error:
@@ -193,7 +193,7 @@ def _compare_files(
     found: FileStatistics,
     findings: list[tuple[str, str]],
 ) -> None:
-    location = place.store.location(place.batch_folder(manifest.batch))
+    location = place.store.location(place.batch_folder(manifest))
     claimed = {file.path: file for file in files}
     there = {file.path: file for file in found.files}
     findings += [("missing-file", f"{location}/{path} is not there") for path in sorted(claimed.keys() - there.keys())]

@@ -207,13 +207,6 @@ OPTIONS: Final = (
         "4194304",
         "bytes of records in one Arrow batch, which is what a task holds in memory",
     ),
-    Option(
-        "stateLocation",
-        (STREAM,),
-        KLOGS,
-        "",
-        "a folder for this query alone, as a path or a URL; see [below](#streams)",
-    ),
     Option("spark.kafka.consumer.cache.*", (SESSION,), NO_EFFECT, "", "klog pools no consumers"),
     Option("spark.kafka.consumer.fetchedData.cache.*", (SESSION,), NO_EFFECT, "", "klog pools no fetched messages"),
     Option("spark.kafka.producer.cache.*", (SESSION,), NO_EFFECT, "", "each task of klog's has its own producer"),

@@ -42,11 +42,6 @@ class Bound:
     per_partition: dict[TopicPartition, int]
     by_time: bool = False
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it means the same each time it is asked for, as long as retention takes nothing."""
-        return not self.by_time and self.default == EARLIEST and LATEST not in self.per_partition.values()
-
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -75,7 +70,6 @@ class SourceOptions:
     """Of messages, as are the next ones; streaming alone."""
     min_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
-    state_location: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
@@ -122,7 +116,6 @@ class SourceOptions:
             max_per_trigger=most,
             min_per_trigger=least,
             max_trigger_delay_ms=values.duration_ms(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
-            state_location=given.get("statelocation"),
         )
 
     @property

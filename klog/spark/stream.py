@@ -4,7 +4,7 @@ Rules.
 * The end of a batch never changes: it is resolved once, here, and Spark writes it down before it reads. A batch starts
   where the previous one ended. For new partitions, the batch's own end also holds their start.
 * Spark asks several times for the start of the query, and the answer may differ each time ("latest"). So the end of the
-  first batch also holds the start; with ``stateLocation`` it is stored even earlier (`klog.spark.initial_offsets`).
+  first batch, which is made at once, also holds the start.
 * The query fails if offsets or topics are gone, or if a topic was re-created. With failOnDataLoss=false it continues
   with the messages that exist.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -30,7 +29,6 @@ from pyspark.sql.streaming.datasource import (
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
 from klog.names import TopicPartition
-from klog.spark.initial_offsets import InitialOffsets
 from klog.spark.option_table import warn_of
 from klog.spark.options import SourceOptions
 from klog.spark.planning import UNANSWERED, Ends, Task, plan_ranges, read_ends, starting_offsets
@@ -59,7 +57,6 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             raise UsageError('option "ranges" has no place here: a stream has no end')
         self.options = options
         self._without_effect = without_effect
-        self._kept = None if options.state_location is None else InitialOffsets(options.state_location)
         self._initial: StreamOffsets | None = None
         self._cluster: RawCluster | None = None
         self._was_connected = False
@@ -69,7 +66,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._triggered_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cluster": None, "_kept": None}  # connections and files stay in this process
+        return {**self.__dict__, "_cluster": None}  # connections stay in this process
 
     # --- Where batches end ---
 
@@ -78,17 +75,9 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """The start of the query: the same at each call in this process. `latestOffset` makes it permanent."""
         if self._initial is None:
             cluster = self._connected()
-
-            def resolve() -> StreamOffsets:
-                ends = read_ends(cluster, self.options)
-                return StreamOffsets(starting_offsets(cluster, self.options, ends), ends.topic_ids)
-
-            if self._kept is None:
-                found = resolve()
-            else:
-                cluster.describe([])  # learns the cluster's id
-                found = self._kept.read_or_create(cluster.cluster_id, resolve)
-            self._initial = replace(found, initial=True)
+            ends = read_ends(cluster, self.options)
+            starts = starting_offsets(cluster, self.options, ends)
+            self._initial = StreamOffsets(starts, ends.topic_ids, initial=True)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -219,14 +208,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         for one, stop in ended.offsets.items():
             if one not in ends.latest or is_recreated(ended.topic_ids.get(one.topic), ends.topic_ids.get(one.topic)):
                 continue  # it is gone, and that is allowed: else the check above would have failed
-            first = ended.added.get(one)
-            if first is None and began.initial and self._kept is None and not self.options.starting.is_fixed:
-                raise Refused(
-                    f"the first batch of this checkpoint does not say where it began ({one})",
-                    hint="start the query with the stateLocation that it was begun with, or with a new checkpoint",
-                )
-            first = began.offsets.get(one) if first is None else first
-            first = ends.earliest[one] if first is None else first
+            first = ended.added[one] if one in ended.added else began.offsets[one]
             if not self.options.fail_on_data_loss:
                 first = max(first, ends.earliest[one])
                 stop = min(stop, ends.latest[one])

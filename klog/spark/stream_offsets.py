@@ -39,14 +39,14 @@ class StreamOffsets:
         return found
 
     @classmethod
-    def from_json(cls, value: Any, where: str = "Spark's checkpoint") -> StreamOffsets:
+    def from_json(cls, value: Any) -> StreamOffsets:
         """Refused for a value that `to_json` did not make."""
         try:
             ids = {str(topic): str(topic_id) for topic, topic_id in value["topicIds"].items()}
             return cls(_flat(value["offsets"]), ids, _flat(value.get("added", {})), value.get("initial") is True)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Refused(
-                f"{where} has offsets that are not klog's: {str(value)[:200]} ({error!r})",
+                f"Spark's checkpoint has offsets that are not klog's: {str(value)[:200]} ({error!r})",
                 hint="was the checkpoint made with another source? give the query a new checkpointLocation",
             ) from None
 

@@ -18,8 +18,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from klog.errors import Refused, StorageError
+from klog.client.positions import EARLIEST, LATEST
+from klog.client.raw_fetch import RawCluster
+from klog.errors import Refused, StorageError, UnknownTopicOrPartition
 from klog.export.stores.store import Store
+from klog.names import TopicPartition
 
 VERSION = 1
 KEPT = 2
@@ -32,6 +35,19 @@ class Ends:
 
     topic_id: str | None
     partitions: tuple[int, ...]
+
+
+def bounds_of(bootstrap: str, topic: str) -> tuple[list[int], Ends]:
+    """Where the partitions of a topic start and end now. UnknownTopicOrPartition."""
+    with RawCluster(bootstrap) as cluster:
+        facts = cluster.describe([topic]).get(topic)
+        if facts is None:
+            raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
+        partitions = [TopicPartition(topic, one) for one in sorted(facts.partitions)]
+        starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
+        found = [[there[one].offset for one in partitions] for there in (starts, ends)]
+        return found[0], Ends(facts.topic_id, tuple(found[1]))
 
 
 class BatchEnds:

@@ -11,12 +11,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from klog.client.positions import EARLIEST, LATEST
-from klog.client.raw_fetch import RawCluster
-from klog.errors import UnknownTopicOrPartition
-from klog.names import TopicPartition
 from klog.streams.batch import Batch
-from klog.streams.batch_ends import BatchEnds, Ends
+from klog.streams.batch_ends import BatchEnds, Ends, bounds_of
 
 FOLDER = "klog-store"
 
@@ -57,7 +53,7 @@ class LatestValues:
         self._rows: Any = None
 
     def frame(self, batch: Batch) -> Any:
-        starts, now = self._bounds()
+        starts, now = bounds_of(self._bootstrap, self.topic)
         ends = BatchEnds(batch.checkpoint, f"{FOLDER}/{self.topic}", batch.query, self.topic).keep(batch.number, now)
         if ends.topic_id != now.topic_id:
             ends = now  # it was deleted and created again: the old ends say nothing of it
@@ -87,20 +83,6 @@ class LatestValues:
         newest = Window.partitionBy("_key").orderBy(sql.col("_at").desc())
         found = found.withColumn("_nth", sql.row_number().over(newest)).where("_nth = 1").drop("_nth")
         return found.localCheckpoint(eager=True)
-
-    def _bounds(self) -> tuple[list[int], Ends]:
-        """The starts, and the ends."""
-        with RawCluster(self._bootstrap) as cluster:
-            facts = cluster.describe([self.topic]).get(self.topic)
-            if facts is None:
-                raise UnknownTopicOrPartition(f"topic {self.topic!r} does not exist")
-            partitions = [TopicPartition(self.topic, one) for one in sorted(facts.partitions)]
-            starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
-            ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
-            return (
-                [starts[one].offset for one in partitions],
-                Ends(facts.topic_id, tuple(ends[one].offset for one in partitions)),
-            )
 
 
 class ExportedRows:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from klog.errors import UsageError
-from klog.streams import query
+from klog.export.stores.opening import open_store
+from klog.spark.running import hadoop
 from klog.streams.batch import Batch, Sink, Step
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ Mode = Literal["append", "update"]
 
 _INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s+[a-z]+(\s+\d+\s+[a-z]+)*\s*", re.IGNORECASE)
 NO_DELAY = "0 seconds"
+
+hadoop.register_stores()
 
 
 @dataclass(frozen=True)
@@ -237,9 +240,38 @@ class Stream:
         sink = ExportSink(root, None if table is None else TableChoice(table))
         return self.start(sink, checkpoint, every=every, available_now=available_now, name=name)
 
-    def start(self, sink: Sink, checkpoint: str, **options: Any) -> Any:
-        """Start a query with any sink; ``options`` as of `to_topic`."""
-        return query.start(self.frame, self.steps, sink, checkpoint, mode=self.mode, **options)
+    def start(
+        self,
+        sink: Sink,
+        checkpoint: str,
+        *,
+        every: str | None = None,
+        available_now: bool = False,
+        name: str | None = None,
+    ) -> Any:
+        """Start a query with any sink; the others as in `to_topic`."""
+        if not getattr(self.frame, "isStreaming", False):
+            raise UsageError("the frame is not a stream", hint="begin with Streams.topic, or spark.readStream")
+        store = open_store(checkpoint)
+        sink.check(None if self.steps else self.frame)
+        writer = self.frame.writeStream.outputMode(self.mode).option("checkpointLocation", store.location(""))
+        if name is not None:
+            writer = writer.queryName(name)
+        if available_now:
+            writer = writer.trigger(availableNow=True)
+        elif every is not None:
+            writer = writer.trigger(processingTime=every)
+        steps = self.steps
+
+        def write(frame: Any, number: int) -> None:
+            session = frame.sparkSession
+            query = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+            batch = Batch(session, query, number, store)
+            for step in steps:
+                frame = step(frame, batch)
+            sink.write(frame, batch)
+
+        return writer.foreachBatch(write).start()
 
     # --- Inside ---
 

@@ -40,16 +40,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from klog.client.cluster import Cluster
-from klog.client.positions import LATEST
-from klog.client.raw_fetch import RawCluster
 from klog.errors import Refused, SendFailed, UnknownTopicOrPartition, UsageError
 from klog.export.stores.store import Store
-from klog.names import TopicPartition
 from klog.record.codec import Codec
 from klog.spark.sink_options import check_columns
 from klog.spark.tasks import Versions, check_worker
 from klog.streams.batch import Batch
-from klog.streams.batch_ends import BatchEnds, Ends
+from klog.streams.batch_ends import BatchEnds, bounds_of
 from klog.streams.part_writer import PartPlan, PartWriter, WrittenPart, rows_of
 from klog.streams.placement import partition_of
 from klog.tools.copying.topics import batch_bytes_max
@@ -195,22 +192,11 @@ async def _room_of(bootstrap: str, topic: str) -> int:
 
 def plan_of(plan: PartPlan, checkpoint: Store, folder: str) -> tuple[PartPlan, int]:
     """The plan of a batch with the ends that are kept for it, and over how many partitions it is spread."""
-    now = ends_of(plan.bootstrap, plan.topic)
+    _, now = bounds_of(plan.bootstrap, plan.topic)
     kept = BatchEnds(checkpoint, folder, plan.query, plan.topic).keep(plan.batch, now)
     if kept.topic_id != now.topic_id:  # a target that was deleted and created again has none of the old ends
         return plan, len(now.partitions)
     return replace(plan, ends=kept.partitions), len(kept.partitions)
-
-
-def ends_of(bootstrap: str, topic: str) -> Ends:
-    """Where the partitions of a topic end now."""
-    with RawCluster(bootstrap) as cluster:
-        facts = cluster.describe([topic]).get(topic)
-        if facts is None:
-            raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
-        found = cluster.offsets({TopicPartition(topic, one): LATEST for one in facts.partitions})
-        ends = {one.partition: place.offset for one, place in found.items()}
-        return Ends(facts.topic_id, tuple(ends[number] for number in sorted(ends)))
 
 
 def as_messages(frame: Any, key: Sequence[str], kept: Sequence[str] = ()) -> Any:

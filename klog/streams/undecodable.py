@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from klog.errors import UsageError
 from klog.export.batch_writer import is_undecodable
+from klog.export.files import read_stored
 from klog.export.history import originals
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
-from klog.export.undecodable import read_undecodable
 from klog.names import TopicPartition
 from klog.streams.part_writer import PartPlan, PartWriter, Row
 from klog.streams.topic_sink import plan_of, room_of
@@ -109,7 +109,7 @@ def _read(place: ExportRoot, path: str) -> Iterator[dict[str, Any]]:
     """The messages of a file; their times in milliseconds."""
     import pyarrow as pa
 
-    for batch in read_undecodable(place.store, path, _COLUMNS):
+    for batch in read_stored(place.store, path, _COLUMNS):
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         for row, time_us in zip(batch.drop_columns(["timestamp"]).to_pylist(), times, strict=True):
             yield {**row, "timestamp": time_us // 1000}

@@ -5,16 +5,15 @@ One Spark session serves the whole folder: the tests that use it are one group o
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,10 +23,12 @@ from confluent_kafka import TopicPartition as StockTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from bench.maven import PeerMissing, connector_jars
-from klog.export.run import run
-from klog.spark.export import LocalWriter
+from klog.coordination.schemas import SchemaRegistry
+from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.quick_java import spark_environment
+
+Given = TypeVar("Given")
 
 COLUMNS = ["topic", "partition", "offset", "key", "value", "headers"]
 
@@ -121,16 +122,6 @@ def start_export(topic: TopicOnBroker, root: Path, *options: str, output: str = 
     )
 
 
-def begin_as_older(root: Path, topic: TopicOnBroker) -> None:
-    """``root`` as a first run has left it that was cut off, of a klog that put manifests beside the data."""
-    run(topic.bootstrap, [topic.name], str(root / "x"), LocalWriter(), max_messages=1)
-    made = json.loads((root / "x/_klog/export.json").read_bytes())
-    del made["plain"]
-    shutil.rmtree(root / "x")
-    (root / "_klog").mkdir()
-    (root / "_klog/export.json").write_text(json.dumps({**made, "layout": 1}))
-
-
 def make_messages(count: int, start: int = 0) -> list[Message]:
     """Messages that differ, with keys and no headers."""
     return [Message(f"k{i}".encode(), f"value {i}".encode()) for i in range(start, start + count)]
@@ -155,6 +146,29 @@ def new_topic(broker: RunningBroker) -> Callable[..., TopicOnBroker]:
         return TopicOnBroker(broker.bootstrap, f"t-{secrets.token_hex(6)}", partitions)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
+    """Of the shared broker's cluster."""
+    with ZooKeeper(broker.zookeeper) as session:
+        session.start()
+        yield SchemaRegistry(session)
+
+
+def race(act: Callable[[Given], object], *given: Given) -> None:
+    """Call ``act`` for each of them, in threads that begin together."""
+    gate = threading.Barrier(len(given))
+
+    def begin(one: Given) -> None:
+        gate.wait(20)
+        act(one)
+
+    threads = [threading.Thread(target=begin, args=(one,)) for one in given]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -131,7 +131,7 @@ def test_a_changed_history_is_found(tmp_path: Path) -> None:
     exported(tmp_path, 3)
     compact(str(tmp_path))
     folder = (tmp_path / ExportRoot(str(tmp_path)).manifest_path(2)).parent
-    path = folder / history.HISTORY_ASIDE
+    path = folder / history.HISTORY
     texts = history.unpack(path.read_bytes(), "x")
     for spoiled in (texts[:-1], [texts[0].replace(b'"messages": 5', b'"messages": 6'), *texts[1:]], [b"{}"] * 3):
         path.write_bytes(history.pack(spoiled))
@@ -259,8 +259,9 @@ def listed(export: HandmadeExport) -> list[tuple[int, int]]:
     place = ExportRoot(export.store)
     rows = []
     for batch in place.batches():
-        for file in place.manifest(batch)[0].files:
-            path = export.path / place.batch_folder(batch) / file.path
+        manifest, _ = place.manifest(batch)
+        for file in manifest.files:
+            path = export.path / place.batch_folder(manifest) / file.path
             rows += pq.read_table(path, columns=["partition", "offset"], partitioning=None).to_pylist()
     return sorted((row["partition"], row["offset"]) for row in rows)
 

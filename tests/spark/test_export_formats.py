@@ -7,8 +7,6 @@ import errno
 import json
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,13 +17,13 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
+import klog
 from klog.client.cluster import Cluster
 from klog.client.group_requests import commit
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.batch_writer import UNDECODABLE, FileLayout
 from klog.export.file_statistics import collect_statistics
 from klog.export.files import FORMATS, format_of
-from klog.export.manifest import ExportIdentity, Manifest
 from klog.export.root import ExportRoot
 from klog.export.rows import spark_options
 from klog.export.run import run
@@ -35,8 +33,8 @@ from klog.names import TopicPartition
 from klog.schemas.decoding.decoder import Decoder, Decoding
 from klog.spark import files as spark_files
 from klog.spark.export import DirectWriter, LocalWriter, run_export
-from tests.broker_fixture import ROOT
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, begin_as_older, make_messages
+from tests.cli.runner import klog as command_line
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
 from tests.spark.full_store import FailingStore, FullStore
 from tests.spark.test_files import batch_of, some_rows
 
@@ -182,36 +180,15 @@ def test_an_export_of_a_later_format_is_left_alone(new_topic: NewTopic, tmp_path
     known = json.loads(path.read_bytes())
     assert known["layout"] == 3
     topic.produce(make_messages(3))
-    for change, words in (({"format": "lance"}, "lance"), ({"layout": 4}, "layout is 4")):
+    for change, words in (
+        ({"format": "lance"}, "lance"),
+        ({"layout": 4}, "layout is 4"),
+        ({"layout": 2}, "layout is 2"),
+    ):
         path.write_text(json.dumps({**known, **change}))
         with pytest.raises(Refused, match=words):
             export(topic, tmp_path)
     assert len(list(tmp_path.glob("data/*"))) == 1
-
-
-def test_manifests_of_the_first_layout_are_read(new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    topic.produce(make_messages(10))
-    begin_as_older(tmp_path, topic)
-    export(topic, tmp_path, checksum=True)
-    identity = tmp_path / "_klog" / "export.json"
-    path = tmp_path / "data" / "batch=0000000000" / "_klog_manifest.json"
-    old, older = json.loads(path.read_bytes()), json.loads(identity.read_bytes())
-    assert (old["layout"], older["layout"]) == (1, 1)
-    for later in ("partition_by", "decode", "commit"):
-        del old[later], older[later]
-    for later in ("undecodable", "checksum"):
-        del old["topics"][topic.name]["partitions"]["0"][later]
-    path.write_text(json.dumps(old))
-    identity.write_text(json.dumps(older))
-    (tmp_path / "_klog" / "checkpoint.json").unlink()
-    manifest = Manifest.from_json(path.read_bytes(), "")
-    assert manifest.partitions[TopicPartition(topic.name, 0)].checksum is None
-    assert ExportIdentity.from_json(identity.read_bytes(), "").decode is None
-    assert states(topic, tmp_path) == {"ok"}
-    topic.produce(make_messages(5))
-    assert export(topic, tmp_path) == 5
-    assert states(topic, tmp_path) == {"ok"}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -332,15 +309,9 @@ def test_a_group_is_told_how_far_the_export_is(new_topic: NewTopic, tmp_path: Pa
 def test_the_command_says_what_would_be_exported_in_sparks_words(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
     end = topic.produce(make_messages(4))[-1] + 1
-    command = ["export", "run", topic.name, "--to", str(tmp_path / "r"), "--dry-run", "--spark-json", "-o", "jsonl"]
-    done = subprocess.run(
-        [sys.executable, "-m", "klog", "-B", topic.bootstrap, *command, "--format", "avro", "--partition-by", "day"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    options = {one["option"]: json.loads(one["value"]) for one in map(json.loads, done.stdout.splitlines())}
+    command = ("export", "run", topic.name, "--to", tmp_path / "r", "--dry-run", "--spark-json", "-o", "json")
+    done = command_line("-B", topic.bootstrap, *command, "--format", "avro", "--partition-by", "day")
+    options = {one["option"]: json.loads(one["value"]) for one in done.rows}
     assert options == {
         "assign": {topic.name: [0]},
         "startingOffsets": {topic.name: {"0": 0}},
@@ -431,9 +402,7 @@ def test_a_task_that_failed_leaves_nothing_in_the_batch(spark: Any, new_topic: N
     assert list(tmp_path.glob("_staging/*")) == []
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_ranges_as_sparks_options_read_what_would_be_exported(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+def test_ranges_as_sparks_options_read_what_would_be_exported(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(2)
     topic.produce(make_messages(10), 0)
     export(topic, tmp_path)
@@ -442,5 +411,4 @@ def test_ranges_as_sparks_options_read_what_would_be_exported(spark: Any, new_to
     rows = run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter(), dry_run=True)
     options = {one.option: one.value for one in spark_options(rows)}
     assert json.loads(options["endingOffsets"]) == {topic.name: {str(row.partition): row.to for row in rows}}
-    frame = spark.read.format("klog").options(**{"bootstrap.servers": topic.bootstrap}, **options).load()
-    assert frame.count() == 11
+    assert klog.read(bootstrap_servers=topic.bootstrap, **options).read_all().num_rows == 11

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +17,11 @@ from klog.export.stores import opening
 from klog.export.stores.local import LocalStore
 from klog.names import TopicPartition
 from klog.storage.filesystem import OsFileSystem, OsLogFile
+from tests.spark.conftest import race
 from tests.spark.refusals import not_refused
 
 PARTITION = TopicPartition("t", 0)
 IDENTITY = ExportIdentity("cluster", "parquet", {"t": "id"}, {PARTITION: 0}, "2026-01-01T00:00:00.000Z", "0.1.0")
-
-MADE = replace(IDENTITY, plain=True)
-"""As a root is made of it."""
 
 
 def manifest(batch: int, previous: str | None, start: int = 0, end: int = 10) -> Manifest:
@@ -47,7 +44,7 @@ def manifest(batch: int, previous: str | None, start: int = 0, end: int = 10) ->
 
 
 def batch_path(root: ExportRoot, batch: int) -> Path:
-    return Path(root.store.location(root.batch_folder(batch)))
+    return Path(root.store.location(root.batch_folder(root.manifest(batch)[0])))
 
 
 def manifest_file(root: ExportRoot, batch: int) -> Path:
@@ -101,7 +98,7 @@ def test_an_empty_folder_and_a_first_run_cut_off_are_taken(tmp_path: Path) -> No
     (tmp_path / "_klog").mkdir()
     (tmp_path / "_klog" / ".1234").write_text('{"lay')
     assert ExportRoot(str(tmp_path)).identity() is None
-    assert ExportRoot(str(tmp_path)).create(IDENTITY) == MADE
+    assert ExportRoot(str(tmp_path)).create(IDENTITY) == IDENTITY
     with pytest.raises(NoSuchThing):
         ExportRoot(str(tmp_path / "elsewhere")).existing_identity()
 
@@ -119,8 +116,8 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 
 def test_who_comes_second_gets_the_first_ones_identity(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path / "root"))
-    assert root.create(IDENTITY) == MADE
-    assert root.create(replace(IDENTITY, cluster_id="other")) == MADE
+    assert root.create(IDENTITY) == IDENTITY
+    assert root.create(replace(IDENTITY, cluster_id="other")) == IDENTITY
 
 
 def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
@@ -131,19 +128,13 @@ def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
         for staged in runs:
             (tmp_path / "root" / staged.folder / "mine").write_text(staged.run)
             root.flush(staged, manifest(batch, None))
-        gate = threading.Barrier(2)
         won: list[str] = []
 
-        def attempt(staged: Staged, gate: threading.Barrier = gate, won: list[str] = won) -> None:
-            gate.wait()
+        def attempt(staged: Staged, won: list[str] = won) -> None:
             if root.commit(staged):
                 won.append(staged.run)
 
-        threads = [threading.Thread(target=attempt, args=(staged,)) for staged in runs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        race(attempt, *runs)
         assert len(won) == 1
         assert (batch_path(root, batch) / "mine").read_text() == won[0]
 

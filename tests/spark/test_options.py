@@ -76,14 +76,13 @@ def test_options_of_streams_and_unknown_ones_do_nothing_in_a_batch_and_are_named
     given = {
         **BASE,
         "maxOffsetsPerTrigger": "0",
-        "stateLocation": "/s",
         "MAXtriggerdelay": "soon",
         "startingOfset": "7",
     }
     assert SourceOptions.parse(given) == SourceOptions.parse(BASE)
     assert without_effect(given, streaming=False) == [
         '"startingOfset" (is "startingOffsets" meant?)',
-        *("maxOffsetsPerTrigger", "maxTriggerDelay", "stateLocation"),
+        *("maxOffsetsPerTrigger", "maxTriggerDelay"),
     ]
     assert without_effect({**BASE, "maxOffsetsPerTrigger": "1"}, streaming=True) == []
 
@@ -121,9 +120,9 @@ def test_offsets_are_asked_for_as_often_as_the_option_says(monkeypatch: pytest.M
 
     monkeypatch.setattr(SourceOptions, "connect", connect)
     for more, wanted in (({}, 1), ({"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "1"}, 3)):
-        given = {**BASE, "stateLocation": "/s", **more}
+        given = {**BASE, **more}
         with pytest.raises(CannotConnect):
-            plan(SourceOptions.parse({name: value for name, value in given.items() if name != "stateLocation"}))
+            plan(SourceOptions.parse(given))
         assert len(tries) == wanted
         tries.clear()
         with pytest.raises(CannotConnect):
@@ -156,14 +155,13 @@ def test_a_streams_own() -> None:
             "maxOffsetsPerTrigger": "100",
             "MINoffsetsPerTrigger": "10",
             "maxTriggerDelay": "2m",
-            "stateLocation": "/s",
             "batchBytes": "1000",
             "kafka.request.timeout.ms": "2500",
         },
         streaming=True,
     )
     assert (found.max_per_trigger, found.min_per_trigger, found.max_trigger_delay_ms) == (100, 10, 120_000)
-    assert (found.state_location, found.batch_bytes, found.timeout_s) == ("/s", 1000, 2.5)
+    assert (found.batch_bytes, found.timeout_s) == (1000, 2.5)
 
 
 def test_durations_as_spark_writes_them() -> None:

@@ -27,9 +27,6 @@ from tests.spark.conftest import (
     NOW_MS,
     Message,
     TopicOnBroker,
-    begin_as_older,
-    exported_rows,
-    make_messages,
 )
 
 HOUR_MS = 3_600_000
@@ -90,22 +87,3 @@ def test_spark_reads_the_plain_folder(spark: Any, data: tuple[Path, list[int]]) 
     frame = spark.read.parquet(str(folder))
     assert sorted(row.offset for row in frame.collect()) == offsets
     assert {"batch", "dt", "hour", "record"} <= set(frame.columns)
-
-
-def test_an_older_root_goes_on_in_its_form(new_topic: Callable[..., TopicOnBroker], tmp_path: Path) -> None:
-    topic = new_topic()
-    offsets = topic.produce(make_messages(10))
-    begin_as_older(tmp_path, topic)
-    for _ in range(2):
-        run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
-        offsets += topic.produce(make_messages(3))
-    run(topic.bootstrap, [topic.name], str(tmp_path), LocalWriter())
-    compact(str(tmp_path), batches=(0, 1))
-    assert [row["offset"] for row in exported_rows(tmp_path)] == offsets
-    assert {row.state for row in verify(topic.bootstrap, str(tmp_path))} == {"ok"}
-    assert sorted(path.name for path in tmp_path.glob("data/*/_klog*")) == [
-        "_klog_history.gz",
-        "_klog_manifest.json",
-        "_klog_manifest.json",
-    ]
-    assert not (tmp_path / "batches").exists()

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from klog.spark.options import SourceOptions
-from klog.spark.stream import KlogStreamReader
 from tests.spark.conftest import TopicOnBroker, make_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -63,32 +61,6 @@ def test_a_copy_in_batches_of_a_limit_goes_on_where_the_last_run_stopped(
     source.produce(make_messages(5, 200), 1)
     writer.start().awaitTermination()
     assert copied() == sorted(first + [f"value {i}" for i in range(200, 205)])
-
-
-@pytest.mark.long("another batch that fails; test_a_query_with_default_options_misses_nothing has one")
-def test_a_first_batch_that_fails_loses_nothing(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    topic.produce(make_messages(5))
-    options = {"startingOffsets": "latest", "stateLocation": f"file:{tmp_path}/state"}
-    given = {"bootstrap.servers": topic.bootstrap, "subscribe": topic.name, **options}
-    KlogStreamReader(SourceOptions.parse(given, streaming=True)).initialOffset()  # as Spark asks first of all
-    first = topic.produce(make_messages(4))
-    frame = stream(spark, topic, **options)
-    seen: list[tuple[int, int]] = []
-
-    def fail(batch: Any, number: int) -> None:
-        assert batch.count() == 4
-        raise RuntimeError("as the sink says")
-
-    with pytest.raises(PySparkException, match="sink"):
-        run(frame, tmp_path, fail)
-    second = topic.produce(make_messages(3, 100))
-
-    def keep(batch: Any, number: int) -> None:
-        seen.extend((number, row.offset) for row in batch.select("offset").collect())
-
-    run(frame, tmp_path, keep)
-    assert sorted(seen) == [(0, at) for at in first] + [(1, at) for at in second]
 
 
 def test_what_cannot_be_written_is_refused(spark: Any, new_topic: NewTopic) -> None:

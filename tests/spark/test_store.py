@@ -8,10 +8,10 @@ import os
 import pickle
 import secrets
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,20 +21,17 @@ import pytest
 
 from bench.maven import PeerMissing, hdfs_jars
 from klog.errors import Refused, StorageError, UsageError
-from klog.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Manifest
+from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.export.stores.local import LocalStore
 from klog.export.stores.opening import open_store
 from klog.export.stores.store import Store
-from klog.names import TopicPartition
-from klog.spark.initial_offsets import FILE, InitialOffsets
 from klog.spark.running import hadoop
-from klog.spark.stream_offsets import StreamOffsets
+from tests.spark.conftest import race
 from tests.spark.quick_java import JVM_QUICK_START
 from tests.spark.s3_server import BUCKET, S3
-
-PARTITION = TopicPartition("t", 0)
-IDENTITY = ExportIdentity("cluster", "parquet", {"t": "id"}, {PARTITION: 0}, "2026-01-01T00:00:00.000Z", "0.1.0")
+from tests.spark.test_export_root import IDENTITY
+from tests.spark.test_export_root import manifest as manifest_of
 
 pytestmark = pytest.mark.xdist_group("store")  # its tests share servers that take long to start
 
@@ -163,54 +160,16 @@ def test_of_many_creations_exactly_one_wins_and_nothing_is_replaced(
     assert store.read("c/first") == b"one"
     rounds = 8 if kind == "hdfs" else 40
     for round_ in range(rounds):
-        gate = threading.Barrier(2)
         won: list[bytes] = []
+        path = f"c/{round_}"
 
-        def attempt(data: bytes, path: str, gate: threading.Barrier = gate, won: list[bytes] = won) -> None:
-            gate.wait()
+        def attempt(data: bytes, path: str = path, won: list[bytes] = won) -> None:
             if store.create(path, data):
                 won.append(data)
 
-        path = f"c/{round_}"
-        threads = [threading.Thread(target=attempt, args=(b"%d" % one, path)) for one in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        race(attempt, b"0", b"1")
         assert [store.read(path)] == won
     assert sorted(store.names("c")) == sorted(["first", *map(str, range(rounds))])  # and no probe, no temporary file
-
-
-@pytest.mark.parametrize("kind", ["local", "s3", "viewfs", "hdfs"])
-def test_where_a_stream_began_is_kept_in_any_of_them(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    store = open_as(kind, request, tmp_path)
-    gate = threading.Barrier(2)
-    found: list[StreamOffsets] = []
-
-    def begin(number: int) -> None:
-        def resolve() -> StreamOffsets:
-            gate.wait(20)
-            return StreamOffsets({PARTITION: number}, {"t": "id"})
-
-        found.append(InitialOffsets(store.url).read_or_create("cluster", resolve))
-
-    threads = [threading.Thread(target=begin, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 2 and found[0] == found[1]
-    assert InitialOffsets(f"{store.url}/").read_or_create("cluster", lambda: StreamOffsets({}, {})) == found[0]
-    assert store.names("") == [FILE]
-    with pytest.raises(Refused, match="another"):
-        InitialOffsets(store.url).read_or_create("another", lambda: StreamOffsets({}, {}))
-
-
-def test_where_a_stream_began_is_not_kept_by_a_store_that_replaces(s3: S3, tmp_path: Path) -> None:
-    s3.heeds = False
-    with pytest.raises(Refused, match="stateLocation") as refused:
-        InitialOffsets(f"s3://{BUCKET}/{tmp_path.name}").read_or_create("c", lambda: StreamOffsets({}, {}))
-    assert "--unsafe" not in str(refused.value.hint)
 
 
 def test_hadoop_is_found_from_spark_s_own_python_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,18 +186,12 @@ def test_of_many_renames_of_a_folder_in_hdfs_exactly_one_wins(hdfs: str, tmp_pat
     for round_ in range(20):
         for run in ("a", "b"):
             store.replace(f"_staging/{round_}-{run}/part-0", run.encode())
-        gate = threading.Barrier(2)
 
-        def attempt(run: str, round_: int = round_, gate: threading.Barrier = gate) -> None:
-            gate.wait()
+        def attempt(run: str, round_: int = round_) -> None:
             if store.rename(f"_staging/{round_}-{run}", f"data/batch={round_}"):
                 won.append((round_, run))
 
-        threads = [threading.Thread(target=attempt, args=(run,)) for run in ("a", "b")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        race(attempt, "a", "b")
     assert [round_ for round_, _ in won] == list(range(20))
     assert [(round_, store.read(f"data/batch={round_}/part-0")) for round_, _ in won] == [
         (round_, run.encode()) for round_, run in won
@@ -274,22 +227,7 @@ def test_a_creation_whose_answer_was_lost_is_ours(s3: S3, tmp_path: Path) -> Non
 
 
 def manifest(batch: int, run: str, previous: str | None) -> Manifest:
-    return Manifest(
-        batch=batch,
-        run=run,
-        previous_sha256=previous,
-        format="parquet",
-        cluster_id="cluster",
-        topic_ids={"t": "id"},
-        partitions={PARTITION: ExportedPartition(batch * 10, batch * 10 + 10, 3, 3)},
-        gaps=(),
-        windows={},
-        files=(ExportedFile("part-0.parquet", 4, 3),),
-        klog="0.1.0",
-        engine="none",
-        started_at="a",
-        committed_at="b",
-    )
+    return replace(manifest_of(batch, previous, batch * 10, batch * 10 + 10), run=run)
 
 
 def test_batches_are_committed_by_their_manifests(s3: S3, tmp_path: Path) -> None:
@@ -307,7 +245,7 @@ def test_batches_are_committed_by_their_manifests(s3: S3, tmp_path: Path) -> Non
     assert not root.commit(other)
     again = ExportRoot(f"s3://{BUCKET}/{tmp_path.name}")
     assert again.batches() == [0]
-    assert again.batch_folder(0) == one.folder
+    assert again.batch_folder(again.manifest(0)[0]) == one.folder
     last = again.last()
     assert last is not None
     assert (last[0].run, last[1]) == (one.run, digest)
@@ -342,12 +280,11 @@ def test_an_export_that_was_copied_to_where_it_cannot_go_on_is_read_and_not_writ
     url = f"s3://{BUCKET}/{tmp_path.name}"
     root = ExportRoot(url)
     root.store.create("_klog/export.json", IDENTITY.to_json())  # made on a file system, by renames
-    root.store.replace("data/batch=0000000000/_klog_manifest.json", manifest(0, "run", None).to_json())
+    root.store.replace("data/batch=0000000000/_klog-run", b"\n")
+    root.store.replace("batches/0000000000-run/_manifest.json", manifest(0, "run", None).to_json())
     assert root.batches() == [0]
-    staged = root.stage(1)
-    root.flush(staged, manifest(1, staged.run, root.manifest(0)[1]))
     with pytest.raises(Refused, match="renaming"):
-        root.commit(staged)
+        root.stage(1)
 
 
 def test_what_is_wrong_with_a_store_is_said(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,9 +114,10 @@ def test_only_what_is_committed_is_read(spark: Any, new_topic: NewTopic, tmp_pat
     root = ExportRoot(store)
     assert not root.by_rename
     never = root.stage(2).folder
-    for folder in (never, root.batch_folder(1)):  # of a run that was killed; of a task that failed
+    first, second = (root.batch_folder(root.manifest(batch)[0]) for batch in (0, 1))
+    for folder in (never, second):  # of a run that was killed; of a task that failed
         for name in ("part-never", "part-00000-lost"):
-            (file,) = (file for file in store.walk(root.batch_folder(0)) if file.path.endswith(".parquet"))
+            (file,) = (file for file in store.walk(first) if file.path.endswith(".parquet"))
             with store.open_input(file.path) as source, store.open_output(f"{folder}/{name}.parquet") as target:
                 target.write(source.read())
     frame = read_export(spark, store)

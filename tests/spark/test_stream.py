@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import pickle
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-from klog.errors import CannotConnect, KlogError, OffsetOutOfRange, Refused, UnknownTopicOrPartition, UsageError
-from klog.names import TopicPartition
-from klog.spark.initial_offsets import FILE, InitialOffsets
+from klog.errors import CannotConnect, OffsetOutOfRange, Refused, UnknownTopicOrPartition
 from klog.spark.options import SourceOptions
 from klog.spark.shares import shares
 from klog.spark.stream import KlogStreamReader
-from klog.spark.stream_offsets import StreamOffsets
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
-from tests.spark.refusals import not_refused
 
 NewTopic = Callable[..., TopicOnBroker]
 Offsets = dict[str, Any]
@@ -263,69 +257,6 @@ def test_a_broker_that_restarts_is_waited_for(make_broker: Callable[..., Running
 # --- Where a query began ---
 
 
-def test_where_it_began_is_kept(new_topic: NewTopic, tmp_path: Path) -> None:
-    """The first batch failed, more has come in, and the query starts again: nothing in between is lost."""
-    topic = new_topic()
-    topic.produce(make_messages(3))
-    state = tmp_path / "some" / "state"
-    first = reader(topic, startingOffsets="latest", stateLocation=str(state)).initialOffset()
-    offsets = topic.produce(make_messages(4))
-    again = reader(topic, startingOffsets="latest", stateLocation=f"file://{state}")
-    assert again.initialOffset() == first
-    assert read(again, first, again.latestOffset(first, ReadAllAvailable())) == [(0, at) for at in offsets]
-    assert [path.name for path in state.iterdir()] == [FILE]
-    kept = json.loads((state / FILE).read_text())
-    assert kept["offsets"] == first["offsets"]
-    assert kept["topicIds"] == first["topicIds"]
-
-
-def test_of_many_that_begin_at_once_all_begin_where_one_did(tmp_path: Path) -> None:
-    barrier = threading.Barrier(8)
-    found: list[StreamOffsets] = []
-
-    def begin(number: int) -> None:
-        def resolve() -> StreamOffsets:
-            barrier.wait(20)
-            return StreamOffsets({TopicPartition("t", 0): number}, {})
-
-        found.append(InitialOffsets(str(tmp_path / "state")).read_or_create("c", resolve))
-
-    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(found) == 8
-    assert all(one == found[0] for one in found)
-    assert [path.name for path in (tmp_path / "state").iterdir()] == [FILE]
-
-
-def test_a_state_of_somebody_else(new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    how = {"startingOffsets": "latest", "stateLocation": str(tmp_path)}
-    reader(topic, **how).initialOffset()
-    file = tmp_path / FILE
-    kept = json.loads(file.read_text())
-    for text, said in (
-        (json.dumps({**kept, "clusterId": "another"}), "another"),
-        (json.dumps({**kept, "version": 2}), "version 2"),
-        (json.dumps({**kept, "offsets": [1]}), "not klog's"),
-        ("{", "initial offsets"),
-    ):
-        file.write_text(text)
-        with pytest.raises(Refused, match=said):
-            reader(topic, **how).initialOffset()
-    file.unlink()
-    tmp_path.chmod(0o500)
-    try:
-        if os.access(tmp_path, os.W_OK):
-            return  # root may write everywhere
-        with pytest.raises(KlogError, match="cannot"):
-            reader(topic, **how).initialOffset()
-    finally:
-        tmp_path.chmod(0o700)
-
-
 @pytest.mark.parametrize(
     "starting",
     [
@@ -337,7 +268,7 @@ def test_a_state_of_somebody_else(new_topic: NewTopic, tmp_path: Path) -> None:
     ],
 )
 def test_the_end_of_the_first_batch_says_where_it_began(new_topic: NewTopic, starting: dict[str, Any]) -> None:
-    """Without any stateLocation: it is run again as it was, wherever the query would begin now."""
+    """It is run again as it was, wherever the query would begin now."""
     topic = new_topic(2)
     for partition in (0, 1):
         topic.produce([Message(None, b"x", (), NOW_MS + 1000 * i) for i in range(10)], partition, batch=2)
@@ -370,40 +301,17 @@ def test_a_first_batch_without_messages_is_one(new_topic: NewTopic) -> None:
         assert stream.latestOffset(through_json(end), ReadAllAvailable()) == end
 
 
-def test_a_first_batch_of_which_nobody_says_where_it_began(new_topic: NewTopic) -> None:
-    """As a klog has left it that kept that under stateLocation alone."""
-    topic = new_topic()
-    topic.produce(make_messages(3))
-    stream = reader(topic, startingOffsets="latest")
-    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-    del end["added"]
-    with pytest.raises(Refused, match="checkpoint"):
-        stream.partitions(stream.initialOffset(), end)
-    fixed = reader(topic)
-    assert len(read(fixed, fixed.initialOffset(), end)) == 3
-
-
-def test_a_state_location_that_is_none(new_topic: NewTopic) -> None:
-    topic = new_topic()
-    cases = ((location, "stateLocation") for location in ("nfs://h/x", "s3:///x", " "))
-    assert not_refused(cases, lambda one: reader(topic, stateLocation=one).initialOffset(), UsageError) == []
-
-
-def test_a_stream_begins_at_offsets_and_at_times(new_topic: NewTopic, tmp_path: Path) -> None:
+def test_a_stream_begins_at_offsets_and_at_times(new_topic: NewTopic) -> None:
     topic = new_topic(2)
     offsets = topic.produce([Message(None, b"x", (), NOW_MS + 1000 * i) for i in range(10)], batch=3)
     by_offset = reader(topic, startingOffsets={topic.name: {"0": offsets[4]}})
     assert by_offset.initialOffset()["offsets"] == {topic.name: {"0": offsets[4], "1": 0}}
-    state = str(tmp_path)
-    by_time = reader(
-        topic, startingTimestamp=str(NOW_MS + 6500), startingOffsetsByTimestampStrategy="latest", stateLocation=state
-    )
+    by_time = reader(topic, startingTimestamp=str(NOW_MS + 6500), startingOffsetsByTimestampStrategy="latest")
     start = by_time.initialOffset()
     assert read(by_time, start, by_time.latestOffset(start, ReadAllAvailable())) == [(0, at) for at in offsets[7:]]
-    none_as_late = reader(topic, startingTimestamp=str(NOW_MS + 10**6), stateLocation=str(tmp_path / "other"))
+    none_as_late = reader(topic, startingTimestamp=str(NOW_MS + 10**6))
     with pytest.raises(OffsetOutOfRange, match="late"):
         none_as_late.initialOffset()
-    assert not (tmp_path / "other").exists()
 
 
 def test_a_checkpoint_of_another_source(new_topic: NewTopic) -> None:

@@ -5,8 +5,12 @@ A format's module is loaded when it is asked for: pyarrow and numpy cost more ti
 
 from __future__ import annotations
 
-from klog.errors import Refused, UsageError
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from klog.errors import CorruptLog, Refused, UsageError
 from klog.export.files.format import FileFormat
+from klog.export.stores.store import Store
 
 FORMATS = ("parquet", "avro", "orc", "json")
 """Their names, as ``--format`` and the manifests have them."""
@@ -48,21 +52,28 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".avro": "avro",
     ".orc": "orc",
-    ".jsonl": "json",
-    ".json": "json",
+    ".jsonl.gz": "json",
+    ".json.gz": "json",  # Spark's
 }
-_COMPRESSED = (".gz", ".zst")
 
 
 def format_of(path: str) -> FileFormat | None:
     """By the file's name; None for other files than messages, such as names that begin with _ or a dot."""
     if path.rpartition("/")[2].startswith(("_", ".")):
         return None
-    for compressed in _COMPRESSED:
-        path = path.removesuffix(compressed)
-    _, dot, suffix = path.rpartition(".")
-    name = _SUFFIXES.get(dot + suffix)
-    return None if name is None else format_named(name)
+    return next((format_named(name) for suffix, name in _SUFFIXES.items() if path.endswith(suffix)), None)
+
+
+def read_stored(store: Store, path: str, columns: Sequence[str] | None, *, thorough: bool = False) -> Iterator[Any]:
+    """The record batches of a file, as `FileFormat.read`; of one of no known format none. CorruptLog with its place."""
+    kind = format_of(path)
+    if kind is None:
+        return
+    try:
+        with store.open_input(path) as opened:
+            yield from kind.read(opened, columns, thorough=thorough)
+    except CorruptLog as error:
+        raise CorruptLog(f"{store.location(path)} cannot be read: {error.message}") from None
 
 
 def check_format(name: str) -> str:
@@ -72,4 +83,4 @@ def check_format(name: str) -> str:
     return name
 
 
-__all__ = ["FORMATS", "FileFormat", "check_format", "check_known", "format_named", "format_of"]
+__all__ = ["FORMATS", "FileFormat", "check_format", "check_known", "format_named", "format_of", "read_stored"]

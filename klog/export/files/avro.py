@@ -6,9 +6,8 @@ A message is a record ``klog.Message`` of key, value (bytes or null), topic, par
 timestampType and headers; keys and values are the bytes that were produced, also where they are Avro themselves. Blocks
 are compressed by snappy, which Avro follows with a CRC of what was compressed, so a changed byte shows.
 
-Strategy: numpy encodes and reads all rows of a batch at once (`avro_encoding`, `avro_scan`), since Python does only a
-few hundred thousand records a second one by one. `klog.schemas.decoding` reads typed columns and headers, which that
-scan cannot.
+Strategy: numpy encodes all rows of a batch at once (`avro_encoding`) and reads those of a window of blocks
+(`klog.schemas.decoding`), since Python does only a few hundred thousand records a second one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import pyarrow as pa
 
 from klog.errors import CorruptLog
 from klog.export.files.avro_encoding import avro_schema, encode_rows
-from klog.export.files.avro_scan import Scan, can_scan
 from klog.export.files.format import GROUP_BYTES
 from klog.protocol.schema_errors import InvalidSchema
 from klog.record.records import varint
@@ -38,6 +36,8 @@ from klog.schemas.parsing import parse
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
+CODEC: Final = "snappy"
+"""As klog writes files, and has Spark write them."""
 BLOCK_BYTES: Final = 64_000
 """Of records in a block, as Avro's own writers have it."""
 WINDOW_BYTES: Final = 32 * 1024 * 1024
@@ -45,7 +45,6 @@ WINDOW_BYTES: Final = 32 * 1024 * 1024
 BLOCK_BYTES_MAX: Final = 2**31 - 1
 UNPACKED_BYTES_MAX: Final = 2**30
 """Of a block; a writer makes them of some MB, and one message has 100 MB at most."""
-PIECE_BYTES: Final = 16 * 1024 * 1024
 ROWS_A_BATCH: Final = 20_000
 DEPTH_MAX: Final = 2 * parsing.DEPTH_MAX + 10
 """Of the types in a file's schema: each level of a decoded record is also in a union with null."""
@@ -62,14 +61,10 @@ class AvroFormat:
         self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
     ) -> Iterator[pa.RecordBatch]:
         try:
-            schema, codec, sync = _read_header(source)
+            schema, sync = _read_header(source)
             names = [field.name for field in schema.fields]
             wanted = names if columns is None else [name for name in columns if name in names]
-            blocks = _blocks(source, codec, sync)
-            if can_scan(schema, wanted):
-                yield from _scan(blocks, schema, wanted)
-            else:
-                yield from _decode(blocks, schema, wanted)
+            yield from _decode(_blocks(source, sync), schema, wanted)
         except (ValueError, KeyError, IndexError, EOFError, InvalidSchema, pa.ArrowException, OSError) as error:
             raise CorruptLog(f"not an Avro container file, or a changed one: {error}") from None
 
@@ -82,7 +77,7 @@ class AvroWriter:
         self._schema = schema
         self._sync = os.urandom(SYNC_BYTES)
         declared = json.dumps(avro_schema(schema), separators=(",", ":")).encode()
-        metadata = {b"avro.schema": declared, b"avro.codec": b"snappy"}
+        metadata = {b"avro.schema": declared, b"avro.codec": CODEC.encode()}
         pairs = b"".join(varint(len(k)) + k + varint(len(v)) + v for k, v in metadata.items())
         sink.write(MAGIC + varint(len(metadata)) + pairs + varint(0) + self._sync)
 
@@ -109,7 +104,7 @@ class AvroWriter:
         """The file ends with its last block."""
 
 
-def _read_header(source: BinaryIO) -> tuple[Record, str, bytes]:
+def _read_header(source: BinaryIO) -> tuple[Record, bytes]:
     if source.read(4) != MAGIC:
         raise ValueError("it does not begin as one")
     metadata: dict[bytes, bytes] = {}
@@ -122,10 +117,12 @@ def _read_header(source: BinaryIO) -> tuple[Record, str, bytes]:
     schema = parse(metadata[b"avro.schema"].decode(), depth_max=DEPTH_MAX).node
     if not isinstance(schema, Record):
         raise ValueError("its schema is not a record")
-    return schema, metadata.get(b"avro.codec", b"null").decode(), _read_exactly(source, SYNC_BYTES)
+    if (codec := metadata.get(b"avro.codec", b"null").decode()) != CODEC:
+        raise ValueError(f"its codec is {codec!r}, not {CODEC}")
+    return schema, _read_exactly(source, SYNC_BYTES)
 
 
-def _blocks(source: BinaryIO, codec: str, sync: bytes) -> Iterator[tuple[int, bytes]]:
+def _blocks(source: BinaryIO, sync: bytes) -> Iterator[tuple[int, bytes]]:
     """(records, their bytes) of each block."""
     while first := source.read(1):
         count = _read_varint(source, first)
@@ -135,47 +132,21 @@ def _blocks(source: BinaryIO, codec: str, sync: bytes) -> Iterator[tuple[int, by
         packed = _read_exactly(source, size)
         if _read_exactly(source, SYNC_BYTES) != sync:
             raise ValueError("a block does not end with the file's sync bytes")
-        yield count, _unpack(codec, packed)
+        yield count, _unpack(packed)
 
 
-def _unpack(codec: str, packed: bytes) -> bytes:
-    match codec:
-        case "null":
-            return packed
-        case "deflate":
-            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-            data = inflater.decompress(packed, UNPACKED_BYTES_MAX)
-            if inflater.unconsumed_tail:
-                raise _too_large()
-            if not inflater.eof:
-                raise ValueError("a block's data ends too early")
-            return data
-        case "snappy":
-            import cramjam
+def _unpack(packed: bytes) -> bytes:
+    import cramjam
 
-            try:
-                if cramjam.snappy.decompress_raw_len(packed[:-4]) > UNPACKED_BYTES_MAX:
-                    raise _too_large()
-                data = bytes(cramjam.snappy.decompress_raw(packed[:-4]))
-            except cramjam.DecompressionError as error:
-                raise ValueError(str(error)) from None
-            if zlib.crc32(data).to_bytes(4, "big") != packed[-4:]:
-                raise ValueError("a block's CRC is not that of its data")
-            return data
-        case "zstandard":
-            with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-                pieces, size = [], 0
-                while piece := bytes(stream.read(PIECE_BYTES)):
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > UNPACKED_BYTES_MAX:
-                        raise _too_large()
-                return b"".join(pieces)
-    raise ValueError(f"its codec is {codec!r}")
-
-
-def _too_large() -> ValueError:
-    return ValueError(f"a block of more than {UNPACKED_BYTES_MAX} bytes when it is unpacked")
+    try:
+        if cramjam.snappy.decompress_raw_len(packed[:-4]) > UNPACKED_BYTES_MAX:
+            raise ValueError(f"a block of more than {UNPACKED_BYTES_MAX} bytes when it is unpacked")
+        data = bytes(cramjam.snappy.decompress_raw(packed[:-4]))
+    except cramjam.DecompressionError as error:
+        raise ValueError(str(error)) from None
+    if zlib.crc32(data).to_bytes(4, "big") != packed[-4:]:
+        raise ValueError("a block's CRC is not that of its data")
+    return data
 
 
 def _windows(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
@@ -191,11 +162,6 @@ def _windows(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
             window, size = [], 0
     if window:
         yield window
-
-
-def _scan(blocks: Iterable[tuple[int, bytes]], schema: Record, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for window in _windows(blocks):
-        yield Scan(window, schema, wanted).batch()
 
 
 def _decode(blocks: Iterable[tuple[int, bytes]], schema: Record, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:

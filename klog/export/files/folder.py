@@ -17,6 +17,7 @@ from klog.errors import StorageError
 from klog.export.batch_writer import FileLayout
 from klog.export.files import FileFormat, format_named
 from klog.export.files.format import GROUP_BYTES, FileWriter
+from klog.export.files.json_values import DAY_MAX, DAY_MIN
 from klog.export.partitioning import NULL_FOLDER, Partitioning, folder_text, hashed
 from klog.export.stores.store import Store
 
@@ -36,9 +37,6 @@ NO_DATE: Final = f"dt={NULL_FOLDER}"
 
 _HOUR_US: Final = 3_600_000_000
 _DAY_US: Final = 24 * _HOUR_US
-_DAYS_MIN: Final = -719_162
-_DAYS_MAX: Final = 2_932_896
-"""0001-01-01 and 9999-12-31."""
 
 
 class WrittenFile(NamedTuple):
@@ -153,7 +151,7 @@ class FolderWriter:
     def _place(self, units: int) -> str:
         by_hour = self._layout.partition_by == "hour"
         days, hour = divmod(units, 24) if by_hour else (units, 0)
-        date = f"dt={np.datetime64(days, 'D')}" if _DAYS_MIN <= days <= _DAYS_MAX else NO_DATE
+        date = f"dt={np.datetime64(days, 'D')}" if DAY_MIN <= days <= DAY_MAX else NO_DATE
         return f"{date}/hour={hour:02d}/" if by_hour else f"{date}/"
 
     # --- Files ---

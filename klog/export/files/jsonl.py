@@ -4,13 +4,12 @@
 are not; ``key_encoding`` and ``value_encoding`` say which, so nothing is lost, and `klog produce -i jsonl` takes the
 lines in again. Columns that are not a message's own (typed ones) are written as JSON has them (`json_values`).
 
-gzip, since every reader has it, and for the CRC at its end. zstd's and plain files are read too.
+gzip, since every reader has it, and for the CRC at its end.
 """
 
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import zlib
 from base64 import b64decode
@@ -33,8 +32,6 @@ LINE_BYTES_MAX: Final = 1 << 30
 """Of lines that are parsed at once."""
 GZIP_LEVEL: Final = 1
 """Several times as fast as gzip's own choice, for hardly more bytes."""
-GZIP_MAGIC: Final = b"\x1f\x8b"
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 _OWN: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 _READ: Final = {
@@ -66,7 +63,7 @@ class JsonLinesFormat:
         self, source: BinaryIO, columns: Sequence[str] | None, *, thorough: bool = False
     ) -> Iterator[pa.RecordBatch]:
         try:
-            with _plain(source) as lines:
+            with gzip.GzipFile(fileobj=source, mode="rb") as lines:
                 for chunk in _chunks(lines):
                     yield _parsed(chunk, columns)
         except (ValueError, EOFError, zlib.error, pa.ArrowException, OSError) as error:
@@ -149,17 +146,6 @@ def _milliseconds(column: pa.Array) -> list[int]:
 
 
 # --- And back ---
-
-
-def _plain(source: BinaryIO) -> Any:
-    """The lines of a file, whatever it was compressed with."""
-    magic = source.read(4)
-    source.seek(0)
-    if magic.startswith(GZIP_MAGIC):
-        return gzip.GzipFile(fileobj=source, mode="rb")
-    if magic == ZSTD_MAGIC:
-        return pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd")
-    return io.BufferedReader(source)
 
 
 def _chunks(lines: Any) -> Iterator[bytes]:

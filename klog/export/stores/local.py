@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote
 
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.stores.store import SCHEME, StoredFile
@@ -150,7 +151,7 @@ def local_path(root: str) -> Path:
     match = SCHEME.fullmatch(root)
     if match:
         rest = match[2]
-        root = re.sub(r"^//[^/]*", "", rest) if rest.startswith("//") else rest
+        root = unquote(re.sub(r"^//[^/]*", "", rest))
     if not root:
         raise UsageError("an export needs a folder to go to", hint="--to /data/export")
     return Path(root).expanduser().absolute()

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from klog.errors import Refused, StorageError, UsageError
-from klog.export.stores.output import StoreOutput
+from klog.export.stores.raw_files import StoreInput, StoreOutput
 from klog.export.stores.store import StoredFile, scheme_of
 
 SCHEMES = ("az", "gs", "s3", "s3a")
@@ -155,15 +155,16 @@ class ObjectStore:
                 size = self._obstore.head(self._store, path)["size"]
         except FileNotFoundError:
             raise StorageError(f"{self.location(path)} is not there") from None
-        return io.BufferedReader(_Input(self, path, size), READ_BYTES)
 
-    def read_range(self, path: str, start: int, end: int) -> memoryview:
-        with self._named("read", path):
-            return memoryview(self._obstore.get_range(self._store, path, start=start, end=end))
+        def read_at(at: int, count: int) -> memoryview:
+            with self._named("read", path):
+                return memoryview(self._obstore.get_range(self._store, path, start=at, end=at + count))
+
+        return io.BufferedReader(StoreInput(size, read_at), READ_BYTES)
 
     def open_output(self, path: str) -> BinaryIO:
         writer = self._obstore.open_writer(self._store, path, buffer_size=WRITE_BYTES)
-        return cast(BinaryIO, io.BufferedWriter(StoreOutput(self, path, writer), READ_BYTES))
+        return cast(BinaryIO, io.BufferedWriter(StoreOutput(writer, lambda: self._named("write", path)), READ_BYTES))
 
     def sync(self, folder: str) -> None:
         """Nothing: an object that can be read is durable."""
@@ -182,40 +183,6 @@ class ObjectStore:
             if isinstance(error, but):
                 raise
             raise StorageError(f"cannot {act} {self.location(path)}: {_said(error)}") from error
-
-    def translated(self, act: str, path: str) -> Any:
-        """The same, for the files that this store has opened."""
-        return self._named(act, path)
-
-
-class _Input(io.RawIOBase):
-    """An object as a file to read: each read is one request."""
-
-    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
-        self._store = store
-        self._path = path
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        size = max(0, min(len(buffer), self._size - self._at))
-        if size:
-            buffer[:size] = self._store.read_range(self._path, self._at, self._at + size)
-            self._at += size
-        return size
 
 
 def _plain(url: str) -> str:

@@ -25,7 +25,7 @@ from klog.errors import Refused, StorageError, UsageError
 from klog.export.partitioning import Partitioning
 from klog.export.stores.objects import s3_endpoint
 from klog.export.stores.store import Store, scheme_of
-from klog.export.tables.table import AddedFile, Column, TableBatch, append_once, unfit
+from klog.export.tables.table import AddedFile, Column, Table, TableBatch, other_partitions, unfit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -41,12 +41,12 @@ CATALOG_FILE: Final = "_klog/catalog.db"
 _RETRIES: Final = "commit.retry.num-retries"
 
 
-class Iceberg:
+class Iceberg(Table):
     """The table at the root of a store. ``catalog``: its address; None: a file in the root."""
 
     def __init__(self, store: Store, name: str, catalog: str | None) -> None:
         try:
-            import pyiceberg  # noqa: F401
+            from pyiceberg.exceptions import CommitFailedException
         except ImportError:
             raise UsageError(
                 f"{store.url} is an Iceberg table, which needs the package pyiceberg",
@@ -59,44 +59,33 @@ class Iceberg:
                 hint="--catalog URI, such as that of a REST catalogue, or sqlite:////path/of/a/file",
             )
         self._store = store
+        self.conflict = CommitFailedException
         place = store.location("").rstrip("/")
-        self._location = f"file://{place}" if local else place.replace("s3a://", "s3://", 1)
+        self.location = f"file://{place}" if local else place.replace("s3a://", "s3://", 1)
         self._address = catalog or f"sqlite:///{store.location(CATALOG_FILE)}"
         self._name = tuple(name.split("."))
         self._opened: Catalog | None = None
 
-    def last_number(self) -> int | None:
-        last = self.last()
-        return None if last is None else last.batch
+    def _last(self, table: IcebergTable) -> TableBatch | None:
+        return TableBatch.of(table.properties)
 
-    def last(self) -> TableBatch | None:
-        table = self._open()
-        return None if table is None else TableBatch.of(table.properties)
-
-    def create(self, schema: Any, by: Partitioning | None) -> None:
-        if self._open() is not None:
-            return
-        try:
-            with self._named("create"):
-                self._catalog().create_namespace_if_not_exists(self._name[:-1])
-                making = self._catalog().create_table_transaction(
-                    self._name, schema, self._location, properties={"format-version": "2"}
-                )
-                with making:
-                    if by is not None:
-                        with making.update_spec() as spec:
-                            spec.add_field(by.column, by.as_iceberg(), by.label)
-        except StorageError:
-            if self._open() is None:  # another run may have been quicker
-                raise
+    def _create(self, schema: Any, by: Partitioning | None) -> None:
+        self._catalog().create_namespace_if_not_exists(self._name[:-1])
+        making = self._catalog().create_table_transaction(
+            self._name, schema, self.location, properties={"format-version": "2"}
+        )
+        with making:
+            if by is not None:
+                with making.update_spec() as spec:
+                    spec.add_field(by.column, by.as_iceberg(), by.label)
 
     def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
         from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 
         table = self._existing()
         place = table.location().rstrip("/").replace("s3a://", "s3://", 1)
-        if self._location not in (place, f"file://{place}"):
-            raise Refused(f"the table {'.'.join(self._name)} does not lie at {self._location}", hint=f"--to {place}")
+        if self.location not in (place, f"file://{place}"):
+            raise Refused(f"the table {'.'.join(self._name)} does not lie at {self.location}", hint=f"--to {place}")
         there = table.schema()
         found = unfit(
             [Column(one.name, one.field_type, one.required) for one in there.fields],
@@ -106,55 +95,30 @@ class Iceberg:
         )
         parts = [f"{one.transform}({there.find_column_name(one.source_id)})" for one in table.spec().fields]
         wanted = [] if by is None else [f"{by.as_iceberg()}({by.column})"]
-        if is_first and parts != wanted:
-            names = [", ".join(each) or "no partitions" for each in (parts, wanted)]
-            found.append(f"partitions: found {names[0]}, expected {names[1]}: say so by --partition-by")
-        return found
+        return found + (other_partitions(parts, wanted) if is_first else [])
 
-    def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
-        from pyiceberg.exceptions import CommitFailedException
+    def _commit(self, table: IcebergTable, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> None:
         from pyiceberg.table import TableProperties
 
-        facts = batch.facts
+        table.metadata.properties[_RETRIES] = "0"  # of this copy alone
+        with table.transaction() as adding:
+            adding.set_properties(batch.facts)
+            with adding.update_schema() as wider:
+                wider.union_by_name(schema)
+            if adding.table_metadata.name_mapping() is None:
+                mapping = adding.table_metadata.schema().name_mapping.model_dump_json()
+                adding.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+            # Also without files: of two runs that commit this batch one must fail.
+            with adding.update_snapshot(batch.facts).fast_append() as rows:
+                for file in files:
+                    path = f"{self.location}/{file.path}"
+                    rows.append_data_file(_data_file(table, adding.table_metadata, path, file))
 
-        def look() -> tuple[IcebergTable, TableBatch | None]:
-            table = self._existing()
-            return table, TableBatch.of(table.properties)
+    def _count(self, table: IcebergTable) -> Any:
+        return table.scan().count()
 
-        def commit(table: IcebergTable) -> bool:
-            table.metadata.properties[_RETRIES] = "0"  # of this copy alone
-            try:
-                with self._named("commit to"), table.transaction() as adding:
-                    adding.set_properties(facts)
-                    with adding.update_schema() as wider:
-                        wider.union_by_name(schema)
-                    if adding.table_metadata.name_mapping() is None:
-                        mapping = adding.table_metadata.schema().name_mapping.model_dump_json()
-                        adding.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-                    # Also without files: of two runs that commit this batch one must fail.
-                    with adding.update_snapshot(facts).fast_append() as rows:
-                        for file in files:
-                            path = f"{self._location}/{file.path}"
-                            rows.append_data_file(_data_file(table, adding.table_metadata, path, file))
-            except StorageError as error:
-                if isinstance(error.__cause__, CommitFailedException):
-                    return False
-                raise
-            return True
-
-        return append_once(self._location, batch, look, commit)
-
-    def count(self) -> int:
-        table = self._open()
-        with self._named("read"):
-            return 0 if table is None else int(table.scan().count())
-
-    def scan(self, columns: Sequence[str]) -> Iterator[Any]:
-        table = self._open()
-        if table is None:
-            return
-        with self._named("read"):
-            yield from table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
+    def _scan(self, table: IcebergTable, columns: Sequence[str]) -> Any:
+        return table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
 
     def _catalog(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
@@ -165,7 +129,7 @@ class Iceberg:
             if ":" not in self._address:
                 name = self._address
             else:
-                more |= {"uri": self._address, "warehouse": self._location}
+                more |= {"uri": self._address, "warehouse": self.location}
                 if not self._address.startswith(("http:", "https:", "thrift:")):
                     more["type"] = "sql"
             endpoint = s3_endpoint(self._store.url)
@@ -186,15 +150,12 @@ class Iceberg:
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
 
-    def _existing(self) -> IcebergTable:
-        table = self._open()
-        if table is None:
-            raise Refused(
-                f"the catalogue {self._address} has no table {'.'.join(self._name)}",
-                hint="register the table there again (its metadata is in the root's folder metadata), or, for a new "
-                "one, leave --append out",
-            )
-        return table
+    def _missing(self) -> Refused:
+        return Refused(
+            f"the catalogue {self._address} has no table {'.'.join(self._name)}",
+            hint="register the table there again (its metadata is in the root's folder metadata), or, for a new "
+            "one, leave --append out",
+        )
 
     @contextmanager
     def _named(self, act: str) -> Iterator[None]:
@@ -205,11 +166,11 @@ class Iceberg:
         try:
             yield
         except (SQLAlchemyError, RESTError, OSError, ValueError, TypeError) as error:
-            raise StorageError(f"{self._location}: cannot {act} the Iceberg table: {error}") from error
+            raise StorageError(f"{self.location}: cannot {act} the Iceberg table: {error}") from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] != "pyiceberg":
                 raise
-            raise StorageError(f"{self._location}: cannot {act} the Iceberg table: {error}") from error
+            raise StorageError(f"{self.location}: cannot {act} the Iceberg table: {error}") from error
 
 
 def _takes(found: IcebergType, wanted: IcebergType) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple
 
-from klog.errors import StorageError
+from klog.errors import Refused, StorageError
 from klog.export.partitioning import Partitioning
-
-T = TypeVar("T")
 
 FORMATS: Final = ("iceberg", "delta")
 KEYS: Final = ("klog.batch", "klog.run", "klog.manifest-sha256")
@@ -58,40 +58,111 @@ class Column(NamedTuple):
     is_required: bool = False
 
 
-class Table(Protocol):
-    """One table. Everything blocks; errors are klog's."""
+class Table(ABC):
+    """One table. Everything blocks; errors are klog's. A format's class has what begins with ``_``, on the library's
+    own object for the table."""
+
+    location: str
+    conflict: type[Exception]
+    """What the library raises where others have committed since the table was read."""
 
     def last_number(self) -> int | None:
         """The number of klog's last batch in the table; None without a table, and in one without a batch."""
-        ...
+        last = self.last()
+        return None if last is None else last.batch
 
     def last(self) -> TableBatch | None:
         """As `last_number`, with all that the table says of that batch, which may take longer to find."""
-        ...
+        table = self._open()
+        return None if table is None else self._last(table)
 
     def create(self, schema: Any, by: Partitioning | None) -> None:
         """Make the table with the columns of an Arrow schema; nothing happens where it is there."""
-        ...
+        if self._open() is not None:
+            return
+        try:
+            with self._named("create"):
+                self._create(schema, by)
+        except StorageError:
+            if self._open() is None:  # another run may have been quicker
+                raise
 
+    @abstractmethod
     def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
         """A sentence for each column, or other property, of the table that keeps rows of the Arrow schema out.
 
         ``is_first``: the table has no row of klog's yet, so no column of its own may be one that tells which rows are.
         Refused where there is no table."""
-        ...
 
     def append(self, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> bool:
-        """Add the files and record the batch in one commit. False, and no row added, where the table has a batch of
-        that number already. ``schema``: the Arrow schema of all files; the table gets what it lacks of that."""
-        ...
+        """Add the files and record the batch in one commit, behind whatever others commit meanwhile. False, and no row
+        added, where the table has a batch of that number already. ``schema``: the Arrow schema of all files; the table
+        gets what it lacks of that."""
+        for _ in range(TRIES):
+            table = self._existing()
+            last = self._last(table)
+            if last is not None and last.batch >= batch.batch:
+                return last == batch  # where an error hid that it was committed
+            try:
+                with self._named("commit to"):
+                    self._commit(table, files, schema, batch)
+                return True
+            except StorageError as error:
+                if not isinstance(error.__cause__, self.conflict):
+                    raise
+        raise StorageError(f"{self.location}: others committed to the table {TRIES} times first")
 
     def count(self) -> int:
         """The rows that a reader sees now."""
-        ...
+        table = self._open()
+        with self._named("read"):
+            return 0 if table is None else int(self._count(table))
 
     def scan(self, columns: Sequence[str]) -> Iterator[Any]:
         """These columns of all rows that a reader sees now, as Arrow record batches."""
-        ...
+        table = self._open()
+        if table is not None:
+            with self._named("read"):
+                yield from self._scan(table, columns)
+
+    def _existing(self) -> Any:
+        table = self._open()
+        if table is None:
+            raise self._missing()
+        return table
+
+    @abstractmethod
+    def _missing(self) -> Refused:
+        """That there is no table, and what brings it back."""
+
+    @abstractmethod
+    def _named(self, act: str) -> AbstractContextManager[None]:
+        """Within, the library's errors are in klog's words."""
+
+    @abstractmethod
+    def _open(self) -> Any | None: ...
+
+    @abstractmethod
+    def _last(self, table: Any) -> TableBatch | None: ...
+
+    @abstractmethod
+    def _create(self, schema: Any, by: Partitioning | None) -> None: ...
+
+    @abstractmethod
+    def _commit(self, table: Any, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> None:
+        """Raises `conflict` where others have committed since the table was read."""
+
+    @abstractmethod
+    def _count(self, table: Any) -> Any: ...
+
+    @abstractmethod
+    def _scan(self, table: Any, columns: Sequence[str]) -> Any: ...
+
+
+def other_partitions(found: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """`Table.misfits` of how the table is divided."""
+    both = [", ".join(names) or "no partitions" for names in (found, wanted)]
+    return [f"partitions: found {both[0]}, expected {both[1]}: say so by --partition-by"] if both[0] != both[1] else []
 
 
 def unfit(
@@ -132,19 +203,3 @@ def _type(field: Any) -> Any:
 
 def _text(type_: Any) -> str:
     return str(getattr(type_, "type", type_))
-
-
-def append_once(
-    where: str, batch: TableBatch, look: Callable[[], tuple[T, TableBatch | None]], commit: Callable[[T], bool]
-) -> bool:
-    """`Table.append`: commit behind whatever others commit meanwhile, but for a batch of the same number.
-
-    ``look``: the table, and klog's last batch in it. ``commit``: False where others preceded it.
-    """
-    for _ in range(TRIES):
-        table, last = look()
-        if last is not None and last.batch >= batch.batch:
-            return last == batch  # where an error hid that it was committed
-        if commit(table):
-            return True
-    raise StorageError(f"{where}: others committed to the table {TRIES} times first")

@@ -41,7 +41,6 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 FLOAT_MAX: Final = 3.4028235677973366e38
 """32 bits do not have larger numbers, also when they are rounded."""
-DAYS_MAX: Final = 2**31 - 1
 
 Read = Callable[[Any], Any]
 

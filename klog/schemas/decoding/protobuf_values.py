@@ -24,8 +24,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from klog.errors import HostError
+from klog.errors import CorruptBatch, HostError
 from klog.protocol.schema_errors import InvalidSchema
+from klog.record.records import read_varint
 from klog.schemas.decoding.json_values import LEFT_OUT_MAX, Unfit
 
 UINT64: Final = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
@@ -75,11 +76,14 @@ class ProtobufReader:
     def behind_id(self, data: bytes) -> bytes:
         """Behind the path to the message type in its file: how many numbers it has, and these; 0 stands for the first
         type. The path is not looked at."""
-        count, at = _number(data, 0)
-        if not 0 <= count <= INDEXES_MAX:
-            raise Unfit(f"not framed as Protocol Buffers are: a path of {count} numbers")
-        for _ in range(count):
-            _, at = _number(data, at)
+        try:
+            count, at = read_varint(data, 0)
+            if not 0 <= count <= INDEXES_MAX:
+                raise Unfit(f"not framed as Protocol Buffers are: a path of {count} numbers")
+            for _ in range(count):
+                _, at = read_varint(data, at)
+        except CorruptBatch:
+            raise Unfit("not framed as Protocol Buffers are: the path to its message type ends early") from None
         return data[at:]
 
     # --- of each type -------------------------------------------------------------------------------------------------
@@ -210,18 +214,6 @@ def _find(data: bytes, name: str | None) -> Any:
         f"the descriptors have no message type {name}" if name else f"the descriptors have {len(there)} message types",
         hint=f"--read-as FILE#NAME; in {files.file[-1].name}: {listed}",
     )
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number of variable length, and where it ends."""
-    found = shift = 0
-    while True:
-        if at >= len(data) or shift > 28:
-            raise Unfit("not framed as Protocol Buffers are: the path to its message type ends early")
-        found |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 0x80:
-            return (found >> 1) ^ -(found & 1), at
 
 
 def _below(path: str, name: str) -> str:

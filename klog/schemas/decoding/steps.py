@@ -41,12 +41,16 @@ class Step(ABC):
     @abstractmethod
     def read(self, front: Front) -> pa.Array: ...
 
-    @abstractmethod
-    def skip(self, front: Front) -> None: ...
+    def skip(self, front: Front) -> None:
+        """Of values of one size, and of numbers."""
+        if self.bytes_all is None:
+            front.numbers(self.where)
+        else:
+            front.at = front.at + self.bytes_all
 
-    @abstractmethod
     def skip_one(self, data: memoryview, at: int, end: int) -> int:
         """The place behind the value at ``at``, which can lie behind ``end``. Undecodable, IndexError."""
+        return number_at(data, at)[1] if self.bytes_all is None else at + self.bytes_all
 
 
 class Nothing(Step):
@@ -57,12 +61,6 @@ class Nothing(Step):
 
     def read(self, front: Front) -> pa.Array:
         return pa.nulls(len(front), self.type)
-
-    def skip(self, front: Front) -> None:
-        pass
-
-    def skip_one(self, data: memoryview, at: int, end: int) -> int:
-        return at
 
 
 class Refuse(Step):
@@ -93,12 +91,6 @@ class Boolean(Step):
         if (bad := found > 1).any():
             front.fail(bad, f"{self.where}: a boolean that is neither 0 nor 1")
         return pa.array(found == 1)
-
-    def skip(self, front: Front) -> None:
-        front.at = front.at + 1
-
-    def skip_one(self, data: memoryview, at: int, end: int) -> int:
-        return at + 1
 
 
 class Number(Step):
@@ -136,12 +128,6 @@ class Number(Step):
             found = found * self.factor
         return plain(found.astype(self.dtype, copy=False), self.type)
 
-    def skip(self, front: Front) -> None:
-        front.numbers(self.where)
-
-    def skip_one(self, data: memoryview, at: int, end: int) -> int:
-        return number_at(data, at)[1]
-
 
 class Real(Step):
     """A float or a double."""
@@ -156,12 +142,6 @@ class Real(Step):
         found = front.fixed(self.written.itemsize).view(self.written)[:, 0]
         with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
             return plain(found.astype(self.wanted, copy=False), self.type)
-
-    def skip(self, front: Front) -> None:
-        front.at = front.at + self.written.itemsize
-
-    def skip_one(self, data: memoryview, at: int, end: int) -> int:
-        return at + self.written.itemsize
 
 
 class Blob(Step):
@@ -186,7 +166,7 @@ class Blob(Step):
 
     def skip_one(self, data: memoryview, at: int, end: int) -> int:
         if self.size is not None:
-            return at + self.size
+            return super().skip_one(data, at, end)
         size, at = number_at(data, at)
         if size < 0:
             raise Undecodable(f"{self.where}: a length below 0")
@@ -290,12 +270,6 @@ class Enum(Step):
         if unknown.any():
             front.fail(unknown, f"{self.where}: a symbol that the reader's enum does not have")
         return self.symbols.take(pa.array(places, mask=unknown))
-
-    def skip(self, front: Front) -> None:
-        front.numbers(self.where)
-
-    def skip_one(self, data: memoryview, at: int, end: int) -> int:
-        return number_at(data, at)[1]
 
 
 class Record(Step):

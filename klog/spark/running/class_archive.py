@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,9 +54,9 @@ class ClassArchive(NamedTuple):
 NONE = ClassArchive("", None)
 
 
-def is_tuned_by_user(environment: Mapping[str, str] = os.environ) -> bool:
+def is_tuned_by_user() -> bool:
     """Whether the environment decides how JVMs start: then klog adds nothing of its own."""
-    return any(environment.get(name) for name in _OTHER_FLAGS)
+    return any(os.environ.get(name) for name in _OTHER_FLAGS)
 
 
 def open_archive(cache: Path | None, jars: Path, also: str) -> ClassArchive:

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, cast
 
 from klog.errors import JavaMissing, Refused, StorageError, UsageError
 from klog.export.stores.opening import add_opener
-from klog.export.stores.output import StoreOutput
+from klog.export.stores.raw_files import StoreInput, StoreOutput
 from klog.export.stores.store import Store, StoredFile, scheme_of
 from klog.spark.running.jvm import QUIET_FLAGS
 
@@ -187,12 +187,20 @@ class HadoopStore:
         with self._translating("open", path):
             size = self._files.getFileStatus(self._path(path)).getLen()
             stream = self._files.open(self._path(path))
-        return io.BufferedReader(_Input(self, path, stream, size), READ_BYTES)
+
+        def read_at(at: int, count: int) -> bytes:
+            with self._translating("read", path):
+                stream.seek(at)
+                return bytes(stream.readNBytes(min(count, READ_BYTES)))
+
+        return io.BufferedReader(StoreInput(size, read_at, stream.close), READ_BYTES)
 
     def open_output(self, path: str) -> BinaryIO:
         with self._translating("make", path):
             stream = self._files.create(self._path(path), False)
-        return cast(BinaryIO, io.BufferedWriter(StoreOutput(self, path, stream), WRITE_BYTES))
+        return cast(
+            BinaryIO, io.BufferedWriter(StoreOutput(stream, lambda: self._translating("write", path)), WRITE_BYTES)
+        )
 
     def sync(self, folder: str) -> None:
         """Nothing: what was closed is on as many machines as the file system keeps it on."""
@@ -230,46 +238,6 @@ class HadoopStore:
             raise StorageError(f"cannot {act} {self.location(path)}: {name}: {said}") from error
         except Py4JError as error:
             raise StorageError(f"cannot {act} {self.location(path)}: {error}") from error
-
-    def translated(self, act: str, path: str) -> Any:
-        """The same, for the files that this store has opened."""
-        return self._translating(act, path)
-
-
-class _Input(io.RawIOBase):
-    """A Hadoop stream as a file to read."""
-
-    def __init__(self, store: HadoopStore, path: str, stream: Any, size: int) -> None:
-        self._store = store
-        self._path = path
-        self._stream = stream
-        self._size = size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        with self._store.translated("read", self._path):
-            at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
-            self._stream.seek(at)
-        return at
-
-    def tell(self) -> int:
-        return int(self._stream.getPos())
-
-    def readinto(self, buffer: Any) -> int:
-        with self._store.translated("read", self._path):
-            data = self._stream.readNBytes(min(len(buffer), WRITE_BYTES))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 _HINTS = {
