@@ -307,14 +307,6 @@ def test_a_field_of_another_schema(writer: Any, reader: Any, datum: bytes, value
         assert found == [{"it": value}]
 
 
-def test_fields_come_and_go_and_are_renamed() -> None:
-    writer = record(("gone", {"type": "array", "items": "string"}), ("a", "int"), ("old", "string"), ("last", "bytes"))
-    reader = record(("new", ["null", "int"], None), ("old", "string"), ("b", "int"), ("more", "string", "x"))
-    reader["fields"][2]["aliases"] = ["c", "a"]
-    datum = b"\x02" + string("x") + b"\x00" + b"\x04" + string("y") + string("z")
-    assert decoded(writer, datum, reader=reader) == [{"new": None, "old": "y", "b": 2, "more": "x"}]
-
-
 def test_fields_that_have_no_column_are_known_by_their_paths() -> None:
     inner = record(("kept", "int"), ("more", "int"), name="Inner")
     smaller = record(("kept", "int"), name="Inner")
@@ -412,23 +404,6 @@ def test_a_long_array_among_short_ones() -> None:
     bad = decoded(pairs, *data, number(20_000) + item * 19_999 + string("ab") + b"\x05\x00")
     assert bad[:4] == found
     assert bad[4].startswith("[].n: ") and "union" in bad[4]
-
-
-@each("item", ["int", "string", {"type": "fixed", "name": "F", "size": 2}])
-def test_arrays_in_arrays_of_many_rows(item: Any) -> None:
-    def written(n: int) -> bytes:
-        return number(n) if item == "int" else string(str(n)) if item == "string" else n.to_bytes(2, "big")
-
-    def shown(n: int) -> Any:
-        return n if item == "int" else str(n) if item == "string" else n.to_bytes(2, "big")
-
-    def array(items: list[bytes]) -> bytes:
-        return (number(len(items)) + b"".join(items) if items else b"") + b"\x00"
-
-    lists = [[[row, row + 1], [], [row * 2]][: row % 4] for row in range(100)]
-    data = [array([array([written(n) for n in inner]) for inner in outer]) for outer in lists]
-    schema = {"type": "array", "items": {"type": "array", "items": item}}
-    assert decoded(schema, *data) == [[[shown(n) for n in inner] for inner in outer] for outer in lists]
 
 
 # --- Schemas that have no columns ---

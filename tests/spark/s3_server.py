@@ -12,9 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
-
 from tests.broker_fixture import ROOT
 
 BUCKET = "exports"
@@ -24,6 +21,9 @@ class S3:
     """moto's server. While ``heeds`` is False it does as servers do that never heard of conditions."""
 
     def __init__(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # takes seconds
+        from werkzeug.serving import make_server
+
         self.heeds = True
         self.loses_answers = False
         app = DomainDispatcherApplication(create_backend_app)

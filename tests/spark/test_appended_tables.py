@@ -26,6 +26,8 @@ from tests.spark.conftest import Message, TopicOnBroker, make_messages
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.test_tables import KILLED_AT, between_look_and_commit
 
+pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
+
 NewTopic = Callable[..., TopicOnBroker]
 THEIRS = pa.table({"page": ["a", "b"], "key": [b"x", None]})
 
@@ -124,6 +126,7 @@ def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersT
     assert states(topic, table) == ["wrong-count"]
 
 
+@pytest.mark.long("test_tables.py kills the same commit, in a table of klog's")
 def test_a_killed_run_leaves_all_of_a_batch_or_nothing(
     new_topic: NewTopic, table: OthersTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,30 +96,15 @@ def lengths_alike(draw: st.DrawFn) -> bytes:
     return bytes(run)
 
 
-@given(runs())
-def test_a_run_is_its_records(run: bytes) -> None:
+@given(runs(), st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True), st.integers(1, 2_000), st.data())
+def test_a_run_is_its_records(run: bytes, columns: list[str], batch_bytes: int, data: st.DataObject) -> None:
+    """All of them; and some columns of those in a range, in pieces of any size."""
     assert at_once(run, ALL) == one_by_one(run, ALL)
-
-
-@given(runs(), st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
-def test_only_these_columns(run: bytes, columns: list[str]) -> None:
-    assert at_once(run, ALL, columns) == one_by_one(run, ALL, columns)
-
-
-@pytest.mark.long("test_a_run_is_its_records has runs of any kind")
-@given(runs(), st.data())
-def test_only_these_offsets(run: bytes, data: st.DataObject) -> None:
     offsets = sorted(record.offset for position, _ in walk(run) for record in decode_batch(run, position))
     ends = st.sampled_from(offsets) | st.integers(offsets[0] - 2, offsets[-1] + 2)
     low, high = sorted((data.draw(ends), data.draw(ends)))
     wanted = Range("rows", 3, low, high)
-    assert at_once(run, wanted) == one_by_one(run, wanted)
-
-
-@pytest.mark.long("test_a_run_is_its_records has runs of any kind")
-@given(runs(), st.integers(1, 2_000))
-def test_in_pieces_of_any_size(run: bytes, batch_bytes: int) -> None:
-    assert at_once(run, ALL, batch_bytes=batch_bytes) == one_by_one(run, ALL)
+    assert at_once(run, wanted, columns, batch_bytes=batch_bytes) == one_by_one(run, wanted, columns)
 
 
 @pytest.mark.long("test_a_run_is_its_records has runs of any kind")

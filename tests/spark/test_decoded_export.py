@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pytest
 
 from klog.client.raw_fetch import RawCluster
 from klog.coordination.schemas import AVRO, SchemaRegistry
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused, UsageError
 from klog.export import run as export_run
 from klog.export.compact import compact
@@ -29,16 +28,8 @@ from klog.record.avro_framing import frame
 from klog.spark import read_export
 from klog.spark.decoding import plan_decoding
 from klog.spark.export import Decode, LocalWriter, run_export
-from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.spark.conftest import Message, TopicOnBroker
-
-
-@pytest.fixture(scope="module")
-def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        yield SchemaRegistry(session)
 
 
 def record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable
 
 from klog.coordination.schemas import SchemaRegistry
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused
 from klog.export.listing import list_batches
 from klog.export.root import ExportRoot
@@ -21,11 +20,12 @@ from klog.export.run import TableChoice, run
 from klog.record.avro_framing import frame
 from klog.spark.committed import read_export
 from klog.spark.export import Decode, LocalWriter
-from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.killed_export import Kill, kill_each
 from tests.spark.test_decoded_export import datum, record, register
 from tests.spark.test_tables import FORMATS, KILLED_AT, ONE, iceberg, rows, states
+
+pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
 NewTopic = Callable[..., TopicOnBroker]
 
@@ -44,13 +44,6 @@ SECOND = record(
 )
 WIDER = record("Visit", {"name": "page", "type": "string"}, {"name": "timestamp", "type": "long"})
 OTHER = record("Visit", {"name": "page", "type": "int"})
-
-
-@pytest.fixture(scope="module")
-def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        yield SchemaRegistry(session)
 
 
 def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options: Any) -> list[ExportedRange]:
@@ -212,6 +205,7 @@ def test_killed_between_the_columns_and_the_rows(
     assert states(topic, root) == ["ok"]
 
 
+@pytest.mark.long("test_decoded_export.py reads the columns of all batches")
 def test_spark_reads_the_files_by_the_last_columns(
     registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, spark: Any
 ) -> None:

@@ -13,20 +13,12 @@ import pytest
 
 from klog.client.raw_fetch import RawCluster
 from klog.coordination.schemas import AVRO, SchemaRegistry
-from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound, SubjectNotFound
 from klog.spark import decoding
 from klog.spark.decoding import plan_decoding, schemas_at
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.spark.refusals import not_refused
-
-
-@pytest.fixture(scope="module")
-def registry(broker: RunningBroker) -> Iterator[SchemaRegistry]:
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        yield SchemaRegistry(session)
 
 
 @pytest.fixture

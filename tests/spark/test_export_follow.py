@@ -127,7 +127,7 @@ def test_a_topic_is_followed_and_the_batch_in_hand_is_committed(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.long("a second fault of a run; test_export_spark.py kills one")
+@pytest.mark.long("a second fault of a run; test_pipeline_kills.py kills one")
 def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_replaced(
     new_topic: Callable[..., TopicOnBroker], tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from klog.spark import options
 from klog.spark.export import LocalWriter, run_export
 from klog.spark.running.target import SparkTarget
 from tests.chance import noise
+from tests.cli.runner import klog
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages, start_export
 
 NewTopic = Callable[..., TopicOnBroker]
@@ -48,10 +49,7 @@ def test_the_command_needs_no_java(new_topic: NewTopic, tmp_path: Path, monkeypa
     assert [row.state for row in verify(topic.bootstrap, str(tmp_path / "root"))] == ["ok", "ok"]
     assert ExportRoot(str(tmp_path / "root")).manifest(0)[0].engine.startswith("local")
     where = ["where", topic.name, str(produced[1][5]), "-p", "1", "--export", str(tmp_path / "root"), "-o", "json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "klog", "-B", topic.bootstrap, *where], capture_output=True, check=True, text=True
-    )
-    (place,) = json.loads(done.stdout)["rows"]
+    (place,) = klog("-B", topic.bootstrap, *where).rows
     assert place["batch"] == 0 and place["batch_offset"] <= produced[1][5]
 
 

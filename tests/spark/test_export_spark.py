@@ -1,4 +1,4 @@
-"""`klog export run` with real Spark: exact, incremental, killed in the middle and run again."""
+"""`klog export run` with real Spark: exact and incremental. `test_pipeline_kills.py` kills it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from klog.export.verify import verify
 from klog.names import TopicPartition
 from klog.spark.export import DirectWriter, run_export
 from tests.broker_fixture import ROOT
-from tests.chance import noise
 from tests.spark.conftest import Message, TopicOnBroker, exported_rows, make_messages
-from tests.spark.killed_export import kill_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -79,29 +77,6 @@ def test_what_a_task_says_is_the_error(spark: Any, new_topic: NewTopic, tmp_path
         run_export(topic.bootstrap, [topic.name], str(tmp_path), on_step=lose)
     assert exported_rows(tmp_path) == []
     assert list((tmp_path / "_staging").iterdir()) == []
-
-
-@pytest.mark.long("test_export_run.py kills a run at every step, Spark only at these")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "step",
-    [
-        "writing",
-        *(pytest.param(one, marks=pytest.mark.long("another step, another JVM")) for one in ("counted", "committed")),
-    ],
-)
-def test_killed_and_run_again_every_message_is_there_once(
-    spark: Any, new_topic: NewTopic, tmp_path: Path, step: str
-) -> None:
-    topic = new_topic(1)
-    root = tmp_path / "root"
-    first = topic.produce([Message(b"%d" % i, noise(300, i)) for i in range(20_000)])
-    assert kill_at(topic.bootstrap, topic.name, root, step)
-    assert offsets(root) == (first if step == "committed" else [])
-    second = topic.produce(make_messages(100))
-    run_export(topic.bootstrap, [topic.name], str(root))
-    assert offsets(root) == first + second
-    assert {row.state for row in verify(topic.bootstrap, str(root))} == {"ok"}
 
 
 def test_the_writer_leaves_data_and_nothing_else(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:

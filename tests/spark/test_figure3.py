@@ -101,11 +101,10 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.parametrize("words", [("--chaos", "1", "--minutes", "1"), ("--rate", "5MB/s"), ("--chaos", "0")])
-def test_wrong_usage(words: tuple[str, ...]) -> None:
-    with started(*words) as refused:
+def test_wrong_usage() -> None:
+    with started("--chaos", "1", "--minutes", "1") as refused:
         _, errors = refused.communicate()
-    assert refused.returncode == 2 and words[0].encode() in errors
+    assert refused.returncode == 2 and b"--chaos" in errors
 
 
 @pytest.mark.spark

@@ -28,6 +28,8 @@ from tests.spark.test_tables import ONE, iceberg, rows, states
 
 __all__ = ["registry"]
 
+pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
+
 NewTopic = Callable[..., TopicOnBroker]
 SCHEMA = pa.schema(
     [("page", pa.string()), ("user", pa.int64()), ("size", pa.float64()), ("record", pa.struct([("x", pa.int32())]))]

@@ -82,6 +82,7 @@ def test_the_example_of_the_page_runs(new_topic: NewTopic, capsys: pytest.Captur
     assert "value 2" in capsys.readouterr().out
 
 
+@pytest.mark.long("a process of its own; test_export_local.py reads and writes where there is no Java")
 def test_no_jvm_is_started(new_topic: NewTopic) -> None:
     topic = new_topic()
     topic.produce(make_messages(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -75,10 +76,6 @@ def test_the_schema_is_the_connectors(spark: Any, new_topic: NewTopic) -> None:
     assert load(spark, topic, columns="offset,key").columns == ["key", "offset"]
 
 
-def test_an_empty_topic_has_no_rows(spark: Any, new_topic: NewTopic) -> None:
-    assert load(spark, new_topic(3)).collect() == []
-
-
 def test_offsets_in_the_middle_of_batches(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     first = topic.produce(make_messages(40), 0, batch=7)
@@ -105,35 +102,22 @@ def test_times(spark: Any, new_topic: NewTopic) -> None:
     assert read_offsets(spark, topic, startingTimestamp=str(start_ms + 10**6), **latest) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "tasks"),
-    [({"minPartitions": "6"}, 6), ({"maxRecordsPerPartition": "30"}, 4), ({"splitBytes": "500"}, None), ({}, 1)],
-)
-def test_splits_read_everything_once(
-    spark: Any, new_topic: NewTopic, options: dict[str, str], tasks: int | None
-) -> None:
+def test_splits_and_patterns_read_everything_once(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     offsets = topic.produce(make_messages(100), batch=3)
-    rows = load(spark, topic, **options)
-    found = rows.rdd.getNumPartitions()
-    assert found == tasks if tasks else found > 2
-    assert read_offsets(spark, topic, **options) == offsets
-
-
-def test_patterns_and_sql(spark: Any, new_topic: NewTopic) -> None:
-    one, two = new_topic(), new_topic()
-    one.produce(make_messages(3))
-    two.produce(make_messages(4))
-    assert len(read_offsets(spark, one, subscribePattern=f"{one.name}|{two.name}")) == 7
-    assert read_offsets(spark, one, subscribePattern=one.name[:-1]) == []  # the whole name must match
-    spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW v USING klog OPTIONS (bootstrap.servers '{one.bootstrap}', "
-        f"subscribe '{one.name},{two.name}')"
-    )
-    assert [tuple(row) for row in spark.sql("SELECT topic, count(*) FROM v GROUP BY topic ORDER BY 2").collect()] == [
-        (one.name, 3),
-        (two.name, 4),
+    splits: list[tuple[dict[str, str], range]] = [
+        ({"minPartitions": "6"}, range(6, 7)),
+        ({"maxRecordsPerPartition": "30"}, range(4, 5)),
+        ({"splitBytes": "500"}, range(3, 100)),
+        ({"subscribePattern": f"nothing|{topic.name}"}, range(1, 2)),
     ]
+    frames = [load(spark, topic, **options).select("offset") for options, _ in splits]
+    for frame, (options, tasks) in zip(frames, splits, strict=True):
+        assert frame.rdd.getNumPartitions() in tasks, options
+    empty = [load(spark, new_topic(3)), load(spark, topic, subscribePattern=topic.name[:-1])]  # whole names match
+    frames += [frame.select("offset") for frame in empty]
+    found = reduce(lambda left, right: left.union(right), frames).collect()
+    assert sorted(row.offset for row in found) == sorted(offsets * len(splits))
 
 
 def test_what_is_gone_is_an_error_unless_that_is_wanted(spark: Any, new_topic: NewTopic) -> None:
@@ -163,9 +147,3 @@ def test_what_goes_while_it_is_read_is_an_error_and_no_short_answer(spark: Any, 
     assert lenient.getNumPartitions() == 1
     topic.delete_before(offsets[20])
     assert lenient.count() == 10
-
-
-def test_spark_finds_the_format_without_being_told(spark: Any, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    topic.produce(make_messages(3))
-    assert load(spark.newSession(), topic).count() == 3  # a session in which nobody has registered anything

@@ -104,6 +104,7 @@ def test_a_stream_of_small_steps_goes_on_where_it_stopped(connected: Any, new_to
     assert seen == first + second
 
 
+@pytest.mark.long("test_source.py has it of klog's own source")
 def test_what_retention_took_is_an_error_unless_that_is_wanted(connected: Any, new_topic: NewTopic) -> None:
     topic = new_topic()
     produced = topic.produce(make_messages(60), batch=10)
@@ -115,6 +116,7 @@ def test_what_retention_took_is_an_error_unless_that_is_wanted(connected: Any, n
     assert offsets(rows) == [(0, one) for one in produced[25:]]
 
 
+@pytest.mark.long("stock producers of Java are in tests/interop")
 def test_it_writes_to_klog_too(connected: Any, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     rows = connected.range(300).selectExpr("string(id) AS key", "concat('value ', id) AS value")

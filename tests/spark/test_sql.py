@@ -39,18 +39,6 @@ def test_a_view(plain: Any, new_topic: NewTopic) -> None:
     assert [tuple(row) for row in plain.sql(f"{asked} GROUP BY partition").collect()] == [(0, 10, 45, "h")]
 
 
-def test_rows_are_inserted(plain: Any, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    plain.range(100).createOrReplaceTempView("numbers")
-    frame = plain.sql("SELECT CAST(id % 7 AS STRING) AS key, CAST(id AS STRING) AS value FROM numbers")
-    frame.write.format("klog").mode("append").option("bootstrap.servers", topic.bootstrap).option(
-        "topic", topic.name
-    ).save()
-    rows = plain.read.format("klog").option("bootstrap.servers", topic.bootstrap).option("subscribe", topic.name)
-    found = rows.load().selectExpr("CAST(key AS STRING)", "CAST(CAST(value AS STRING) AS INT) AS value").collect()
-    assert sorted((row.value, row.key) for row in found) == [(i, str(i % 7)) for i in range(100)]
-
-
 def test_a_table_of_the_catalog_is_refused_at_once(plain: Any) -> None:
     """Spark keeps a table's options and hands them to no Python source: it could never be read."""
     with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
@@ -68,31 +56,6 @@ def test_a_view_is_inserted_into(plain: Any, new_topic: NewTopic) -> None:
         plain.sql("INSERT INTO both SELECT null, CAST('v' || id AS BINARY) FROM range(20)")
     found = plain.sql("SELECT CAST(value AS STRING) AS v, key FROM both").collect()
     assert sorted(tuple(row) for row in found) == sorted([(f"v{i}", None) for i in range(20)] * 2)
-
-
-def test_a_frame_reads_the_same_ranges_in_all_its_actions(plain: Any, new_topic: NewTopic) -> None:
-    """Spark asks a source that is written in Python once; docs/pipeline.md says so, and that a new load looks anew."""
-    topic = new_topic()
-    topic.produce(make_messages(3))
-    rows = plain.read.format("klog").options(**{"bootstrap.servers": topic.bootstrap, "subscribe": topic.name})
-    frame = rows.load()
-    assert frame.count() == 3
-    topic.produce(make_messages(2))
-    assert (frame.count(), rows.load().count()) == (3, 5)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("subscribe 't', startingOffsets 'latest'", "nothing"),
-        ("subscribe 't', assign '{\"t\": [0]}'", "subscribe.*assign|assign.*subscribe"),
-        ("subscribe 't', columns 'colour'", "colour"),
-    ],
-)
-def test_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, options: str, said: str) -> None:
-    with pytest.raises(PySparkException, match=said):
-        plain.sql(f"CREATE OR REPLACE TEMPORARY VIEW wrong USING klog OPTIONS (bootstrap.servers 'h:1', {options})")
-        plain.sql("SELECT * FROM wrong").collect()
 
 
 def test_a_stream_s_options_that_are_wrong_are_named(plain: Any, new_topic: NewTopic, tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from klog.export.gc import find_garbage
 from klog.export.verify import verify
 from tests.broker_fixture import ROOT, RunningBroker
 from tests.faults.streams import run
-from tests.spark.killed_stream import ROWS
 from tests.spark.test_tables import read
 
 SEED = 20261125
+ROWS = 3
+"""Of a batch, as `killed_stream` writes them."""
 
 
+@pytest.mark.long("test_tables.py kills the same commit, test_streams.py repeats batches into tables")
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["iceberg", "delta"])
 def test_a_batch_that_was_killed_at_any_act_is_in_the_table_once(tmp_path: Path, table: str) -> None:

@@ -136,12 +136,11 @@ def test_what_cannot_be(new_topic: NewTopic, tmp_path: Path) -> None:
     assert UndecodableTopic(topic.bootstrap, target.name, str(root), (), decodes=False).write() == 1
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_by_the_command(spark: Any, new_topic: NewTopic, tmp_path: Path) -> None:
+def test_by_the_command(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, target = new_topic(), new_topic()
     topic.produce([GOOD, bad(1)])
-    words = ("-B", topic.bootstrap, "-o", "json", "export", "run", topic.name, "--decode", "json", "--undecodable-to")
+    words = ("-B", topic.bootstrap, "-o", "json", "export", "run", topic.name, "--engine", "local")
+    words += ("--decode", "json", "--undecodable-to")
     done = klog(*words, target.name, "--to", tmp_path / "root")
     assert done.code == 1, done.stderr  # none may be, if the first run does not say otherwise
     assert [(row["messages"], row["undecodable"]) for row in done.rows] == [(2, 1)]
