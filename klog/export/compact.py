@@ -94,7 +94,6 @@ def compact(
     *,
     below_bytes: int = BELOW_BYTES,
     batches: tuple[int, int] | None = None,
-    file_bytes: int = FILE_BYTES,
     dry_run: bool = False,
     on_step: Callable[[str], None] = lambda step: None,
     count: Count | None = None,
@@ -136,7 +135,7 @@ def compact(
             folder = (
                 f"{staged}/data/batch={group.last:010d}" if place.by_rename else place.written_folder(group.last, run)
             )
-            written.append(_merge(place, group, run, folder, file_bytes, on_step, count))
+            written.append(_merge(place, group, run, folder, on_step, count))
         on_step("flushed")
         done = _commit(place, written, staged, on_step)
         if not done:
@@ -224,7 +223,6 @@ def _merge(
     group: _Group,
     run: str,
     folder: str,
-    file_bytes: int,
     on_step: Callable[[str], None],
     count: Count,
 ) -> _Written:
@@ -239,7 +237,7 @@ def _merge(
     store.make_folder(folder)
     for below, files in sources.items():
         rows = _rows(store, files, count)
-        _write_files(store, kind, rows, folder if below == "." else f"{folder}/{below}", run, file_bytes)
+        _write_files(store, kind, rows, folder if below == "." else f"{folder}/{below}", run)
     on_step("merged")
     found = collect_statistics(store, folder)
     manifest = _manifest(group, found, run)
@@ -252,10 +250,8 @@ def _merge(
     return _Written(group, folder, manifest)
 
 
-def _write_files(
-    store: Store, kind: FileFormat, batches: Iterator[pa.RecordBatch], folder: str, run: str, file_bytes: int
-) -> None:
-    """Write these rows, in this order, into files of about ``file_bytes``."""
+def _write_files(store: Store, kind: FileFormat, batches: Iterator[pa.RecordBatch], folder: str, run: str) -> None:
+    """Write these rows, in this order, into files of about `FILE_BYTES`."""
     number = 0
     batch = next(batches, None)
     while batch is not None:
@@ -267,7 +263,7 @@ def _write_files(
                 while batch is not None and batch.schema.equals(schema):
                     writer.write(batch)
                     batch = next(batches, None)
-                    if sink.tell() >= file_bytes:
+                    if sink.tell() >= FILE_BYTES:
                         break
             finally:
                 writer.close()

@@ -23,7 +23,7 @@ from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
 from klog.export.positions import Limits, listed, resolve
-from klog.export.root import STAGING_TTL_S, ExportRoot, Staged
+from klog.export.root import ExportRoot, Staged
 from klog.export.rows import ExportedRange
 from klog.export.stores.store import Store
 from klog.export.tables.commits import TableCommits, schema_of
@@ -76,7 +76,6 @@ def run(
     max_undecodable: UndecodableLimit = UndecodableLimit("0"),
     dry_run: bool = False,
     fail_on_data_loss: bool = True,
-    staging_ttl_s: float = STAGING_TTL_S,
     on_step: Callable[[str], None] = lambda step: None,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> list[ExportedRange]:
@@ -144,7 +143,7 @@ def run(
         _check_form(place, known, format, wanted.partition_by, decoding)
         check_same_table(place, known, table)
         if not dry_run:
-            place.discard_stale(staging_ttl_s)
+            place.discard_stale()
         while True:
             plan = _plan(place, cluster, known, facts, limits.ends, max_messages, fail_on_data_loss)
             if not started:

@@ -144,7 +144,8 @@ class Bed:
         wrong = [row for row in verify(self.topic.bootstrap, str(self.root)) if row.state != "ok"]
         if wrong:
             self.problem(f"verify: {wrong}")
-        self.run(staging_ttl_s=0)
+        self.run()
+        ExportRoot(str(self.root)).discard_stale(0)
         if left := list((self.root / "_staging").iterdir()):
             self.problem(f"left in _staging: {[one.name for one in left]}")
 

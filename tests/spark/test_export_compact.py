@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from klog.errors import CorruptLog, NoSuchThing, Refused, UsageError
+from klog.export import compact as compaction
 from klog.export import history
 from klog.export.compact import STEPS, CompactedBatches, compact, parse_batches
 from klog.export.gc import collect, find_garbage
@@ -93,9 +94,10 @@ def test_named_batches_must_be_there_and_whole(tmp_path: Path) -> None:
     assert exported_rows(tmp_path) == rows
 
 
-def test_files_have_a_limit(tmp_path: Path) -> None:
+def test_files_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "FILE_BYTES", 1)
     _, rows = exported(tmp_path, 3)
-    (row,) = compact(str(tmp_path), file_bytes=1)
+    (row,) = compact(str(tmp_path))
     assert (row.files_before, row.files) == (3, 3)
     assert exported_rows(tmp_path) == rows
     assert states(tmp_path) == {"ok"}

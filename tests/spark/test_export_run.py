@@ -483,5 +483,5 @@ def test_killed_at_any_step_and_run_again_every_message_is_there_once(new_topic:
     assert {step: offsets(root) for step, root in roots.items()} == dict.fromkeys(STEPS, first + second)
     for step, root in roots.items():
         assert states(topic.bootstrap, root) == ["ok"], step
-        export(topic, root, staging_ttl_s=0)
+        ExportRoot(str(root)).discard_stale(0)
         assert list((root / "_staging").iterdir()) == [], step
