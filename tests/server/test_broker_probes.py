@@ -171,15 +171,15 @@ def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(2, 7, (2,), (2,))}, {})
         image.known.set()
         loop = asyncio.get_running_loop()
-        nothing: Any = None
-        handler = metadata.MetadataHandler(
-            config=nothing,
-            runtime=cast(Any, SimpleNamespace(loop=loop)),
+        parts = SimpleNamespace(
+            config=None,
+            runtime=SimpleNamespace(loop=loop),
             image=image,
             probes=BrokerProbes(1, LIES_AFTER_S),
             former_brokers=FormerBrokers(loop.time),
-            auto_creation=nothing,
+            auto_creation=None,
         )
+        handler = metadata.MetadataHandler(cast(Any, parts))
         handler.doubts = metadata.DOUBTS_MAX
         began_s = loop.time()
         answer = await cast(Any, handler._answer_with_leaders(None, metadata.View("", False)))

@@ -25,7 +25,7 @@ from klog.server.controller.context import Context
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.controller.metadata_updates import MetadataUpdates
-from klog.server.controller.peers import Peers, Reach
+from klog.server.controller.peers import Peers
 from klog.server.executors import Executors
 from klog.server.former_brokers import FormerBrokers
 from klog.server.image import ClusterImage
@@ -83,7 +83,7 @@ class Connection:
         self._ended.set()
 
 
-def first(connection: Connection) -> Reach:
+def first(connection: Connection) -> Any:
     """That connection, and after it whatever there is at the broker's own address."""
     connections = [connection]
 
@@ -126,7 +126,7 @@ async def nothing(_: object) -> Any:
     raise AssertionError("this broker asks itself nothing")
 
 
-def channel_to(registration: Registration, reach: Reach, listener: Listener) -> BrokerChannel:
+def channel_to(registration: Registration, reach: Any, listener: Listener) -> BrokerChannel:
     runtime = runtime_of()
     peers = Peers(reach, Doubts(), nothing)
     context = Context(runtime.config, runtime.loop.time)
@@ -134,7 +134,7 @@ def channel_to(registration: Registration, reach: Reach, listener: Listener) -> 
     return BrokerChannel(runtime, peers, cast(Any, listener), context, 1, registration, updates)
 
 
-def election_of(runtime: Runtime, reach: Reach, probes: BrokerProbes) -> ControllerElection:
+def election_of(runtime: Runtime, reach: Any, probes: BrokerProbes) -> ControllerElection:
     peers = Peers(reach, probes, nothing)
     authority = Authority(runtime.zookeeper, runtime.executors, lambda: runtime.identity.incarnation)
     controller = Controller(runtime, ClusterImage(), authority, peers, FormerBrokers(runtime.loop.time))
