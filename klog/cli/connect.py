@@ -11,7 +11,6 @@ from klog.cli.target import Target
 from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import Servers, zookeeper_of
-from klog.coordination.cluster import cluster_id
 from klog.errors import CannotConnect, NoSuchThing, WrongCluster
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Connection:
         if target.cluster_id is None and target.zookeeper is not None:
             session = await self._opened(target.zookeeper)
             await asyncio.to_thread(session.check_cluster)
-            _compare(target, await cluster.cluster_id(), await asyncio.to_thread(cluster_id, session))
+            _compare(target, await cluster.cluster_id(), await _cluster_id(session))
         return cluster
 
     async def bootstrap_servers(self) -> str:
@@ -56,7 +55,7 @@ class Connection:
             session = await self._opened(self.target.zookeeper)
             addresses = await asyncio.to_thread(brokers.bootstrap_of, session, self.target.security.protocol)
             found = Servers(addresses, self.target.security, session.access)
-            known = await asyncio.to_thread(cluster_id, session)
+            known = await _cluster_id(session)
             self.target = replace(self.target, bootstrap=found, cluster_id=known)
         assert self.target.bootstrap is not None
         return self.target.bootstrap
@@ -71,7 +70,7 @@ class Connection:
         assert self.target.zookeeper is not None
         session = await self._opened(self.target.zookeeper)
         if self.target.cluster_id is not None:
-            _compare(self.target, self.target.cluster_id, await asyncio.to_thread(cluster_id, session))
+            _compare(self.target, self.target.cluster_id, await _cluster_id(session))
         return session
 
     async def empty_zookeeper(self) -> ZooKeeper:
@@ -129,3 +128,9 @@ def _compare(target: Target, by_broker: str | None, by_zookeeper: str | None) ->
             f"{by_zookeeper} (both from {target.source})",
             hint="give only one of the two addresses; klog looks up the other",
         )
+
+
+async def _cluster_id(session: ZooKeeper) -> str | None:
+    from klog.coordination.cluster import cluster_id
+
+    return await asyncio.to_thread(cluster_id, session)

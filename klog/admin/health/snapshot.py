@@ -220,6 +220,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
     cluster: Cluster | None = None
     session: ZooKeeper | None = None
     asking: asyncio.Future[list[ServerFact]] | None = None
+    other: CannotConnect | None = None
     try:
         if where.bootstrap is not None:
             cluster = await _connect(snapshot, where.bootstrap, where.source, where.timeout_s)
@@ -246,7 +247,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
                 snapshot.zookeeper_do = None if other is None else other.hint
             if cluster is None and snapshot.registered is not None:
                 cluster = await _connect_registered(snapshot, session, where)
-            if asking is not None:
+            if asking is not None and other is None:
                 snapshot.servers = await asking
         snapshot.zookeeper = zookeeper
         if cluster is not None:
@@ -326,7 +327,8 @@ async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: f
         snapshot.hung_addresses = await probing if probing is not None else []
         asks = isinstance(error, CannotConnect) and not snapshot.hung_addresses
         other = await instead_of_brokers(bootstrap, source) if asks else None
-        snapshot.no_brokers = _or_raise(other or error)
+        given = f" (addresses from {source})" if other is None else ""
+        snapshot.no_brokers = _or_raise(other or error) + given
         snapshot.brokers_do = None if other is None else other.hint
         return None
     finally:
