@@ -23,10 +23,8 @@ from klog.export.run import TableChoice, run
 from klog.spark.export import Decode, LocalWriter, run_export
 from tests.spark.conftest import Message, TopicOnBroker
 from tests.spark.refusals import not_refused
-from tests.spark.test_decoded_tables import FIRST, export, first, registry, send
+from tests.spark.test_decoded_tables import FIRST, export, first, send
 from tests.spark.test_tables import ONE, iceberg, rows, states
-
-__all__ = ["registry"]
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
