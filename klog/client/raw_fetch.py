@@ -164,13 +164,15 @@ class RawCluster:
 
     def describe(self, topics: Iterable[str] | None = None) -> dict[str, TopicNode]:
         """The topics' ids, partitions and leaders; None: all there are. A missing topic is left out of the result.
+        Raises LeaderNotAvailable for one that is asked for and has no partitions yet.
 
         Never creates a topic.
         """
         wanted = None if topics is None else list(topics)
         found = metadata_of(self._ask_any(lambda channel: self._metadata_request(channel, wanted)))
         for topic, wire in found.errors.items():
-            if wire not in (UnknownTopicOrPartition.wire, LeaderNotAvailable.wire):
+            is_new = wire == LeaderNotAvailable.wire and wanted is None
+            if wire != UnknownTopicOrPartition.wire and not is_new:
                 raise error_of(wire, f"topic {topic}")
         self._addresses = {broker_id: (one.host, one.port) for broker_id, one in found.brokers.items()}
         self.cluster_id = found.cluster_id

@@ -80,6 +80,7 @@ class ExportIdentity:
         return _dump(
             {
                 "layout": LAYOUT,
+                **({"plain": True} if self.commit == COMMIT_BY_RENAME else {}),  # klog 0.2 looks at it
                 "format": self.format,
                 "partition_by": self.partition_by,
                 "decode": self.decode,

@@ -251,6 +251,8 @@ class Channel(Conversation):
             self._renewing.cancel()
         self._receiving.cancel()
         self._writer.close()
+        if self._is_handed_over:  # the end is told to the protocol that has it
+            return
         await asyncio.wait([self._receiving])
         try:
             await self._writer.wait_closed()

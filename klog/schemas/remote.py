@@ -73,7 +73,7 @@ class RemoteRegistry(Registry):
     def _ask(self, key: ApiKey, fields: dict[str, Any]) -> Any:
         with self._one_at_a_time:
             if not self._cluster.is_klog:
-                raise NoSuchThing(f"{self._cluster} has no schema registry: it is not a klog cluster")
+                raise NoSuchThing("the cluster has no schema registry: it is not a klog cluster")
             asked = self._cluster.to_any(key, 0, 0, **fields)
             answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
         if answer.error:

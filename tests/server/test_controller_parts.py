@@ -90,6 +90,10 @@ class BrokerInMemory:
         return
 
 
+SLOW = object()
+"""A request of this broker to itself that waits for `World.may_go_on`."""
+
+
 class World:
     """This broker's parts, and three brokers, of which it is the first."""
 
@@ -102,6 +106,9 @@ class World:
         self.runtime.on_event = self._on_event
         self.events: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
         self.brokers: dict[int, BrokerInMemory] = {}
+        self.may_go_on = asyncio.Event()
+        self.slow_ended: asyncio.Queue[bool] = asyncio.Queue()
+        """Of `SLOW` requests: whether each ended by itself."""
         authority = Authority(zookeeper, self.runtime.executors, lambda: self.runtime.identity.incarnation)
         peers = Peers(self._reach, BrokerProbes(ME, WITHIN_S), self._answer_locally)
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
@@ -132,6 +139,12 @@ class World:
         return found
 
     async def _answer_locally(self, entity: Any) -> Any:
+        if entity is SLOW:
+            try:
+                await self.may_go_on.wait()
+            finally:
+                self.slow_ended.put_nowait(self.may_go_on.is_set())
+            return entity
         return await self.brokers[ME].request(entity)
 
     async def create(self, topic: str, replicas: list[int]) -> TopicPartition:
@@ -320,5 +333,20 @@ def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_
                 assert groups.cached_groups == [] and groups.slots == set()
             finally:
                 groups.close()
+
+    asyncio.run(work())
+
+
+def test_what_the_controller_asks_itself_goes_on_when_the_time_is_over(zk: ZooKeeper) -> None:
+    """A state that it has begun to write is to be sent: rule Z2."""
+
+    async def work() -> None:
+        async with world_of(zk) as world:
+            await world.election.enter()
+            with pytest.raises(NotController):
+                await world.election.ask(SLOW, within_s=0.05)
+            world.may_go_on.set()
+            async with asyncio.timeout(WITHIN_S):
+                assert await world.slow_ended.get(), "it was cancelled"
 
     asyncio.run(work())

@@ -61,6 +61,7 @@ def commit(root: ExportRoot, batch: int, previous: str | None, start: int = 0, e
 
 def test_identity_and_manifest_read_back_as_written(tmp_path: Path) -> None:
     assert ExportIdentity.from_json(IDENTITY.to_json(), "x") == IDENTITY
+    assert json.loads(IDENTITY.to_json())["plain"] is True, "klog 0.2 takes it for another layout"
     one = manifest(4, "abc")
     assert Manifest.from_json(one.to_json(), "x") == one
     first = manifest(0, None)

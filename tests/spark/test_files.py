@@ -258,6 +258,12 @@ def test_a_damaged_file_is_corrupt_or_the_same(name: str) -> None:
             assert not damaged or found == plain(rows, columns or SCHEMA.names)
 
 
+@pytest.mark.parametrize("name", ["parquet", "avro"])
+def test_a_file_of_something_else_has_none_of_the_columns(name: str) -> None:
+    others = pa.RecordBatch.from_pydict({"other": pa.array([1, 2], pa.int64())})
+    assert not any(read(name, written(name, [others]), ["key", "offset"]))
+
+
 def test_a_text_that_is_none_any_more_is_corrupt() -> None:
     """Nothing in ORC sums the bytes up, so a changed one is met as it is: in a value, in a column's name."""
     rows = [{**row, "topic": "wxyz"} for row in some_rows(3)]

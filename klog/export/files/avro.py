@@ -64,7 +64,8 @@ class AvroFormat:
             schema, sync = _read_header(source)
             names = [field.name for field in schema.fields]
             wanted = names if columns is None else [name for name in columns if name in names]
-            yield from _decode(_blocks(source, sync), schema, wanted)
+            if wanted:
+                yield from _decode(_blocks(source, sync), schema, wanted)
         except (ValueError, KeyError, IndexError, EOFError, InvalidSchema, pa.ArrowException, OSError) as error:
             raise CorruptLog(f"not an Avro container file, or a changed one: {error}") from None
 

@@ -220,7 +220,9 @@ class ControllerElection:
                 if self._channel is not None:
                     return await self._channel.request(entity, timeout_s=within_s, client_id=client_id)
                 if client_id is None:
-                    return await self._peers.answer_locally(entity)
+                    # It goes on when the time is over, as another controller's does: a state that has been written
+                    # is to be sent (rule Z2).
+                    return await asyncio.shield(self._runtime.spawn(self._peers.answer_locally(entity)))
                 raise NotController("this broker is the controller itself")
         except (TimeoutError, CannotConnect) as error:
-            raise NotController(f"cannot reach the controller: {error or 'not found in time'}") from None
+            raise NotController(f"cannot reach the controller: {str(error) or 'not found in time'}") from None

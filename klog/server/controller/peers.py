@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,6 @@ class Peers:
 
     reach: Callable[..., Awaitable[Channel]]
     probes: BrokerProbes
-    answer_locally: Callable[[Any], Awaitable[Any]]
+    answer_locally: Callable[[Any], Coroutine[Any, Any, Any]]
     answers: Callable[..., Awaitable[bool | None]] = peer_probe.answers
     probe: Callable[..., Awaitable[None]] = peer_probe.probe

@@ -239,6 +239,10 @@ class LeaderLink:
                 log.error("broker %d cannot be followed: %s", self.leader, error.message)
             self._refusal = error.message
             self._connect_later()
+        except Exception:  # followers must not wait for a link that nobody connects
+            self._connecting = None
+            log.exception("no connection to the leader, broker %d", self.leader)
+            self._connect_later()
         else:
             self._connecting = None
             self._connected(transport)

@@ -74,7 +74,8 @@ async def run(
     topics = list(options.topics) or sorted({window.topic for window in ledger.produced})
     if not topics:
         raise NoSuchThing(
-            f"no producer has published counts in {options.audit_topic}, so the topics to count are unknown",
+            f"no producer has published counts in {options.audit_topic} of {home.bootstrap}, so the topics to count are"
+            " unknown",
             hint="name them; producers take part by klog.Producer(..., audit=True) or `klog produce --audit`",
         )
     total = Tally(ledger.window_ms)
