@@ -8,6 +8,7 @@ Every process is ended by its id when the fixture ends, whatever the test did to
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -23,7 +24,7 @@ import pytest
 from bench.broker_settings import arguments
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
-from tests.processes import ROOT, klog_process
+from tests.processes import COLD, ROOT, klog_process
 
 __all__ = ["ROOT", "RunningBroker", "at", "broker", "make_broker", "registry", "topic"]
 
@@ -111,16 +112,17 @@ class RunningBroker:
         return self.process.wait(timeout_s)
 
     def end(self) -> None:
-        """Whatever state it is in: gone afterwards."""
+        """Whatever state it is in: gone afterwards. Killed, since nobody looks at how it leaves; a process that is
+        measured, or that has others of its own, is asked to stop."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        if COLD in os.environ or "--processes" in self.extra_arguments:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(10)
+        self.process.kill()
+        self.process.wait()
 
     def logged(self, *parts: str) -> bool:
         """Whether a line of the broker's log has all of ``parts``: level, logger, names, numbers; not its sentence."""

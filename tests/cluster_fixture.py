@@ -73,12 +73,7 @@ class RunningCluster:
 
     def end(self) -> None:
         """Nothing of it runs afterwards."""
-        everyone = [*self.brokers.values(), *self.retired]
-        for broker in everyone:
-            if broker.process is not None and broker.process.poll() is None:
-                broker.send(signal.SIGCONT)
-                broker.send(signal.SIGTERM)
-        for broker in everyone:
+        for broker in (*self.brokers.values(), *self.retired):
             broker.end()
 
     def heal(self) -> None:

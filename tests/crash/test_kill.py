@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 
-KILLS = int(os.environ.get("KLOG_TEST_KILLS", "20"))
+KILLS = int(os.environ.get("KLOG_TEST_KILLS", "10"))
 PARTITIONS = 3
 
 
