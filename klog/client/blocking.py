@@ -23,6 +23,9 @@ from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.sasl_client import AUTHENTICATE_VERSION
 
+FETCHED_BYTES_MAX = 512 * 1024 * 1024
+"""A larger answer is malformed: fetches ask for far less, but one batch larger than their limit is sent whole."""
+
 SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
 """Holds the next answer while the one before it is decoded."""
 
@@ -83,6 +86,7 @@ class BlockingChannel(Conversation):
         except BaseException:
             channel.close()
             raise
+        channel.frame_bytes_max = FETCHED_BYTES_MAX
         return channel
 
     def _authenticate(self, security: ClientSecurity) -> None:

@@ -15,7 +15,15 @@ from typing import Any
 from klog.errors import CannotConnect, KlogError, MalformedRequest, TimedOut
 from klog.names import host_port
 from klog.net.client_tls import client_context, lost, tls_failed
-from klog.net.conversation import NOT_A_BROKER, SIZE_BYTES, VERSIONS_ASKED, Conversation, Sent, versions_request
+from klog.net.conversation import (
+    FRAME_BYTES_MAX,
+    NOT_A_BROKER,
+    SIZE_BYTES,
+    VERSIONS_ASKED,
+    Conversation,
+    Sent,
+    versions_request,
+)
 from klog.net.login import log_in
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import Introduction
@@ -119,6 +127,7 @@ class Channel(Conversation):
         finally:
             if introducing is not None:
                 introducing.cancel()  # and where it is done, asyncio does not report an unawaited error
+        channel.frame_bytes_max = FRAME_BYTES_MAX
         return channel
 
     async def _introduce(self, introduction: Introduction, timeout_s: float) -> None:

@@ -20,8 +20,10 @@ from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.versions import WRITTEN_BY_HAND
 from klog.security.client_security import ClientSecurity
 
-FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
-"""A larger answer is malformed: fetches ask for far less, but one batch larger than their limit is sent whole."""
+FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
+"""A larger answer is malformed; Kafka's own clients stop at 100 to 2,000 MB."""
+FIRST_FRAMES_BYTES_MAX: Final = 64 * 1024
+"""Of the answers before a connection is open: versions, login, introduction."""
 
 SIZE_BYTES: Final = 4
 _SIZE = struct.Struct(">i")
@@ -64,6 +66,8 @@ class Conversation:
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
         """Key -> (lowest, highest) version that the broker serves, from ApiVersions."""
+        self.frame_bytes_max = FIRST_FRAMES_BYTES_MAX
+        """The driver raises it when the connection is open."""
         self._client_id = client_id
         self._unanswered: dict[int, Sent | None] = {}
         """By correlation id; None where the answer is not waited for any more."""
@@ -101,7 +105,7 @@ class Conversation:
     def frame_bytes(self, size: bytes | memoryview) -> int:
         """The size of a frame, from its first `SIZE_BYTES`. Raises MalformedRequest for one beyond all bounds."""
         found: int = _SIZE.unpack(size)[0]
-        if not SIZE_BYTES <= found <= FRAME_BYTES_MAX:
+        if not SIZE_BYTES <= found <= self.frame_bytes_max:
             raise MalformedRequest(f"{self.address}: an answer claims {found} bytes")
         return found
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from klog.errors import CannotConnect, MalformedRequest, TimedOut, UnsupportedVersion
-from klog.net.conversation import FRAME_BYTES_MAX, VERSIONS_ASKED, Conversation, NoAnswer, versions_request
+from klog.net.conversation import (
+    FIRST_FRAMES_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    VERSIONS_ASKED,
+    Conversation,
+    NoAnswer,
+    versions_request,
+)
 from klog.protocol import codec, replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN
@@ -50,6 +57,17 @@ def test_an_answer_that_does_not_parse_is_the_error_of_its_request_alone() -> No
 def test_a_size_that_no_frame_has(size: int) -> None:
     with pytest.raises(MalformedRequest):
         Conversation("h:1", "test").frame_bytes(struct.pack(">i", size))
+
+
+def test_answers_are_short_until_the_connection_is_open() -> None:
+    one = Conversation("h:1", "test")
+    assert one.frame_bytes(struct.pack(">i", FIRST_FRAMES_BYTES_MAX)) == FIRST_FRAMES_BYTES_MAX
+    with pytest.raises(MalformedRequest):
+        one.frame_bytes(struct.pack(">i", FIRST_FRAMES_BYTES_MAX + 1))
+    one.frame_bytes_max = FRAME_BYTES_MAX
+    assert one.frame_bytes(struct.pack(">i", FRAME_BYTES_MAX)) == FRAME_BYTES_MAX
+    with pytest.raises(MalformedRequest):
+        one.frame_bytes(struct.pack(">i", FRAME_BYTES_MAX + 1))
 
 
 def test_versions_are_asked_again_in_an_older_form_and_chosen() -> None:

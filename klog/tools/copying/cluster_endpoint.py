@@ -7,7 +7,8 @@ tried again, over a new connection if need be, to any broker that was ever known
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -105,11 +106,22 @@ class ClusterEndpoint:
                 found = await act(used)
             except KlogError as error:
                 if not (error.retriable or isinstance(error, AWAY)) or self._now() > deadline:
-                    raise
+                    with self.named():
+                        raise
                 await self.back_off(error, used)
             else:
                 self.fine()
                 return found
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors say of which of the two clusters they are."""
+        try:
+            yield
+        except KlogError as error:
+            if self.bootstrap not in error.message:
+                error.message = f"the {self.role} {self.bootstrap}: {error.message}"
+            raise
 
     async def back_off(self, error: KlogError, used: Cluster) -> None:
         """Wait a moment after something that may pass; where no broker answers, connect to others."""

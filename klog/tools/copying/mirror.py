@@ -36,7 +36,7 @@ from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AtRate
 from klog.tools.copying.source import Feed, SourceReader
 from klog.tools.copying.target import AT_LEAST_ONCE, Target
-from klog.tools.copying.topics import batch_bytes_max, made_again, matching_topic, named, settings_to_take_over
+from klog.tools.copying.topics import batch_bytes_max, made_again, matching_topic, settings_to_take_over
 
 LOOK_EVERY_S = 5.0
 """How soon a new topic or partition is copied."""
@@ -263,10 +263,9 @@ class _Leg:
 
         async def have(cluster: Cluster) -> tuple[int, str]:
             count, note = len(topic.partitions), self._mirror.note
-            with named("target", cluster):
-                await matching_topic(cluster, name, count, settings=settings, may_grow=not first, note=note)
-                node = await cluster.topic(name, fresh=True)
-                return await batch_bytes_max(cluster, name), node.topic_id or ""
+            await matching_topic(cluster, name, count, settings=settings, may_grow=not first, note=note)
+            node = await cluster.topic(name, fresh=True)
+            return await batch_bytes_max(cluster, name), node.topic_id or ""
 
         largest, self._target_ids[name] = await self._target.patiently(have)
         committed = (await self._offsets.read([self._mirror.group], new))[self._mirror.group]

@@ -84,7 +84,7 @@ async def replay(
     from klog.tools.copying.copier import Budget, Copier, PartitionCopy
     from klog.tools.copying.source import SourceReader
     from klog.tools.copying.target import AT_LEAST_ONCE, Target
-    from klog.tools.copying.topics import batch_bytes_max, matching_topic, named
+    from klog.tools.copying.topics import batch_bytes_max, matching_topic
 
     if options.rate is not None and options.speed is not None:
         raise UsageError("--rate and --speed exclude each other")
@@ -92,7 +92,7 @@ async def replay(
         raise Refused(f"{topic} cannot be copied into itself", hint="name another topic")
     ranges = await _ranges(source, topic, options, note)
     partitions = len((await source.cluster.topic(topic)).partitions)
-    with named("target", target.cluster):
+    with target.named():
         is_there = await matching_topic(target.cluster, into, partitions, note=note, dry_run=options.dry_run)
     if not is_there:
         return await _would_copy(source, topic, ranges, options, note)
@@ -115,7 +115,7 @@ async def replay(
     }
     if options.dry_run:
         return await _would_copy(source, topic, left, options, note)
-    with named("target", target.cluster):
+    with target.named():
         largest = await batch_bytes_max(target.cluster, into)
     pace = await _pace(source.cluster, topic, ranges, options)
     budget = Budget(options.count)

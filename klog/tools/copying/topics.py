@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, KlogError, UnknownTopicOrPartition
+from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from klog.names import counted
 
 if TYPE_CHECKING:
@@ -39,17 +38,6 @@ async def settings_to_take_over(source: Cluster, topic: str) -> dict[str, str]:
 
     found = (await describe_settings(source, [topic], names=TAKEN_OVER))[topic]
     return {one.name: one.value for one in found if one.source == "topic" and one.value is not None}
-
-
-@contextmanager
-def named(role: str, cluster: Cluster) -> Iterator[None]:
-    """Errors say of which of the two clusters they are."""
-    try:
-        yield
-    except KlogError as error:
-        if cluster.bootstrap not in error.message:
-            error.message = f"the {role} {cluster.bootstrap}: {error.message}"
-        raise
 
 
 async def matching_topic(
