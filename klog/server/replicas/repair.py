@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange
+from klog.errors import CannotConnect, CorruptLog, KlogError, MalformedRequest, OffsetOutOfRange, TimedOut
 from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.net.conversation import next_number
@@ -109,7 +109,11 @@ class Repairer:
         endpoint = self._leader_endpoints.endpoint_of(follower.leader)
         if endpoint is None:
             raise CannotConnect(f"broker {follower.leader} is not alive")
-        return await self._leader_endpoints.connect(follower.leader, endpoint, ANSWER_S)
+        try:
+            async with asyncio.timeout(ANSWER_S):  # all of its steps
+                return await self._leader_endpoints.connect(follower.leader, endpoint, ANSWER_S)
+        except TimeoutError:
+            raise TimedOut(f"broker {follower.leader} has not opened a session within {ANSWER_S:g} s") from None
 
     async def _repair(self, follower: Follower, missing: Missing, channel: Channel) -> bool:
         """Repair a range; whether it is done, repaired or not."""
