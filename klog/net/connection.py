@@ -42,7 +42,7 @@ from klog.errors import MalformedRequest, PeerError
 from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
 from klog.net.rejected_peers import WrongProtocol
 from klog.net.shared import SPARE_BYTES_MIN, Shared, SocketLimits
-from klog.net.turns import EXPENSIVE_S, SLICE_S
+from klog.net.turns import EXPENSIVE_S
 from klog.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
@@ -282,15 +282,15 @@ class Connection:
             return
         self.last_active_s = self.received_s = self._loop.time()
         if partial is None:
-            took_s = self._guarded(self._take, target[:received])
-            self._sends_many = received >= TINY_BYTES and took_s < SLICE_S
+            self._guarded(self._take, target[:received])
+            self._sends_many = received >= TINY_BYTES and not self._waits_for_turn
         else:
             self._partial_bytes += received
             if self._partial_bytes == len(partial):
                 self._guarded(self._continue, partial)
 
-    def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> float:
-        """Handle bytes; returns seconds. An error closes this connection and no other."""
+    def _guarded(self, take: Callable[[memoryview], None], data: memoryview) -> None:
+        """Handle bytes. An error closes this connection and no other."""
         self._handling = True
         began_s = self._loop.time()
         try:
@@ -312,12 +312,11 @@ class Connection:
         self.turns.spent(took_s)
         if not self._writing and self._replies and self._replies[0].parts is not None:
             self._pump()
-        return took_s
 
     def _take(self, data: memoryview) -> None:
         """Handle every whole frame in ``data``; keep the unfinished one, and the rest when reading stops."""
         at, end = 0, len(data)
-        until_s = self._loop.time() + SLICE_S
+        until_s = self._loop.time() + self.turns.slice_s
         sends_much = self._sends_much = False
         while end - at >= 4:
             if at and self._loop.time() >= until_s:

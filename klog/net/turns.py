@@ -22,10 +22,12 @@ from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import PeerError
 from klog.net.round_robin import RoundRobin
 
-TURN_S: Final = 0.03
+TURN_S: Final = 0.01
 """Time for requests per turn; the rest waits for the next turn."""
 SLICE_S: Final = 0.01
 """Time for the requests of one connection before others are served."""
+SHORT_SLICE_S: Final = 0.003
+"""The same while other connections wait for their turn."""
 EXPENSIVE_S: Final = 0.02
 """A longer request makes its connection wait in the second queue."""
 NOTED_S: Final = 0.001
@@ -55,6 +57,11 @@ class Turns:
         """Whether this turn's time is used up."""
         return self._spent_s >= TURN_S
 
+    @property
+    def slice_s(self) -> float:
+        """Time for the requests of one connection."""
+        return SHORT_SLICE_S if self._clients or self._expensive else SLICE_S
+
     def spent(self, seconds: float) -> None:
         """Count time spent on a peer's request."""
         if seconds >= NOTED_S:
@@ -82,10 +89,14 @@ class Turns:
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin)
+            asyncio.get_running_loop().call_soon(self._let_in)
+
+    def _let_in(self) -> None:
+        """Before the next turn, what has come during the last one takes its place: the loop polls its sockets first."""
+        asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Start a turn; runs before the loop polls its sockets."""
+        """Start a turn."""
         self._is_scheduled = False
         for _ in range(len(self._brokers)):
             self._spent_s = 0.0

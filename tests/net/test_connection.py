@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from klog.errors import MalformedRequest, PortInUse
-from klog.net import connection as sending
+from klog.net import turns
 from klog.net.admission import ConnectionLimits
 from klog.net.connection import IOVECS_MAX, WAITING_BYTES_MAX, Connection, Reply
 from klog.net.memory_pool import Pace
@@ -297,11 +297,11 @@ def test_whoever_takes_nothing_is_dropped_in_time(monkeypatch: pytest.MonkeyPatc
         serve(big, client)
 
 
-@pytest.mark.parametrize("slice_s", [sending.SLICE_S, 0.0], ids=["in few slices", "a slice each"])
+@pytest.mark.parametrize("slice_s", [turns.SLICE_S, 0.0], ids=["in few slices", "a slice each"])
 def test_too_many_requests_in_one_piece_are_all_answered_in_their_time(
     slice_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "SLICE_S", slice_s)
+    monkeypatch.setattr(turns, "SLICE_S", slice_s)
     waiting: list[Reply] = []
 
     def later(connection: Connection, view: memoryview, reply: Reply) -> None:

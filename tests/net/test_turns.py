@@ -20,7 +20,7 @@ from klog.net.server import Server
 from klog.net.shared import SocketLimits
 from klog.net.turns import EXPENSIVE_S, TURN_S, Share, Turns
 
-LONG_S = 2 * TURN_S
+LONG_S = 2 * EXPENSIVE_S
 WITHIN_S = 60.0
 
 
@@ -49,6 +49,34 @@ def connect(port: int) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+def test_a_request_that_comes_during_a_turn_is_served_in_the_next_one() -> None:
+    """Behind one piece of the other address, whose connections wait all the time."""
+
+    async def main() -> int:
+        loop, turns, pieces = asyncio.get_running_loop(), Turns(), itertools.count(1)
+        served: asyncio.Future[int] = loop.create_future()
+        here, there = socket.socketpair()
+
+        def piece() -> None:
+            number = next(pieces)
+            if number == 1:
+                there.send(b"a request")
+            if not served.done():
+                turns.call_in_turn("crowd", piece, is_expensive=False)
+            turns.spent(TURN_S)
+
+        def readable() -> None:
+            loop.remove_reader(here)
+            turns.call_in_turn("other", lambda: served.set_result(next(pieces) - 1), is_expensive=False)
+
+        with here, there:
+            loop.add_reader(here, readable)
+            turns.call_in_turn("crowd", piece, is_expensive=False)
+            return await served
+
+    assert asyncio.run(main()) == 2
 
 
 @pytest.mark.slow
