@@ -17,7 +17,7 @@ from hypothesis.internal.conjecture import providers
 
 from tests import processes
 from tests.broker_fixture import at, broker, make_broker, registry, topic
-from tests.zookeeper_fixture import zk_chroot, zookeeper
+from tests.zookeeper_fixture import end_of_run, zk_chroot, zookeeper
 
 __all__ = ["at", "broker", "make_broker", "registry", "topic", "zk_chroot", "zookeeper"]
 
@@ -84,6 +84,11 @@ sockets to the collector, whose run would then choose the test that fails.
 def pytest_collection_finish() -> None:
     """What lives as long as the run, modules and tests, is not looked at by the collector again."""
     collect()
+
+
+@pytest.hookimpl(tryfirst=True)  # before its folder is removed
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    end_of_run(session.config)
 
 
 def collect() -> None:

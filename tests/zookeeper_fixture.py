@@ -1,4 +1,4 @@
-"""Fixtures with a real ZooKeeper: `zookeeper` (one server a test process) and `zk_chroot` (an empty chroot a test).
+"""Fixtures with a real ZooKeeper: `zookeeper` (one server a run) and `zk_chroot` (an empty chroot a test).
 
 Imported by tests/conftest.py.
 """
@@ -26,17 +26,32 @@ def klog_home() -> Path:
     return Path(os.environ.get("KLOG_HOME") or Path.home() / ".klog")
 
 
+def of_run(config: pytest.Config) -> Path:
+    """The folder of the server of this run: all workers of a run have the same."""
+    own: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    return (own.parent if is_worker(config) else own) / "zookeeper"
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether another process runs the tests, and this one some of them."""
+    return hasattr(config, "workerinput")
+
+
+def end_of_run(config: pytest.Config) -> None:
+    """End the server, if a test has asked for it; workers leave it to the process that started them."""
+    running = None if is_worker(config) else embedded.find(of_run(config))
+    if running is not None:
+        running.stop()
+
+
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """A real ZooKeeper server; `.address` is its HOST:PORT. Tests share it: use `zk_chroot`."""
+def zookeeper(pytestconfig: pytest.Config) -> ZooKeeperServer:
+    """A real ZooKeeper server; `.address` is its HOST:PORT. All tests of a run share it: use `zk_chroot`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_settings, "TICK_MS", TICK_MS)
-        server = embedded.start(tmp_path_factory.mktemp("zookeeper"), cache=klog_home() / "cache")
-    try:
-        server.await_serving()
-        yield server
-    finally:
-        server.stop()
+        server = embedded.start(of_run(pytestconfig), cache=klog_home() / "cache")  # or the one that runs
+    server.await_serving()
+    return server
 
 
 @pytest.fixture
