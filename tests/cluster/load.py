@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 WAIT_S = 40.0
-PER_BATCH = 20
-PAUSE_S = 0.01
-"""Between two hands full: some 1,500 messages a second, which leaves a busy machine room for what is tested."""
+PER_BATCH = 10
+PAUSE_S = 0.025
+"""Between two hands full: some 200 messages a second, which leaves a busy machine room for what is tested."""
 
 
 class Load:
@@ -150,7 +150,7 @@ def load(bootstrap: str, topic: str, partitions: int = 1, **settings: object) ->
     """A load that runs; stopped at the end, whatever happens."""
     running = Load(bootstrap, topic, partitions, **settings)
     try:
-        running.wait_for_more(50 * partitions)
+        running.wait_for_more(10 * partitions)
         running.forget_gaps()
         yield running
     except BaseException:

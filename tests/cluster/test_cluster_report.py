@@ -105,12 +105,6 @@ def test_the_page_is_whole_and_loads_nothing(made: Path) -> None:
     assert sum(tag == "svg" for tag, _ in parsed.tags) in (12, 14)
 
 
-def test_to_stdout_and_without_a_cluster(three: RunningCluster, tmp_path: Path) -> None:
-    ran = klog("status", "--html", "-", "-B", three.bootstrap)
-    assert ran.code == 0 and ran.stdout.startswith("<!doctype html>")
-    assert klog("status", "--html", tmp_path / "no" / "page.html", "-B", three.bootstrap).code == 1
-
-
 def test_a_history_that_no_broker_would_send() -> None:
     names = ("messages_in", "cpu")
     assert cluster_report._values(names, (float("nan"), 0.5)) == {"messages_in": 0.0, "cpu": 50.0}

@@ -14,12 +14,14 @@ from klog.admin.settings import describe_settings
 from klog.coordination import controller_election, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, UnknownTopicOrPartition
+from klog.protocol.apis import ApiKey
 from tests import era_tools
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.cluster.test_hung_disk import produced_by_whoever_leads
 from tests.cluster_fixture import RunningCluster
-from tests.server.asking import offsets
+from tests.server.asking import ask, error, offsets
+from tests.server.test_admin import BAD_REQUEST, DELETION_DISABLED
 from tests.tools.verbs import check, make_topic, run, send
 
 
@@ -104,6 +106,9 @@ def test_marks_that_are_not_to_be_followed_go(make_broker: Callable[..., Running
     try:
         era_tools.make_topic(client, topic, {0: [1]})
         broker.wait_for_log("registry_watch", topic)
+        for version, code in ((1, BAD_REQUEST), (5, DELETION_DISABLED)):  # nor what clients ask for
+            answer = ask(broker.bootstrap, ApiKey.DELETE_TOPICS, version, timeout=10_000, topic_names=[topic])
+            assert error(answer.responses[0]) == code
         era_tools.delete_topic(client, topic)
         era_tools.delete_topic(client, "no-such-topic")
         wait(lambda: client.get_children("/admin/delete_topics") == [])

@@ -1,12 +1,11 @@
 """Who leads and who controls dies, or hangs: another takes over, and nothing that was acknowledged is lost or doubled.
 
-How long nothing was acknowledged is recorded with each test, not judged: a busy machine is no fault. What is judged is
-that it was the quick way (DESIGN.md D6) and not the session's end: see `FAR_BELOW_THE_SESSION`.
+How long nothing was acknowledged is recorded with each test, not judged: a busy machine is no fault. That a refused
+connection tells sooner than the session's end is judged in `test_groups_placed.py`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -17,20 +16,17 @@ from tests.cluster_fixture import RunningCluster
 
 Record = Callable[[str, object], None]
 ALREADY_EXISTS = 36
-SESSION_S = 20.0
-FAR_BELOW_THE_SESSION_S = 10.0
 
 
 def test_the_leader_is_killed(three: RunningCluster, topic: str, record_property: Record) -> None:
     three.create(topic)
     with load(three.bootstrap, topic) as running:
-        for _ in range(2):
-            leader = three.leader_of(topic)
-            three.kill(leader)
-            running.wait_for_more(300)
-            assert three.wait_for_leader(topic, other_than=leader) != leader
-            three.start(leader)
-            three.wait_in_sync(topic)
+        leader = three.leader_of(topic)
+        three.kill(leader)
+        running.wait_for_more(50)
+        assert three.wait_for_leader(topic, other_than=leader) != leader
+        three.start(leader)
+        three.wait_in_sync(topic)
     record_property("longest_s_without_ack", round(running.longest_gap_s(), 3))
     assert running.failed == []
     judge(running, three.bootstrap)
@@ -47,10 +43,10 @@ def test_the_leader_hangs(three: RunningCluster, topic: str, record_property: Re
         leader = three.leader_of(topic)
         three.pause(leader)
         three.wait_for_leader(topic, other_than=leader)
-        running.wait_for_more(200)
+        running.wait_for_more(50)
         three.cont(leader)
         three.wait_in_sync(topic)
-        running.wait_for_more(100)
+        running.wait_for_more(30)
     record_property("longest_s_without_ack", round(running.longest_gap_s(), 3))
     assert running.failed == []
     judge(running, three.bootstrap)
@@ -65,8 +61,8 @@ def test_the_controller_is_killed(three: RunningCluster, topic: str, record_prop
     three.create(topic, assignment=[[controller, other, third], [other, third, controller]])
     with load(three.bootstrap, topic, 2) as running:
         three.kill(controller)
-        running.wait_for_more(300, partition=0)
-        running.wait_for_more(300, partition=1)
+        running.wait_for_more(30, partition=0)
+        running.wait_for_more(30, partition=1)
         record_property("longest_s_without_ack_led_by_it", round(running.longest_gap_s(0), 3))
         record_property("longest_s_without_ack_of_another", round(running.longest_gap_s(1), 3))
         assert three.leader_of(topic, 1) == other
@@ -96,29 +92,3 @@ def test_the_controller_hangs(three: RunningCluster, topic: str) -> None:
     three.wait_until_known()
     assert three.controller() in others
     produce(three.bootstrap, created, [b"there"])
-
-
-def test_a_killed_broker_is_not_waited_for_by_its_session(
-    make_cluster: Callable[..., RunningCluster], topic: str, record_property: Record
-) -> None:
-    """Leader and controller in one, killed; sessions end after 20 s: refused connections tell earlier."""
-    cluster = make_cluster(
-        3, **{"zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)), "replica.lag.time.max.ms": "20000"}
-    ).start()
-    controller = cluster.controller()
-    others = [one for one in cluster.brokers if one != controller]
-    cluster.create(topic, assignment=[[controller, *others]], min_insync_replicas="2")
-    with load(cluster.bootstrap, topic) as running:
-        cluster.kill(controller)
-        running.wait_for_more(200)
-        gap_s = running.longest_gap_s()
-        record_property("longest_s_without_ack", round(gap_s, 3))
-        assert gap_s < FAR_BELOW_THE_SESSION_S
-        begun = time.monotonic()
-        cluster.start(controller)  # takes its own dead entry over (rule R7)
-        record_property("s_to_start_again", round(time.monotonic() - begun, 3))
-        assert time.monotonic() - begun < FAR_BELOW_THE_SESSION_S
-        cluster.wait_in_sync(topic)
-    assert running.failed == []
-    judge(running, cluster.bootstrap)
-    assert_identical(cluster, topic)

@@ -13,7 +13,7 @@ from tests.cluster.load import load
 from tests.cluster_fixture import RunningCluster
 
 Record = Callable[[str, object], None]
-PARTITIONS = 6
+PARTITIONS = 3
 
 
 def coordinator(cluster: RunningCluster, group: str) -> int:

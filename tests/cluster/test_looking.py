@@ -16,7 +16,6 @@ from tests.cli.example_lines import example
 from tests.cli.runner import klog
 from tests.cluster.load import load
 from tests.cluster_fixture import RunningCluster
-from tests.rows import each
 from tests.tools.verbs import check, read, run, send
 
 VALUES = b"".join(b"%06d %s\n" % (number, b"x" * 100) for number in range(3_000))
@@ -47,57 +46,13 @@ def filled(cluster: RunningCluster, topic: str, partitions_: int = 1, **settings
     return topic
 
 
-def test_replicas_that_are_equal(three: RunningCluster, topic: str) -> None:
-    filled(three, topic, 2)
-    rows = verified(three, topic)
-    assert [(row.partition, row.state) for row in rows] == [(0, "ok")] * 3 + [(1, "ok")] * 3
-    assert sum(row.bytes or 0 for row in rows) > 3 * len(VALUES)
-    for number in (0, 1):
-        assert len({(row.bytes, row.crc) for row in rows if row.partition == number}) == 1
-
-
-@each("leads", [True, False])
-def test_a_flipped_bit_is_found_where_it_is(three: RunningCluster, topic: str, leads: bool) -> None:
-    filled(three, topic)
-    leader = three.leader_of(topic)
-    victim = leader if leads else next(one for one in (1, 2, 3) if one != leader)
-    path = segment(three, victim, topic)
-    at = path.stat().st_size // 2
-    flip(path, at)
-    rows = {row.broker: row for row in verified(three, topic)}
-    assert {broker: row.state for broker, row in rows.items()} == {
-        one: "damaged" if one == victim else "ok" for one in (1, 2, 3)
-    }
-    assert rows[victim].first_difference == at
-    good = [row for row in rows.values() if row.broker != victim]
-    assert good[0].crc == good[1].crc != rows[victim].crc
-    ran = klog("topic", "verify", topic, "-B", three.bootstrap)
-    assert ran.code == 1
-    assert str(at) in ran.stdout
-    flip(path, at)
-    assert klog("topic", "verify", topic, "-B", three.bootstrap).code == 0
-
-
-def test_each_replica_gets_its_own_first_difference(three: RunningCluster, topic: str) -> None:
+def test_flipped_bits_are_found_where_they_are_at_a_rate(three: RunningCluster, topic: str) -> None:
+    """In the leader's replica, and in two followers' at once, each at a place of its own."""
     filled(three, topic)
     leader = three.leader_of(topic)
     one, two = (broker for broker in (1, 2, 3) if broker != leader)
-    size = segment(three, leader, topic).stat().st_size
-    flip(segment(three, one, topic), size // 3)
-    flip(segment(three, two, topic), size // 2)
-    rows = {row.broker: row for row in verified(three, topic)}
-    assert {broker: row.first_difference for broker, row in rows.items()} == {
-        leader: None,
-        one: size // 3,
-        two: size // 2,
-    }
-    flip(segment(three, one, topic), size // 3)
-    flip(segment(three, two, topic), size // 2)
-
-
-def test_a_rate_holds_it_back(three: RunningCluster, topic: str) -> None:
-    filled(three, topic)
-    size = segment(three, three.leader_of(topic), topic).stat().st_size
+    paths = {broker: segment(three, broker, topic) for broker in (1, 2, 3)}
+    size = paths[leader].stat().st_size
 
     async def timed(cluster: Cluster) -> float:
         loop = asyncio.get_running_loop()
@@ -105,7 +60,20 @@ def test_a_rate_holds_it_back(three: RunningCluster, topic: str) -> None:
         await verify_replicas(cluster, [topic], rate_bytes=size * 2)
         return loop.time() - began
 
+    for places in ({leader: size // 2}, {one: size // 3, two: size // 2}):
+        for broker, at in places.items():
+            flip(paths[broker], at)
+        rows = {row.broker: row for row in verified(three, topic)}
+        assert {broker: row.first_difference for broker, row in rows.items() if row.state == "damaged"} == places
+        assert [row.state for row in rows.values()].count("ok") == 3 - len(places)
+        ran = klog("topic", "verify", topic, "-B", three.bootstrap)
+        assert ran.code == 1 and all(str(at) in ran.stdout for at in places.values())
+        for broker, at in places.items():
+            flip(paths[broker], at)
+    rows = {row.broker: row for row in verified(three, topic)}
+    assert {row.state for row in rows.values()} == {"ok"} and len({(row.bytes, row.crc) for row in rows.values()}) == 1
     assert run(three.bootstrap, timed) >= 0.45
+    assert klog("topic", "verify", topic, "-B", three.bootstrap).code == 0
 
 
 def test_with_one_broker_dead_nothing_fails_and_everything_is_said(make_cluster: Callable[..., RunningCluster]) -> None:
@@ -208,41 +176,6 @@ def test_what_an_unclean_election_cuts_off_is_listed_shown_and_sent_again(three:
     assert klog(*back, *at).code == 0
     written, _, _ = read(three.bootstrap, topic, last=30, until_end=True)
     assert written == alone
-
-
-def test_an_unclean_election_that_was_forced_keeps_what_the_killed_leader_had(
-    make_cluster: Callable[..., RunningCluster],
-) -> None:
-    """The topic allows none, and what the old leader knew to be committed was written down long before its death."""
-    cluster = make_cluster(3, replica__high__watermark__checkpoint__interval__ms="3600000").start()
-    topic = cluster.create("t", assignment=[[1, 2]], min_insync_replicas="1")
-    cluster.kill(2)
-    cluster.wait_until(lambda: cluster.isr_of(topic) == {1}, "broker 2 is out of the ISR")
-    alone = b"".join(b"alone %d\n" % number for number in range(30))
-    assert send(cluster.bootstrap, topic, alone).is_complete
-    cluster.kill(1)
-    cluster.start(2)
-    cluster.wait_until(lambda: cluster.leader_of(topic) == -1, "nobody may lead")
-    asked = [{"topic": topic, "partitions": [0]}]
-
-    def is_forced() -> bool:
-        answer = cluster.ask(3, ApiKey.ELECT_LEADERS, 1, election_type=1, topic_partitions=asked, timeout=9000)
-        (result,) = answer.replica_election_results
-        return int(result.partition_result[0].error_code) == 0
-
-    cluster.wait_until(is_forced, "an unclean election")
-    cluster.wait_until(lambda: cluster.leader_of(topic) == 2, "broker 2 leads, though it was not in sync")
-    assert send(cluster.bootstrap, topic, b"after\n").is_complete
-    cluster.start(1)
-    cluster.wait_in_sync(topic)
-
-    rows = [row for row in run(cluster.bootstrap, list_lost) if row.topic == topic]
-    assert [(row.broker, row.messages) for row in rows] == [(1, 30)]
-    assert (cluster.brokers[1].folder / "data" / "t-0" / str(rows[0].file)).is_file()
-    shown = klog("lost", "show", topic, "-B", cluster.bootstrap)
-    assert (shown.code, shown.stdout.encode()) == (0, alone)
-    found = [one for one in asyncio.run(check(cluster.bootstrap, None, ["topics"])) if one.kind == "lost"]
-    assert [one.what for one in found] == ["partition t-0 on broker 1"]
 
 
 def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: RunningCluster, topic: str) -> None:

@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +48,7 @@ from tests.chance import seed_of
 from tests.cli.runner import klog
 from tests.cluster.load import Load
 from tests.cluster_fixture import RunningCluster
+from tests.processes import klog_process
 from tests.server.asking import FIRST_MS, ask, create, error, produce
 from tests.tools.copies import codecs_in, everything, values
 from tests.tools.verbs import run
@@ -60,8 +60,8 @@ class MirrorProcess:
     """`klog mirror` as a person runs it."""
 
     def __init__(self, *words: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "klog", "mirror", *words],
+        self.process = klog_process(
+            ["mirror", *words],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -191,45 +191,6 @@ def test_whoever_dies_each_message_once(source: RunningBroker, three: RunningClu
         code, _, said = last.end()
     assert code == 0, said
     assert judge(source.bootstrap, three.bootstrap, topic) > 0
-
-
-@pytest.mark.long("test_whoever_dies_each_message_once has the same deaths")
-def test_leaders_of_the_source_die_under_a_running_mirror(
-    source: RunningBroker, three: RunningCluster, topic: str
-) -> None:
-    """The mirror itself lives on: what the next leader has is copied once, and nothing that it does not have."""
-    target, partitions = source, 2
-    three.create(topic, partitions)
-    load = Load(three.bootstrap, topic, partitions)
-    words = flags(three.bootstrap, target.bootstrap, topic)
-    try:
-        with mirror_process(*words) as running:
-            for partition in range(partitions):
-                before = _ends(target.bootstrap, topic, partitions)
-                _eventually(lambda before=before: _more(target.bootstrap, topic, partitions, before), ENDS_WITHIN_S)  # type: ignore[misc]
-                three.kill(three.leader_of(topic, partition))
-                load.wait_for_more(100, partition)
-                three.heal()
-            load.stop()
-            three.wait_in_sync(topic)
-            wanted = load.count()
-            _eventually(lambda: _all_copied(target.bootstrap, topic, wanted), ENDS_WITHIN_S)
-            assert running.process.poll() is None, running.end()
-            for _ in range(2):  # as `timeout` does
-                running.process.send_signal(signal.SIGTERM)
-            code, _, said = running.end()
-            assert code == 0, said
-    finally:
-        load.stop()
-    assert judge(three.bootstrap, target.bootstrap, topic) == wanted
-
-
-def _more(bootstrap: str, topic: str, partitions: int, than: int) -> None:
-    assert _ends(bootstrap, topic, partitions) > than, "the mirror copies nothing"
-
-
-def _all_copied(bootstrap: str, topic: str, wanted: int) -> None:
-    assert sum(map(len, everything(bootstrap, topic).values())) >= wanted
 
 
 @pytest.mark.long("a second mirror; test_whoever_dies_each_message_once has one")

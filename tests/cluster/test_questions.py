@@ -14,7 +14,6 @@ from klog.client.reassignments import elect_replicas
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.schemas import DELETE_ACT, REGISTER_ACT
 from klog.names import TopicPartition
-from tests.broker_fixture import RunningBroker
 from tests.cli.runner import Ran, act_rows, klog
 from tests.cluster_fixture import RunningCluster
 from tests.rows import each
@@ -27,7 +26,6 @@ ACTS = "/klog/acts"
 """An act waits here until its event is written."""
 SCHEMA = '{"type":"record","name":"R","fields":[{"name":"a","type":"long"}]}'
 INCOMPATIBLE = '{"type":"record","name":"R","fields":[{"name":"b","type":"long"}]}'
-WIDER = '{"type":"record","name":"R","fields":[{"name":"a","type":"long"},{"name":"b","type":"long","default":0}]}'
 
 
 @pytest.fixture(scope="module")
@@ -130,23 +128,16 @@ PLANS: list[tuple[str, Callable[[RunningCluster, str], None], str]] = [
     ("topic create NAME -p 3 -X retention.ms=1h", nothing, ""),
     ("topic create NAME -p 3 --if-not-exists", make_topic, ""),
     ("topic create NAME --assignment 1,2", nothing, ""),
-    ("topic create NAME --start-broker 2", nothing, ""),
     ("group copy NAME NAME-copy", make_group, ""),
     ("topic elect NAME", make_led_by_others, ""),
     ("schema register NAME -", nothing, SCHEMA),
     ("schema register NAME -", make_subject, SCHEMA),
-    ("schema register NAME -", make_subject, WIDER),
     ("schema delete NAME", make_subject, ""),
-    ("schema delete NAME --version 1", make_subject, ""),
     ("schema delete NAME --permanent", make_deleted_subject, ""),
     ("schema level FULL --subject NAME", make_subject, ""),
-    ("schema level --default --subject NAME", make_subject, ""),
-    ("schema level FORWARD", nothing, ""),
     ("quota set producer_byte_rate=2MB --user NAME", make_quota, ""),
-    ("quota remove producer_byte_rate --user NAME", make_quota, ""),
     ("quota remove --user NAME", make_quota, ""),
     ("acl add NAME read,write topic:t", make_acl, ""),
-    ("acl add NAME read topic:t --deny", nothing, ""),
     ("acl remove NAME read topic:t", make_acl, ""),
     ("user add NAME --password-file -", nothing, "correct horse battery\n"),
     ("user passwd NAME --password-file -", make_user, "correct horse battery\n"),
@@ -170,7 +161,7 @@ def test_a_dry_run_shows_what_is_done_and_does_nothing(
         assert planned.rows == (known or ran.rows[:1])
 
 
-@each("line", ["broker stop 2", "broker restart 1 2", "broker restart --all"])
+@each("line", ["broker stop 2", "broker restart --all"])
 def test_a_dry_run_stops_no_broker(cluster: RunningCluster, line: str) -> None:
     before = state(cluster)
     shown = done(cluster, *line.split(), "--dry-run")
@@ -184,22 +175,15 @@ def test_a_dry_run_stops_no_broker(cluster: RunningCluster, line: str) -> None:
     [
         ("topic create NAME", make_topic, ""),
         ("topic create NAME --replication-factor 3", nothing, ""),
-        ("topic create NAME -X no.such.setting=1", nothing, ""),
-        ("topic create NAME --assignment 77", nothing, ""),
         ("group copy NAME NAME-copy", nothing, ""),
         ("topic elect NAME", nothing, ""),
         ("broker stop 77", nothing, ""),
-        ("broker restart 1 77", nothing, ""),
         ("schema register NAME -", make_subject, INCOMPATIBLE),
-        ("schema register NAME -", nothing, "{"),
-        ("schema delete NAME", nothing, ""),
-        ("schema delete NAME", make_deleted_subject, ""),
         ("schema delete NAME --permanent", make_subject, ""),
         ("schema level LOOSE", nothing, ""),
         ("quota remove producer_byte_rate --user NAME", nothing, ""),
         ("acl remove NAME read topic:t", nothing, ""),
         ("user add NAME --password-file -", make_user, "correct horse battery\n"),
-        ("user add NAME --password-file -", nothing, "short\n"),
         ("user passwd NAME --password-file -", nothing, "correct horse battery\n"),
     ],
 )
@@ -230,15 +214,6 @@ def test_one_replica_is_asked_for_twice(cluster: RunningCluster, topic: str) -> 
     assert on(cluster, "topic", "create", f"{topic}-like", "--like", f"{topic}-0").code == 2
     done(cluster, "topic", "create", f"{topic}-0", "--replication-factor", 1, "--if-not-exists")
     done(cluster, "topic", "create", topic, "--replication-factor", 2)
-
-
-def test_one_replica_is_the_word_of_a_single_broker_and_of_a_default(
-    broker: RunningBroker, make_cluster: Callable[..., RunningCluster], topic: str
-) -> None:
-    assert klog("topic", "create", topic, "--replication-factor", 1, "-B", broker.bootstrap).code == 0
-    two = make_cluster(2, default__replication__factor="1").start()
-    assert klog("topic", "create", topic, "-B", two.bootstrap).code == 0
-    assert klog("topic", "create", f"{topic}-b", "--replication-factor", 1, "-B", two.bootstrap).code == 2
 
 
 def test_what_cannot_be_taken_back_says_so_before(cluster: RunningCluster, topic: str) -> None:
@@ -286,11 +261,9 @@ def test_a_stop_asks_where_partitions_have_no_other_broker(
     [
         ("broker stop 2", nothing, ""),
         ("broker restart 2", nothing, ""),
-        ("schema delete NAME", make_subject, ""),
         ("schema delete NAME --permanent", make_deleted_subject, ""),
         ("quota remove --user NAME", make_quota, ""),
         ("acl remove NAME read topic:t", make_acl, ""),
-        ("acl add NAME read topic:t --deny", nothing, ""),
         ("user passwd NAME --password-file -", make_user, "correct horse battery\n"),
         ("user delete NAME", make_user, ""),
         ("topic create NAME --replication-factor 1", nothing, ""),
@@ -321,4 +294,4 @@ def test_what_adds_something_asks_on_no_cluster(cluster: RunningCluster, topic: 
     for make in (make_topic, make_subject, make_quota, make_acl, make_user):
         make(cluster, topic)
     done(cluster, "schema", "level", "FULL", "--subject", topic)
-    done(cluster, "topic", "elect", topic)
+    done(cluster, "topic", "elect")  # of all topics: the cluster's story is among them

@@ -47,7 +47,7 @@ def test_every_metric_of_every_broker_and_all_pages(three: RunningCluster, topic
     queue = [row for row in rows if row.name.endswith(("requestqueuetimems_count", "responsesendtimems_count"))]
     assert {row.labels["request"] for row in queue} >= {"Produce", "Metadata"}
     assert all((row.value or 0) > 0 for row in queue if row.labels["request"] == "Produce")
-    assert klog("topic", "delete", topic, "-y", "-B", three.bootstrap).code == 0
+    assert klog("topic", "delete", topic, "--purge", "-y", "-B", three.bootstrap).code == 0
 
 
 def test_lag_of_a_replica_and_of_a_group(three: RunningCluster, topic: str) -> None:

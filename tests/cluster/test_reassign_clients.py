@@ -71,10 +71,9 @@ def test_librdkafkas_elections(three: RunningCluster, topic: str) -> None:
 
 @pytest.mark.long("eight runs of Java's tools, each a JVM")
 @pytest.mark.slow
-@pytest.mark.parametrize("line", ["kafka-3.9", "kafka-4.1"])
-def test_kafkas_own_tools(three: RunningCluster, topic: str, line: str, tmp_path: Path) -> None:
+def test_kafkas_own_tools(three: RunningCluster, topic: str, tmp_path: Path) -> None:
     try:
-        tools = tools_of(line)
+        tools = tools_of("kafka-4.1")
     except Missing as reason:
         pytest.skip(str(reason))
     three.create(topic, assignment=[[1, 2]])

@@ -28,7 +28,7 @@ def flip_a_bit_in_the_middle(cluster: RunningCluster, broker_id: int, topic: str
 
 def test_what_a_kill_and_a_bad_disk_have_left_is_filled_under_load(three: RunningCluster, topic: str) -> None:
     three.create(topic)
-    wrote = texts(3000)
+    wrote = texts(1500)
     produce(three.bootstrap, topic, wrote, **{"batch.num.messages": 50})
     leader = three.leader_of(topic)
     victim = next(one for one in three.brokers if one != leader)
@@ -40,7 +40,7 @@ def test_what_a_kill_and_a_bad_disk_have_left_is_filled_under_load(three: Runnin
                 checkpoint.unlink()  # or the files are believed up to the recovery point, as they should be
         three.start(victim)
         three.wait_in_sync(topic)
-        running.wait_for_more(100)
+        running.wait_for_more(30)
     assert running.failed == []
     three.brokers[victim].wait_for_log(f" {first} to {end} ", "from broker")
     assert assert_identical(three, topic) > 0
@@ -49,9 +49,9 @@ def test_what_a_kill_and_a_bad_disk_have_left_is_filled_under_load(three: Runnin
 
 
 def test_rot_that_the_scrubber_finds_is_repaired(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
-    cluster = make_cluster(3, log__scrubber__interval__ms="500")
+    cluster = make_cluster(2, log__scrubber__interval__ms="500")
     cluster.start()
-    cluster.create(topic)
+    cluster.create(topic, factor=2)
     produce(cluster.bootstrap, topic, texts(1000), **{"batch.num.messages": 50})
     leader = cluster.leader_of(topic)
     victim = next(one for one in cluster.brokers if one != leader)

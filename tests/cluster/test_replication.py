@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import shutil
 
-import pytest
 from confluent_kafka import KafkaError
 
-from klog.protocol.apis import ApiKey
 from tests.chance import noise
 from tests.cluster.load import judge, load, produce, read, try_produce
 from tests.cluster.replica_bytes import assert_identical, extent, folder_of, segments
 from tests.cluster_fixture import RunningCluster
-
-SMALL_SEGMENTS = {"segment.bytes": "65536"}
 
 
 def followers(cluster: RunningCluster, topic: str) -> list[int]:
@@ -26,14 +22,6 @@ def followers(cluster: RunningCluster, topic: str) -> list[int]:
 
 def texts(first: int, count: int, size: int = 100) -> list[bytes]:
     return [b"%010d" % number + noise(size // 2, number).hex().encode() for number in range(first, first + count)]
-
-
-def test_every_replica_has_the_same_bytes(three: RunningCluster, topic: str) -> None:
-    three.create(topic, partitions=3, segment_bytes="65536")
-    for partition in range(3):
-        produce(three.bootstrap, topic, texts(0, 2000), partition)
-    assert assert_identical(three, topic, partitions=3) > 3 * 2000 * 100
-    assert len(segments(folder_of(three, 1, topic))) > 2
 
 
 def test_a_batch_with_more_messages_than_bytes_leaves_the_same_hole(three: RunningCluster, topic: str) -> None:
@@ -47,24 +35,6 @@ def test_a_batch_with_more_messages_than_bytes_leaves_the_same_hole(three: Runni
     assert len(read(three.bootstrap, topic)[0]) == 5010
 
 
-def test_a_follower_that_was_killed_leaves_the_isr_and_catches_up(three: RunningCluster, topic: str) -> None:
-    three.create(topic)
-    leader = three.leader_of(topic)
-    follower = followers(three, topic)[0]
-    with load(three.bootstrap, topic) as running:
-        three.kill(follower)
-        three.wait_until(lambda: follower not in three.isr_of(topic), "the dead follower is out of the ISR")
-        assert three.leader_of(topic) == leader
-        running.wait_for_more(500)
-        three.start(follower)
-        three.wait_in_sync(topic)
-        running.wait_for_more(100)
-    assert running.failed == []
-    judge(running, three.bootstrap)
-    three.wait_in_sync(topic)
-    assert_identical(three, topic)
-
-
 def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(three: RunningCluster, topic: str) -> None:
     """Stopped, not dead: its connections stay open, so it is time that tells."""
     three.create(topic)
@@ -72,7 +42,7 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(three: RunningClust
     with load(three.bootstrap, topic) as running:
         three.pause(follower)
         three.wait_until(lambda: follower not in three.isr_of(topic), "the paused follower is out of the ISR")
-        running.wait_for_more(200)
+        running.wait_for_more(50)
         three.cont(follower)
         three.wait_in_sync(topic)
     assert running.failed == []
@@ -112,42 +82,6 @@ def test_a_leader_that_returns_with_an_empty_disk_is_refilled(three: RunningClus
     three.wait_in_sync(topic)
     assert [offset for offset, _ in read(three.bootstrap, topic)[0]] == told
     assert_identical(three, topic)
-
-
-def test_a_partition_whose_only_in_sync_replica_lost_its_disk_waits(three: RunningCluster, topic: str) -> None:
-    """Its log is gone, the others were behind: nobody may lead, or what was acknowledged would be lost."""
-    three.create(topic, min_insync_replicas="1")
-    last = three.leader_of(topic)
-    behind = followers(three, topic)
-    three.kill(*behind)
-    three.wait_until(lambda: three.isr_of(topic) == {last}, "the ISR is the leader alone")
-    produce(three.bootstrap, topic, texts(0, 100))
-    three.kill(last)
-    shutil.rmtree(three.brokers[last].folder / "data" / f"{topic}-0")
-    three.start()
-    three.create(topic + "-later")  # by then the controller has heard of all that came back
-    assert three.leader_of(topic) == -1
-    assert three.isr_of(topic) == {last}
-    three.ask(
-        three.controller(), ApiKey.DELETE_TOPICS, 1, topic_names=[topic], timeout=5000
-    )  # others share the brokers
-
-
-@pytest.mark.long("test_a_leader_that_returns_with_an_empty_disk_is_refilled")
-def test_another_machine_takes_over_the_id_of_a_dead_one(three: RunningCluster, topic: str) -> None:
-    """The same id, another address, an empty disk: it gets every replica that the dead one had."""
-    three.create(topic, partitions=2)
-    told = [produce(three.bootstrap, topic, texts(0, 500), partition) for partition in range(2)]
-    three.kill(3)
-    old = three.brokers[3]
-    three.wait_until_unregistered(3)
-    replacement = three.add(3, old.folder.with_name(f"replacement-of-{old.process.pid if old.process else 0}"))
-    three.start(3)
-    assert replacement.bootstrap != old.bootstrap
-    three.wait_in_sync(topic)
-    found = read(replacement.bootstrap, topic, 2)
-    assert [[offset for offset, _ in found[partition]] for partition in range(2)] == told
-    assert_identical(three, topic, partitions=2)
 
 
 def test_a_follower_takes_up_where_retention_has_left_the_leader(three: RunningCluster, topic: str) -> None:

@@ -1,21 +1,16 @@
-"""The settings that Kafka 0.8's own guides recommend, all together: they start and serve."""
+"""The settings that Kafka 0.8's own guides recommend, all together: what does not fit is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import klog
 from klog.admin.health.rules import judge
 from klog.admin.health.snapshot import Snapshot
 from klog.client.client_config import read_client_config
 from klog.client.metadata import Metadata
 from klog.config import BrokerConfig
-from klog.names import EVENTS_TOPIC
-from tests.cluster_fixture import RunningCluster
 
 BROKER = {
     # "A production server config" of the documentation of 0.8.1
@@ -52,34 +47,6 @@ BROKER = {
     "fetch.purgatory.purge.interval.requests": "100",
     "producer.purgatory.purge.interval.requests": "100",
 }
-PRODUCER: dict[str, Any] = {
-    "request_required_acks": "1",
-    "compression_codec": "none",
-    "queue_buffering_max_ms": "5000",
-    "batch_num_messages": "200",
-}
-CONSUMER: dict[str, Any] = {
-    "zookeeper_connection_timeout_ms": "6000",
-    "zookeeper_session_timeout_ms": "4000",
-    "zookeeper_sync_time_ms": "200",
-    "auto_commit_interval_ms": "1000",
-    "auto_offset_reset": "smallest",
-    "fetch_message_max_bytes": "1073741824",
-    "consumer_timeout_ms": "30000",
-}
-
-
-@pytest.mark.long("a whole cluster; what does not fit is told: below")
-def test_a_cluster_with_them_all_serves(make_cluster: Callable[..., RunningCluster], topic: str) -> None:
-    cluster = make_cluster(3, **{name.replace(".", "__"): value for name, value in BROKER.items()}).start()
-    cluster.wait_until(lambda: cluster.partitions(EVENTS_TOPIC), "the topic of events is there")
-    assert len(cluster.partitions(EVENTS_TOPIC)[0].replica_nodes) == 3
-    cluster.create(topic, factor=3)
-    with klog.Producer(bootstrap_servers=cluster.bootstrap, **PRODUCER) as producer:
-        producer.send(topic, [b"%d" % number for number in range(100)])
-    with klog.Consumer(cluster.zookeeper, "g", **CONSUMER) as consumer:
-        (stream,) = consumer.create_message_streams(topic)
-        assert [next(stream).payload() for _ in range(100)] == [b"%d" % number for number in range(100)]
 
 
 @pytest.mark.parametrize(

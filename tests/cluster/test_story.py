@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +14,11 @@ from confluent_kafka import KafkaException
 
 from klog.protocol.apis import ApiKey
 from klog.server.events import LOOK_AGAIN_S, SETTINGS, SETTLE_S, TOPIC
+from tests.cli.process import started
 from tests.cli.runner import klog
 from tests.cluster.load import produce, read
 from tests.cluster_fixture import RunningCluster
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 Story = list[dict[str, Any]]
 
 
@@ -58,6 +55,7 @@ def check(found: Story) -> None:
 
 
 def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCluster]) -> None:
+    """Told by those that live; the story has its settings, is followed, and tells of a controller that stops."""
     cluster = make_cluster(3).start()
     cluster.create("t", assignment=[[1, 2, 3]])
     wait_for(cluster, "topic-created", topic=TOPIC, partitions=1)
@@ -95,23 +93,29 @@ def test_a_leader_that_dies_and_comes_back(make_cluster: Callable[..., RunningCl
     }
     assert events("--since", "end") == []
 
-
-def test_the_topic_has_its_settings_and_is_followed(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start()
-    wait_for(cluster, "topic-created", topic=TOPIC, replication_factor=2)
+    # The topic's settings; and it is followed.
     resource = {"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}
     answer = cluster.ask(1, ApiKey.DESCRIBE_CONFIGS, 1, resources=[resource], include_synonyms=False)
-    found = {one.name: one.value for one in answer.results[0].configs}
-    assert {name: found[name] for name in SETTINGS} == SETTINGS
-
-    command = [sys.executable, "-m", "klog", "events", "--follow", "--kind", "topic-created", "-B", cluster.bootstrap]
-    with subprocess.Popen([*command, "--since", "start"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as following:
+    settings = {one.name: one.value for one in answer.results[0].configs}
+    assert {name: settings[name] for name in SETTINGS} == SETTINGS
+    words = ["events", "--follow", "--kind", "topic-created", "-B", cluster.bootstrap, "--since", "start"]
+    with started(*words) as following:
         assert following.stdout is not None
-        assert json.loads(following.stdout.readline())["topic"] == TOPIC
+        assert {json.loads(following.stdout.readline())["topic"] for _ in range(2)} == {"t", TOPIC}
         cluster.create("later", factor=2)
         assert json.loads(following.stdout.readline())["topic"] == "later"
         following.send_signal(signal.SIGINT)
         assert following.wait(20) in (0, 130)
+
+    # A controller that is asked to stop has shut down.
+    controller = cluster.controller()
+    assert klog("broker", "stop", controller, "-B", cluster.bootstrap).code == 0
+    cluster.wait_until_unregistered(controller)
+    down = [one for one in wait_for(cluster, "broker-down", id=controller) if one["kind"] == "broker-down"][-1]
+    assert down["reason"].startswith("it shut down")
+    wait_for(cluster, "act", what="broker-stop", id=controller)
+    told = klog("events", "broker", controller, "--kind", "broker-down", "-B", cluster.bootstrap)
+    assert f"broker {controller} stopped" in told.stdout and "broker-stop by klog@" in told.stdout, told
 
 
 @pytest.mark.long("a leader that dies is a story of its own: above")
@@ -179,17 +183,3 @@ def test_what_is_lost_and_what_is_moved(make_cluster: Callable[..., RunningClust
     assert answer.responses[0].partitions[0].error_code.value == 0
     wait_for(cluster, "reassignment-begun", topic="t", partition=0, target=[follower, other])
     check(wait_for(cluster, "reassignment-done", topic="t", partition=0, replicas=[follower, other]))
-
-
-def test_a_controller_that_is_asked_to_stop_has_shut_down(make_cluster: Callable[..., RunningCluster]) -> None:
-    cluster = make_cluster(2).start()
-    wait_for(cluster, "controller-elected")
-    controller = cluster.controller()
-    assert klog("broker", "stop", controller, "-B", cluster.bootstrap).code == 0
-    cluster.wait_until_unregistered(controller)
-    (down,) = (one for one in wait_for(cluster, "broker-down", id=controller) if one["kind"] == "broker-down")
-    assert down["reason"].startswith("it shut down")
-    wait_for(cluster, "act", what="broker-stop", id=controller)
-    at = ["-B", ",".join(one.bootstrap for one in cluster.brokers.values())]
-    told = klog("events", "broker", controller, "--kind", "broker-down", *at)
-    assert f"broker {controller} stopped" in told.stdout and "broker-stop by klog@" in told.stdout, told

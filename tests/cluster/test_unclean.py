@@ -13,7 +13,7 @@ from tests.tools.verbs import run
 
 def test_a_brokers_setting_lets_no_stale_replica_lead(make_cluster: Callable[..., RunningCluster]) -> None:
     """Kafka 0.8's files have it as true. What was acknowledged by those in sync is waited for, and is there."""
-    cluster = make_cluster(3, unclean__leader__election__enable="true").start()
+    cluster = make_cluster(2, unclean__leader__election__enable="true").start()
     safe = cluster.create("safe", assignment=[[1, 2]])
     given_up = cluster.create("given-up", assignment=[[1, 2]], unclean_leader_election_enable="true")
     assert cluster.brokers[1].logged("WARNING", "unclean.leader.election.enable")

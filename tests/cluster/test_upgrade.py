@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from bench.klog_system import FIRST, LAST, release
+from bench.klog_system import LAST, release
 from bench.maven import PeerMissing
-from tests.cluster.load import judge, load, produce, read
+from tests.cluster.load import judge, load
 from tests.cluster_fixture import RunningCluster
 
 PARTITIONS = 3
@@ -91,27 +91,3 @@ def test_from_the_last_release_and_back_under_load(started: Callable[..., Runnin
             seen += member.seen
     assert running.failed == [] and len(set(seen)) == len(seen)
     judge(running, cluster.bootstrap)
-
-
-@pytest.mark.long("sources of the first version; test_earlier_tree.py has a tree of it")
-@pytest.mark.timeout(300)
-def test_from_the_first_version_on_the_same_folders(started: Callable[..., RunningCluster], topic: str) -> None:
-    """All of them at once: its brokers did not yet show one another a secret."""
-    cluster = started(FIRST)
-    cluster.create(topic, 1)
-    values = [b"%03d" % number for number in range(100)]
-    offsets = produce(cluster.bootstrap, topic, values)
-    first = Member(cluster.bootstrap, topic)
-    first.read_up_to(40)
-    first.close()
-    for broker_id in cluster.brokers:
-        assert cluster.stop(broker_id) == 0
-        cluster.brokers[broker_id].wrapper = []
-    cluster.start()
-    cluster.wait_in_sync(topic)
-    assert read(cluster.bootstrap, topic)[0] == list(zip(offsets, values, strict=True))
-    second = Member(cluster.bootstrap, topic)
-    second.read_up_to(60)
-    second.close()
-    assert sorted(first.seen + second.seen) == [(0, offset) for offset in offsets]
-    assert produce(cluster.bootstrap, topic, [b"more"])
