@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_type_hints
@@ -46,7 +46,6 @@ from tests.server.wire import RawConnection, check_log, framed, head
 
 assert handlers
 
-MakeBroker = Callable[..., RunningBroker]
 ME = "User:ANONYMOUS"
 TEST = Actor("test", "here")
 TOPIC, GROUP = "t-mine", "g-mine"
@@ -396,16 +395,6 @@ def test_with_its_permission_it_is_served(
         for version in versions(key):
             found = asyncio.run(answer_of(broker, key, version))
             assert not codes(found) & DENIED, (key.name, version, found)
-
-
-def test_a_super_user_may_do_everything(make_broker: MakeBroker) -> None:
-    settings = {"authorizer.class.name": "klog", "super.users": f"User:x;{ME}"}
-    broker = make_broker(**settings).start()
-    for key in GUARDED:
-        for version in versions(key):
-            found = asyncio.run(answer_of(broker, key, version))
-            assert not codes(found) & DENIED, (key.name, version, found)
-    assert not broker.logged("denied")
 
 
 def test_lists_leave_out_what_may_not_be_described(guarded: tuple[RunningBroker, ZooKeeper]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -197,15 +196,6 @@ def test_what_cannot_be_deleted(broker: RunningBroker, topic: str) -> None:
     assert exists(broker.bootstrap, topic)
 
 
-def test_deletion_can_be_forbidden(make_broker: Any, topic: str) -> None:
-    broker = make_broker(delete__topic__enable="false").start()
-    create(broker.bootstrap, topic)
-    for version, code in [(1, BAD_REQUEST), (5, DELETION_DISABLED)]:
-        answer = ask(broker.bootstrap, ApiKey.DELETE_TOPICS, version, timeout=10_000, topic_names=[topic])
-        assert error(answer.responses[0]) == code
-    assert exists(broker.bootstrap, topic)
-
-
 # --- CreatePartitions ---
 
 
@@ -313,8 +303,14 @@ def test_what_records_cannot_be_deleted(broker: RunningBroker, topic: str) -> No
     assert offsets(broker.bootstrap, topic) == (5, end)
 
 
-def test_deleted_records_stay_deleted_when_the_broker_is_killed(make_broker: Any, topic: str) -> None:
+def test_deleted_records_and_changed_settings_hold_at_once_and_after_a_kill(make_broker: Any, topic: str) -> None:
     broker = make_broker().start()
+    changed = f"{topic}-changed"
+    create(broker.bootstrap, changed)
+    produce(broker.bootstrap, changed, [values(1, 2000)])
+    assert error(change(broker.bootstrap, changed, ("max.message.bytes", SET, "1000"))) == 0
+    with pytest.raises(AssertionError, match="message_too_large"):
+        produce(broker.bootstrap, changed, [values(1, 2000)])
     create(broker.bootstrap, topic, segment_bytes="1000")
     bases = produce(broker.bootstrap, topic, [values(20) for _ in range(20)])
     folder = broker.folder / "data" / f"{topic}-0"
@@ -325,6 +321,9 @@ def test_deleted_records_stay_deleted_when_the_broker_is_killed(make_broker: Any
     assert len(list(folder.glob("*.log"))) < files_before
     broker.start()
     assert offsets(broker.bootstrap, topic) == (wanted, bases[-1] + 20)
+    assert own_settings(broker.bootstrap, changed) == {"max.message.bytes": "1000"}
+    with pytest.raises(AssertionError, match="message_too_large"):
+        produce(broker.bootstrap, changed, [values(1, 2000)])
 
 
 # --- DescribeConfigs ---
@@ -469,20 +468,6 @@ def test_changing_leaves_the_others_in_every_version(broker: RunningBroker, topi
     assert own_settings(broker.bootstrap, topic) == {"max.message.bytes": "900", "segment.bytes": "4096"}
 
 
-def test_a_change_holds_at_once_and_after_a_restart(make_broker: Any, topic: str) -> None:
-    broker = make_broker().start()
-    create(broker.bootstrap, topic)
-    produce(broker.bootstrap, topic, [values(1, 2000)])
-    assert error(change(broker.bootstrap, topic, ("max.message.bytes", SET, "1000"))) == 0
-    with pytest.raises(AssertionError, match="message_too_large"):
-        produce(broker.bootstrap, topic, [values(1, 2000)])
-    broker.kill()
-    broker.start()
-    assert own_settings(broker.bootstrap, topic) == {"max.message.bytes": "1000"}
-    with pytest.raises(AssertionError, match="message_too_large"):
-        produce(broker.bootstrap, topic, [values(1, 2000)])
-
-
 def test_items_of_lists_are_added_and_removed(broker: RunningBroker, topic: str) -> None:
     create(broker.bootstrap, topic)
     assert error(change(broker.bootstrap, topic, ("cleanup.policy", APPEND, "delete"))) == 0
@@ -621,23 +606,6 @@ def test_log_dirs_in_every_version(broker: RunningBroker, topic: str, version: i
     if version >= 4:
         assert one.total_bytes == shutil.disk_usage(broker.folder).total
         assert 0 < one.usable_bytes <= one.total_bytes
-
-
-def test_all_log_dirs_and_the_one_that_is_offline(make_broker: Any, tmp_path: Path, topic: str) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("a file stands where the log dir should be")
-    broker = make_broker()
-    broker.extra_arguments = ["--dir", f"{tmp_path / 'good'},{broken}"]
-    broker.start()
-    create(broker.bootstrap, topic, 2)
-    answer = ask(broker.bootstrap, ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
-    found = {one.log_dir: one for one in answer.results}
-    assert found.keys() == {str(tmp_path / "good"), str(broken)}
-    offline, online = found[str(broken)], found[str(tmp_path / "good")]
-    assert (error(offline), offline.topics, offline.total_bytes) == (STORAGE, (), -1)
-    assert error(online) == 0
-    assert {one.name: len(one.partitions) for one in online.topics} == {topic: 2}
-    produce(broker.bootstrap, topic, [values(1)], partition=1)
 
 
 # --- FindCoordinator ---

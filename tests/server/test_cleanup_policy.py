@@ -12,14 +12,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from klog.admin.health.odds import UNCOMPACTED_BYTES
 from klog.admin.health.rules import judge
 from klog.admin.health.snapshot import Snapshot
-from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.config import BrokerConfig, LogConfig
-from klog.protocol.apis import ApiKey
-from klog.security.errors import SecurityDisabled
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
-from tests.tools.verbs import run, send
+from tests.tools.verbs import send
 
 KEPT = {"retention.ms": "1000", "retention.bytes": "1000", "segment.bytes": "5000"}
 
@@ -59,16 +56,6 @@ def test_a_topic_of_compact_alone_keeps_everything(make_broker: Callable[..., Ru
         "topic", "config", "c", "cleanup.policy=compact,delete", "-B", broker.bootstrap, "--dry-run", "-o", "json"
     )
     assert "8" in str(json.loads(asked.stdout)["rows"]), "it says what would be deleted"
-
-
-def test_without_an_authorizer_there_are_no_acls_to_describe(broker: RunningBroker) -> None:
-    async def ask(cluster: Cluster) -> int:
-        anything = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1}
-        everything = {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
-        answer = await cluster.to_any(ApiKey.DESCRIBE_ACLS, 3, 1, **anything, **everything)
-        return int(answer.error_code.value)
-
-    assert run(broker.bootstrap, ask) == SecurityDisabled.wire
 
 
 def described(broker: RunningBroker, topic: str) -> dict[str, int]:

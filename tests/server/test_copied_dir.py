@@ -8,10 +8,6 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from klog.coordination import brokers
-from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, offsets, produce, values
 from tests.server.test_start import start_refused
@@ -20,31 +16,21 @@ from tests.server.wire import bystander
 MakeBroker = Callable[..., RunningBroker]
 
 
-@pytest.fixture
-def copied(make_broker: MakeBroker, tmp_path: Path, topic: str) -> tuple[RunningBroker, RunningBroker]:
-    """A broker that serves, with a topic of five messages, and one on a copy of its folder that is not started."""
+def test_r7_a_copy_of_a_live_brokers_log_dir_is_refused_and_one_that_has_hung_is_waited_for(
+    make_broker: MakeBroker, tmp_path: Path, topic: str
+) -> None:
+    """It is not known whether one that hangs is dead; when it answers, it lives."""
     broker = make_broker().start()
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(5)])
     unfinished = shutil.ignore_patterns("*.tmp")  # of a live broker: renamed while they are copied
     shutil.copytree(broker.folder / "data", tmp_path / "copy" / "data", ignore=unfinished)
-    return broker, make_broker(1, folder=tmp_path / "copy")
-
-
-def test_r7_a_copy_of_a_live_brokers_log_dir_is_refused(
-    copied: tuple[RunningBroker, RunningBroker], topic: str
-) -> None:
-    broker, copy = copied
+    copy = make_broker(1, folder=tmp_path / "copy")
     with bystander(broker):
         start_refused(copy, broker.bootstrap, "broker 1", "log dir")
     assert offsets(broker.bootstrap, topic) == (0, 5)
     assert not broker.logged("CRITICAL")
-    assert broker.stop() == 0
 
-
-def test_r7_one_that_has_hung_is_waited_for(copied: tuple[RunningBroker, RunningBroker], topic: str) -> None:
-    """It is not known whether it is dead; when it answers, it lives."""
-    broker, copy = copied
     broker.send(signal.SIGSTOP)
     try:
         ready = copy.start_in_background()
@@ -68,20 +54,3 @@ def test_r7_a_dead_ones_copy_takes_its_entry_over(make_broker: MakeBroker, tmp_p
     copy = make_broker(1, folder=tmp_path / "copy").start()
     assert offsets(copy.bootstrap, topic) == (0, 5)
     assert not copy.logged("WARNING", "server.registration")
-
-
-def test_r7_a_broker_whose_entry_was_taken_stops(make_broker: MakeBroker, topic: str) -> None:
-    """Whoever took it: it appends nothing more, says so, and ends with an error."""
-    broker = make_broker().start()
-    create(broker.bootstrap, topic)
-    with ZooKeeper(broker.zookeeper) as session:
-        session.start()
-        held = brokers.find(session, 1)
-        assert held is not None
-        taken = brokers.register(session, brokers.Broker(1, "127.0.0.1", 1, held.broker.log_dirs))
-        assert broker.process is not None
-        assert broker.process.wait(30) == 1, broker.log_text
-        assert broker.logged("CRITICAL", "127.0.0.1:1", "broker 1")
-        assert "Traceback" not in broker.log_text
-        assert brokers.is_current(session, taken), "it has taken the other's entry with it"
-        assert brokers.find(session, 1) == taken

@@ -21,31 +21,39 @@ from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
 COORDINATOR_NOT_AVAILABLE = 15
 REBALANCE_IN_PROGRESS = 27
-GROUP = "g"
 TOPIC = "clicks"
 ONE = TopicPartition(TOPIC, 0)
 SOON_S = 20.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def proxy(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperProxy]:
     made = ZooKeeperProxy(ConnectString.parse(zookeeper.address).servers[0])
     yield made
     made.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chroot() -> str:
     return f"/outage-{secrets.token_hex(4)}"
 
 
-@pytest.fixture
-def broker(proxy: ZooKeeperProxy, chroot: str, make_broker: Callable[..., RunningBroker]) -> RunningBroker:
-    """Its ZooKeeper is behind the proxy."""
+@pytest.fixture(scope="module")
+def broker(proxy: ZooKeeperProxy, chroot: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """Its ZooKeeper is behind the proxy; the tests share it, and have a group each."""
     settings = {"zookeeper__session__timeout__ms": "8000", "offsets__commit__timeout__ms": "700"}
-    broker = make_broker(chroot=proxy.address + chroot, **settings).start()
-    create(broker.bootstrap, TOPIC)
-    return broker
+    broker = RunningBroker(tmp_path_factory.mktemp("outages"), proxy.address + chroot, **settings)
+    try:
+        broker.start()
+        create(broker.bootstrap, TOPIC)
+        yield broker
+    finally:
+        broker.end()
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{secrets.token_hex(4)}"
 
 
 async def until(attempt: Callable[[], Awaitable[object]], wanted: object) -> None:
@@ -55,7 +63,7 @@ async def until(attempt: Callable[[], Awaitable[object]], wanted: object) -> Non
 
 
 def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
-    broker: RunningBroker, proxy: ZooKeeperProxy
+    broker: RunningBroker, proxy: ZooKeeperProxy, group: str
 ) -> None:
     async def live(member: Speaker, late: Speaker) -> None:
         await member.live_alone(TOPIC, 0)
@@ -72,10 +80,14 @@ def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
         assert await member.committed(ONE) == [(4, "")]
         assert await member.heartbeat() == 0, "the generation is the same"
 
-    with_speakers(broker.bootstrap, GROUP, 2, live)
+    with_speakers(broker.bootstrap, group, 2, live)
 
 
-def test_a_commit_whose_answer_is_lost_is_found_to_be_written(broker: RunningBroker, proxy: ZooKeeperProxy) -> None:
+def test_a_commit_whose_answer_is_lost_is_found_to_be_written(
+    broker: RunningBroker, proxy: ZooKeeperProxy, group: str
+) -> None:
+    before = proxy.lost
+
     async def live(member: Speaker) -> None:
         await member.live_alone(TOPIC, 0)
         proxy.lose_answer_of(frozenset({MULTI}))
@@ -84,13 +96,15 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_written(broker: RunningBro
         await until(lambda: member.commit({ONE: 2}, "set"), [0])
         assert await member.committed(ONE) == [(2, "set")]
 
-    with_speakers(broker.bootstrap, GROUP, 1, live)
-    assert proxy.lost == 1
+    with_speakers(broker.bootstrap, group, 1, live)
+    assert proxy.lost == before + 1
 
 
 def test_a_generation_whose_answer_is_lost_is_the_groups(
-    broker: RunningBroker, proxy: ZooKeeperProxy, zookeeper: ZooKeeperServer, chroot: str
+    broker: RunningBroker, proxy: ZooKeeperProxy, zookeeper: ZooKeeperServer, chroot: str, group: str
 ) -> None:
+    before = proxy.lost
+
     async def live(member: Speaker) -> None:
         proxy.lose_answer_of(frozenset({MULTI}))
         await until(lambda: _joined(member), 0)
@@ -98,16 +112,16 @@ def test_a_generation_whose_answer_is_lost_is_the_groups(
         assert (await member.sync({member.member_id: assignment(TOPIC, 0)})).assignment == assignment(TOPIC, 0)
         assert await member.heartbeat() == 0
 
-    with_speakers(broker.bootstrap, GROUP, 1, live)
-    assert proxy.lost == 1
+    with_speakers(broker.bootstrap, group, 1, live)
+    assert proxy.lost == before + 1
     with ZooKeeper(zookeeper.address + chroot) as registry:
         registry.start()
-        state = group_states.read(registry, GROUP)
+        state = group_states.read(registry, group)
     assert (state.generation, state.is_assigned, len(state.members)) == (1, True, 1)
 
 
 def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
-    broker: RunningBroker, proxy: ZooKeeperProxy
+    broker: RunningBroker, proxy: ZooKeeperProxy, group: str
 ) -> None:
     async def live(member: Speaker, beside: Speaker) -> None:
         await member.live_alone(TOPIC, 0)
@@ -122,7 +136,7 @@ def test_a_generation_that_zookeeper_is_too_late_for_is_joined_again(
         await member.sync({member.member_id: assignment(TOPIC, 0)})
         await until(lambda: member.commit({ONE: 5}), [0])
 
-    with_speakers(broker.bootstrap, GROUP, 2, live)
+    with_speakers(broker.bootstrap, group, 2, live)
 
 
 async def _joined(member: Speaker) -> int:

@@ -310,51 +310,39 @@ def test_many_commits_at_once_are_all_written(broker: RunningBroker, group: str,
     with_speakers(broker.bootstrap, group, 24, commit)
 
 
-def test_a_commit_larger_than_a_multi_is_written_all_of_it(broker: RunningBroker, group: str) -> None:
-    name = f"t-{secrets.token_hex(4)}"
-    create(broker.bootstrap, name, 150)
-    offsets = {TopicPartition(name, number): number for number in range(150)}
-
-    async def commit(member: Speaker) -> None:
-        assert await member.commit(offsets, "\0" * 4000) == [0] * 150  # six bytes each in JSON
-        assert await member.committed() == [(number, "\0" * 4000) for number in range(150)]
-
-    with_speakers(broker.bootstrap, group, 1, commit)
-
-
-def test_a_commit_of_many_partitions_is_one_step(broker: RunningBroker, registry: ZooKeeper, group: str) -> None:
-    """As many as are promised: ZooKeeper has changed all of them at once."""
+def test_commits_of_many_partitions_and_of_much_beside_the_offsets(
+    make_broker: Callable[..., RunningBroker], group: str
+) -> None:
+    """On a broker of its own, since the logs of so many partitions stay. As many as are promised are one step:
+    ZooKeeper has changed all of them at once. Metadata are bounded: of one offset, of all of a commit, and of what is
+    written at once."""
+    broker = make_broker().start()
     name = f"a-topic-of-thirty-characters-{secrets.token_hex(4)}"[:30]
     create(broker.bootstrap, name, STEP_PARTITIONS)
-    offsets = {TopicPartition(name, number): 10**12 + number for number in range(STEP_PARTITIONS)}
+    partitions = [TopicPartition(name, number) for number in range(STEP_PARTITIONS)]
+    offsets = {one: 10**12 + one.partition for one in partitions}
+    escaped = {one: one.partition for one in partitions[:150]}
+    each = 4000
+    wide = partitions[: commits.METADATA_BYTES_MAX // each + 1]
 
-    async def commit(member: Speaker) -> None:
-        assert set(await member.commit(offsets)) == {0}
+    async def commit(one_step: Speaker, larger: Speaker, bounded: Speaker) -> None:
+        assert set(await one_step.commit(offsets)) == {0}
+        larger.group, bounded.group = f"{group}-larger", f"{group}-bounded"
+        assert await larger.commit(escaped, "\0" * each) == [0] * 150  # six bytes each in JSON: more than a multi
+        assert await larger.committed() == [(number, "\0" * each) for number in escaped.values()]
+        assert set(await bounded.commit(dict.fromkeys(wide[:-1], 1), "m" * each)) == {0}
+        assert set(await bounded.committed(*wide[:-1])) == {(1, "m" * each)}
+        assert set(await bounded.commit(dict.fromkeys(wide, 2), "m" * each)) == {INVALID_COMMIT_OFFSET_SIZE}
+        assert await bounded.committed(wide[0]) == [(1, "m" * each)], "none of it is written"
+        assert await bounded.commit({wide[0]: 5}, "ü" * 2049) == [OFFSET_METADATA_TOO_LARGE]
 
-    with_speakers(broker.bootstrap, group, 1, commit)
-    nodes = registry.get_many([paths.consumer_offset(group, *one) for one in offsets])
+    with_speakers(broker.bootstrap, group, 3, commit)
+    with ZooKeeper(broker.zookeeper) as registry:
+        registry.start()
+        nodes = registry.get_many([paths.consumer_offset(group, *one) for one in offsets])
+        notes = registry.get_many([paths.commit_note(f"{group}-bounded", *one) for one in wide[:-1]])
     assert len({node.stat.modified_zxid for node in nodes if node is not None}) == 1
     assert {node.data for node in nodes if node is not None} == {str(one).encode() for one in offsets.values()}
-
-
-def test_what_a_commit_says_beside_its_offsets_is_bounded(
-    broker: RunningBroker, group: str, registry: ZooKeeper
-) -> None:
-    """Of one offset, of all of a commit, and of what is written at once."""
-    name = f"wide-{secrets.token_hex(6)}"
-    each, count = 4000, commits.METADATA_BYTES_MAX // 4000
-    create(broker.bootstrap, name, count + 1)
-    partitions = [TopicPartition(name, number) for number in range(count + 1)]
-
-    async def commit(member: Speaker) -> None:
-        assert set(await member.commit(dict.fromkeys(partitions[:-1], 1), "m" * each)) == {0}
-        assert set(await member.committed(*partitions[:-1])) == {(1, "m" * each)}
-        assert set(await member.commit(dict.fromkeys(partitions, 2), "m" * each)) == {INVALID_COMMIT_OFFSET_SIZE}
-        assert await member.committed(partitions[0]) == [(1, "m" * each)], "none of it is written"
-        assert await member.commit({partitions[0]: 5}, "ü" * 2049) == [OFFSET_METADATA_TOO_LARGE]
-
-    with_speakers(broker.bootstrap, group, 1, commit)
-    notes = registry.get_many([paths.commit_note(group, *one) for one in partitions[:-1]])
     at_once: Counter[int] = Counter()
     for note in notes:
         assert note is not None

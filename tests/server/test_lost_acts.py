@@ -2,56 +2,49 @@
 
 from __future__ import annotations
 
-import signal
+import contextlib
+import secrets
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
-
-from klog.coordination import embedded
-from klog.coordination.connect_string import ConnectString
+from klog.coordination import brokers
 from klog.coordination.embedded import ZooKeeperServer
+from klog.coordination.zookeeper import ZooKeeper
 from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask, create, error, produce_request, values, with_channel
-from tests.zookeeper_fixture import klog_home
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
 SESSION_MS = 4000
 LED_WITHIN_S = 60.0
 
 
-@pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    server = embedded.start(tmp_path / "zk", cache=klog_home() / "cache")
-    server.await_serving()
-    yield server
-    left = embedded.find(tmp_path / "zk")
-    if left is not None:
-        left.stop()
-
-
 def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
-    own_zookeeper: ZooKeeperServer, make_broker: Callable[..., RunningBroker], tmp_path: Path
+    zookeeper: ZooKeeperServer, make_broker: Callable[..., RunningBroker]
 ) -> None:
-    """ZooKeeper dies with the answer and comes back, its sessions with it, when nobody waits any more."""
-    (address,) = ConnectString.parse(own_zookeeper.address).servers
-    proxy = ZooKeeperProxy(address)
+    """ZooKeeper goes away with the answer, and comes back when nobody waits any more and the session has ended."""
+    proxy = ZooKeeperProxy(("127.0.0.1", zookeeper.port))
+    chroot = f"/lost-{secrets.token_hex(4)}"
+    away = contextlib.ExitStack()
     try:
-        broker = make_broker(chroot=f"{proxy.address}/lost", **{"zookeeper.session.timeout.ms": str(SESSION_MS)})
+        broker = make_broker(chroot=f"{proxy.address}{chroot}", **{"zookeeper.session.timeout.ms": str(SESSION_MS)})
         broker.start()
         create(broker.bootstrap, "clicks")
-        proxy.lose_answer_of(frozenset({MULTI}), then=lambda: own_zookeeper.identity.send(signal.SIGKILL))
+        proxy.lose_answer_of(frozenset({MULTI}), then=lambda: away.enter_context(proxy.silent()))
         asked = [{"name": "clicks", "count": 3, "assignments": None}]
         (refused,) = ask(
             broker.bootstrap, ApiKey.CREATE_PARTITIONS, 3, topics=asked, timeout=30_000, validate_only=False
         ).results
         assert error(refused) != 0, "the answer was lost: nobody can say that it is done"
         assert proxy.lost == 1
-        embedded.start(tmp_path / "zk", port=address[1], cache=klog_home() / "cache").await_serving()
         deadline = time.monotonic() + LED_WITHIN_S
+        with ZooKeeper(f"{zookeeper.address}{chroot}") as session:
+            session.start()
+            while brokers.find(session, 1) is not None:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)  # the end of a session comes by the clock
+        away.close()
         while led(broker.bootstrap) != [0, 1, 2]:
             assert time.monotonic() < deadline, broker.log_text
             time.sleep(0.05)  # the broker tells nobody when it leads
@@ -59,8 +52,8 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
         while refusal := produce_error(broker.bootstrap, partition=2):
             assert time.monotonic() < deadline, (refusal, broker.log_text)
             time.sleep(0.05)
-        broker.end()  # in order it ends with a ZooKeeper only
     finally:
+        away.close()
         proxy.close()
 
 

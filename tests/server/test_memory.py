@@ -123,16 +123,14 @@ def test_memory_stays_flat_after_a_hundred_thousand_of_each(make_broker: MakeBro
     assert not {name: size for name, size in sizes.items() if size > FLAT_BYTES}
 
 
-def test_of_groups_in_which_nobody_lives_few_are_kept(make_broker: MakeBroker, topic: str) -> None:
-    broker = counting(make_broker(), IDLE_GROUPS_MAX=50)
+def test_of_groups_in_which_nobody_lives_few_are_kept_and_members_say_no_more_than_is_kept(
+    make_broker: MakeBroker, topic: str
+) -> None:
+    broker = counting(make_broker(), IDLE_GROUPS_MAX=50, BROKER_BYTES_MAX=300_000)
     beat = Kind(lambda t, n: heartbeat(f"{t}-{n}", "nobody"), lambda answer: answer.error_code, UnknownMemberId.wire)
     with RawConnection(broker.bootstrap) as connection:
         ask_many(connection, beat, topic, 500)
         assert 25 <= alive_in(broker)["CachedGroup"] <= 50 + ROUND
-
-
-def test_members_of_all_groups_say_no_more_than_is_kept(make_broker: MakeBroker, topic: str) -> None:
-    broker = counting(make_broker(), BROKER_BYTES_MAX=300_000)
     with RawConnection(broker.bootstrap) as connection:
         requests = [join(f"{topic}-{number}", metadata=b"m" * 50_000) for number in range(10)]
         codes = [decoded(one, requests[0]).error_code.value for one in ask_together(connection, requests)]

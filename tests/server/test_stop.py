@@ -8,8 +8,6 @@ import socket
 import subprocess
 from collections.abc import Callable
 
-import pytest
-
 from klog.coordination import brokers
 from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
@@ -17,10 +15,7 @@ from tests.broker_fixture import RunningBroker
 MakeBroker = Callable[..., RunningBroker]
 
 
-@pytest.mark.parametrize(
-    "attempt", [0, *(pytest.param(one, marks=pytest.mark.long("further attempts")) for one in (1, 2))]
-)
-def test_told_again_and_again(make_broker: MakeBroker, attempt: int) -> None:
+def test_told_again_and_again(make_broker: MakeBroker) -> None:
     """A SIGTERM in the last moment of a clean stop does not make a death of it: supervisors read the exit code."""
     broker = make_broker()
     broker.start()
