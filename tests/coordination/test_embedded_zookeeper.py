@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,23 +25,51 @@ from tests.zookeeper_fixture import klog_home
 
 
 def test_its_life(start: Start, directory: Path) -> None:
+    """Three that start it at once get one server; it is found without its note, killed, started again and stopped."""
     assert embedded.find(directory) is None
-    server = start()
+    found: list[ZooKeeperServer] = []
+    threads = [threading.Thread(target=lambda: found.append(start())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 3 and len({one.identity for one in found}) == 1
+    server = found[0]
     assert server.is_serving()
     assert embedded.find(directory) == server
-    assert start() == server  # the one that runs is not disturbed
+    check_note(start, directory, server)
     with ZooKeeper(server.address) as zk:
         zk.start()
-        zk.create("/kept", b"1")
-    assert server.stop()
-    assert not server.is_serving()
-    assert embedded.find(directory) is None
-    assert server.stop()
+        for number in range(20):
+            zk.create(f"/n{number}")
+        server.identity.send(signal.SIGKILL)
+    assert server.identity.wait(20)
+    assert server.stop()  # nothing to do
     again = start()
     assert (again.port, again.identity != server.identity) == (server.port, True)
-    with ZooKeeper(again.address) as zk:
+    assert count(again) == 20  # forceSync: all were on disk
+    assert again.stop()
+    assert not again.is_serving()
+    assert embedded.find(directory) is None
+    with socket.create_server(("127.0.0.1", server.port)):
+        third = start()  # another has taken the port meanwhile
+        assert third.port != server.port and count(third) == 20
+
+
+def count(server: ZooKeeperServer) -> int:
+    with ZooKeeper(server.address) as zk:
         zk.start()
-        assert zk.get("/kept").data == b"1"
+        return len([name for name in zk.children("/") if name.startswith("n")])
+
+
+def check_note(start: Start, directory: Path, server: ZooKeeperServer) -> None:
+    """As after a kill of its starter between the start and the note."""
+    note = directory / "zookeeper.pid"
+    for content in (None, "", "{", '{"pid": 1, "started": "x"}'):
+        note.unlink() if content is None else note.write_text(content)
+        found = embedded.find(directory)
+        assert found is not None and found.identity == server.identity, content
+        assert start().identity == server.identity, content  # its lock is held by itself: no second one is started
 
 
 def test_its_settings(zookeeper: ZooKeeperServer) -> None:
@@ -62,48 +89,6 @@ def listening(pid: int) -> set[tuple[str, int]]:
     }
 
 
-def test_killed_and_started_again(start: Start) -> None:
-    server = start()
-    with ZooKeeper(server.address) as zk:
-        zk.start()
-        for number in range(20):
-            zk.create(f"/n{number}")
-        server.identity.send(signal.SIGKILL)
-    assert server.identity.wait(20)
-    assert server.stop()  # nothing to do
-    again = start(port=server.port)
-    with ZooKeeper(again.address) as zk:
-        zk.start()
-        assert len([name for name in zk.children("/") if name.startswith("n")]) == 20  # forceSync: all were on disk
-
-
-def test_found_although_its_note_is_lost(start: Start, directory: Path) -> None:
-    """As after a kill of its starter between the start and the note."""
-    server = start()
-    note = directory / "zookeeper.pid"
-    for content in (None, "", "{", '{"pid": 1, "started": "x"}'):
-        note.unlink() if content is None else note.write_text(content)
-        found = embedded.find(directory)
-        assert found is not None, content
-        assert found.identity == server.identity, content
-        assert start().identity == server.identity, content  # its lock is held by itself: no second one is started
-    note.unlink(missing_ok=True)
-    found = embedded.find(directory)
-    assert found is not None and found.stop()
-    assert not server.identity.is_alive()
-
-
-def test_two_who_start_at_once_get_one_server(start: Start, directory: Path) -> None:
-    found: list[ZooKeeperServer] = []
-    threads = [threading.Thread(target=lambda: found.append(start())) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(found) == 3
-    assert len({server.identity for server in found}) == 1
-
-
 def test_two_that_start_at_once_choose_two_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first server does not listen yet when the other one's port is chosen."""
     first, second = free_port(), free_port()
@@ -112,8 +97,6 @@ def test_two_that_start_at_once_choose_two_ports(tmp_path: Path, monkeypatch: py
     servers = [embedded.start(tmp_path / name, cache=klog_home() / "cache") for name in ("a", "b")]
     try:
         assert [server.port for server in servers] == [first, second]
-        for server in servers:
-            server.await_serving()
     finally:
         for server in servers:
             server.stop()
@@ -132,25 +115,16 @@ def test_it_runs_on_another_port_already(zookeeper: ZooKeeperServer) -> None:
         embedded.start(zookeeper.directory, port=zookeeper.port + 1)
 
 
-def test_the_last_port_is_taken_by_another_meanwhile(start: Start) -> None:
-    server = start()
-    server.stop()
-    with socket.create_server(("127.0.0.1", server.port)):
-        assert start().port != server.port
-
-
 def test_another_server_on_the_port_is_not_taken_for_ours(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     stranger = ZooKeeperServer(tmp_path / "other", zookeeper.port, zookeeper.identity)
     assert not stranger.is_serving()
 
 
-def test_data_that_cannot_be_read_is_an_error_with_the_log(start: Start, directory: Path) -> None:
-    server = start()
-    server.stop()
+def test_data_that_cannot_be_read_is_an_error_with_the_log(directory: Path) -> None:
     version = directory / "data" / "version-2"
-    shutil.rmtree(version)
+    version.parent.mkdir(parents=True)
     version.write_text("a file where a folder is expected")
-    broken = embedded.start(directory)
+    broken = embedded.start(directory, cache=klog_home() / "cache")
     with pytest.raises(HostError, match=r"java.*version-2.*\(Not a directory\)") as caught:
         broken.await_serving()
     assert str(broken.log_file) in str(caught.value.hint)
@@ -191,12 +165,6 @@ def command_line_of(server: ZooKeeperServer) -> str:
     return Path(f"/proc/{server.identity.pid}/cmdline").read_text()
 
 
-def test_a_cache_that_cannot_be_written_is_no_failure(start: Start, tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    assert start(cache=blocked / "cache").stop()
-
-
 def test_a_folder_with_any_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spaces, a backslash, letters outside of ASCII and outside of 16 bits, in a process whose locale knows none."""
     monkeypatch.setenv("LC_ALL", "C")
@@ -212,13 +180,18 @@ def test_a_folder_with_any_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(list((tmp_path / "relative cache").glob("*.jsa"))) == 1
 
 
-def test_it_outlives_its_starter(directory: Path, start: Start) -> None:
-    """Ctrl-C in the starter's terminal, or its death, does not reach it: a session of its own."""
+def test_it_outlives_its_starter(directory: Path, start: Start, tmp_path: Path) -> None:
+    """Ctrl-C in the starter's terminal, or its death, does not reach it: a session of its own. Its cache cannot be
+    written here, which is no failure."""
     program = (
         "import sys, os, signal; from pathlib import Path; from klog.coordination import embedded\n"
-        "server = embedded.start(Path(sys.argv[1])); server.await_serving(); os.kill(os.getpid(), signal.SIGKILL)"
+        "server = embedded.start(Path(sys.argv[1]), cache=Path(sys.argv[2])); server.await_serving()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(directory)], check=False, timeout=60)
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    words = [sys.executable, "-c", program, str(directory), str(blocked / "cache")]
+    ended = subprocess.run(words, check=False, timeout=60)
     assert ended.returncode == -signal.SIGKILL
     server = embedded.find(directory)
     assert server is not None

