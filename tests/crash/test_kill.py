@@ -19,14 +19,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from tests.broker_fixture import RunningBroker
 from tests.chance import seed_of
 
-KILLS = int(os.environ.get("KLOG_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("KLOG_TEST_KILLS", "5"))
 PARTITIONS = 3
 
 
 class Load:
     """A producer in a thread. `acked` has, for each partition, the numbers in the order of their acknowledgement."""
 
-    def __init__(self, bootstrap: str, topic: str, *, compression: str) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self.acked: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(PARTITIONS)}
         self.failed: list[str] = []
         self.sent = 0
@@ -38,7 +38,6 @@ class Load:
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
-                "compression.type": compression,
                 "message.timeout.ms": 120_000,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
@@ -121,10 +120,7 @@ def read_all(bootstrap: str, topic: str) -> dict[int, list[tuple[int, int]]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("compression", ["none"])
-def test_killed_again_and_again_under_load(
-    make_broker: Callable[..., RunningBroker], topic: str, compression: str
-) -> None:
+def test_killed_again_and_again_under_load(make_broker: Callable[..., RunningBroker], topic: str) -> None:
     chance = random.Random(seed_of("killed under load"))
     # Small segments and few batches between checkpoints, so that kills fall on rolls and checkpoints too.
     broker = make_broker(
@@ -132,10 +128,10 @@ def test_killed_again_and_again_under_load(
         log__segment__bytes="300000",
         log__flush__offset__checkpoint__interval__ms="200",
     ).start()
-    load = Load(broker.bootstrap, topic, compression=compression)
+    load = Load(broker.bootstrap, topic)
     try:
         for _ in range(KILLS):
-            load.wait_for_more(chance.randrange(1, 3000))
+            load.wait_for_more(chance.randrange(1, 2000))
             time.sleep(chance.random() * 0.02)
             broker.kill()
             broker.start()
@@ -150,17 +146,3 @@ def test_killed_again_and_again_under_load(
         missing = set(acked) - set(found[partition])
         assert not missing, f"partition {partition}: acknowledged and lost, or elsewhere: {sorted(missing)[:5]}"
     assert sum(map(len, found.values())) == load.sent
-
-
-def test_what_was_acknowledged_before_a_kill_is_there_at_once(
-    make_broker: Callable[..., RunningBroker], topic: str
-) -> None:
-    broker = make_broker(num__partitions=str(PARTITIONS)).start()
-    load = Load(broker.bootstrap, topic, compression="lz4")
-    load.wait_for_more(500)
-    load.finish()
-    broker.kill()
-    broker.start()
-    found = read_all(broker.bootstrap, topic)
-    for partition, acked in load.acked.items():
-        assert found[partition] == acked

@@ -1,4 +1,4 @@
-"""Apache Kafka's command-line tools, 3.9 and 4.x, as people use them: a topic made, filled, read, shown, deleted."""
+"""Apache Kafka's command-line tools, as people use them: a topic made, filled, read, shown, deleted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.server.asking import offsets
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["kafka-4.1", pytest.param("kafka-3.9", marks=pytest.mark.long("one line's are enough: 4.1's"))])
-def tools(request: pytest.FixtureRequest) -> JavaTools:
+@pytest.fixture
+def tools() -> JavaTools:
     try:
-        return tools_of(request.param)
+        return tools_of("kafka-4.1")
     except Missing as reason:
         pytest.skip(str(reason))
 

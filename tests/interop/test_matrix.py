@@ -26,7 +26,6 @@ CLIENTS: dict[str, Callable[[], Client]] = {
     "kcat": Kcat,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
-    "java-3.9": partial(JavaClient, "kafka-3.9"),
     "java-4.1": partial(JavaClient, "kafka-4.1"),
 }
 VALUES = [b"value %d of some text that can be compressed" % number for number in range(300)]
@@ -42,14 +41,8 @@ def made() -> Iterator[dict[str, Client]]:
             one.close()
 
 
-LONG = {"java-3.9": "one line of the Java client is enough: 4.1's"}
 PARAMS = [
-    pytest.param(
-        name,
-        # A JVM each: its tests share one.
-        marks=[pytest.mark.xdist_group(name)] * name.startswith("java")
-        + [pytest.mark.long(LONG[one]) for one in LONG if one == name],
-    )
+    pytest.param(name, marks=[pytest.mark.xdist_group(name)] * name.startswith("java"))  # its tests share one JVM
     for name in CLIENTS
 ]
 

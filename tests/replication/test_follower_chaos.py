@@ -56,7 +56,7 @@ async def round_of(sides: list[Side], epoch: int, choose: random.Random) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long("further seeds")) for seed in range(3, 8))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long("further seeds")) for seed in (1, 2, 3))]
 )
 def test_whatever_happens_all_have_the_last_leaders_bytes(
     tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture

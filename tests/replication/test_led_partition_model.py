@@ -231,5 +231,5 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             assert waiter.told == ([None] if self.at[index] <= high else [])
 
 
-LeaderAndItsFollowers.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+LeaderAndItsFollowers.TestCase.settings = settings(stateful_step_count=40)
 TestLeaderAndItsFollowers = LeaderAndItsFollowers.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.coordination.partition_states import NO_LEADER, PartitionState
@@ -185,7 +185,6 @@ def test_what_an_earlier_target_was_filling_stays_while_it_alone_is_in_sync() ->
 targets = st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True).map(tuple)
 
 
-@settings(max_examples=300)
 @given(targets, st.lists(targets | st.none(), min_size=1, max_size=3), st.data())
 def test_however_brokers_catch_up_or_restart_it_ends_at_the_last_target(
     origin: tuple[int, ...], wanted: list[tuple[int, ...] | None], data: st.DataObject

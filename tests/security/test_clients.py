@@ -90,14 +90,13 @@ def test_aiokafka(doors: Doors) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
 def test_a_profile_has_a_command_that_prints_the_password(
-    doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: str
+    doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KLOG_HOME", str(tmp_path))
     config = tmp_path / "prod.properties"
     config.write_text(
-        f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\nsasl.username=alice\n"
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\n"
         f"ssl.ca.location={doors.authority.path}\n"
     )
     secret = tmp_path / "secret file"
@@ -182,15 +181,11 @@ KCAT = shutil.which("kcat")
 
 
 @pytest.mark.skipif(KCAT is None, reason="kcat is not installed (Debian: apt-get install kcat)")
-@pytest.mark.parametrize(
-    ("listener", "mechanism"),
-    [("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "SCRAM-SHA-512"), ("SASL_SSL", "PLAIN")],
-)
-def test_kcat(doors: Doors, tmp_path: Path, listener: str, mechanism: str) -> None:
+def test_kcat(doors: Doors, tmp_path: Path) -> None:
     """By a file, since its own flags show passwords to `ps`."""
 
     def command(password: str, *words: str) -> list[str]:
-        settings = doors.librdkafka(listener, **login(mechanism, password=password))
+        settings = doors.librdkafka("SASL_SSL", **login("SCRAM-SHA-512", password=password))
         (tmp_path / "kcat").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return [str(KCAT), "-F", str(tmp_path / "kcat"), *words]
 
@@ -253,21 +248,14 @@ def login(mechanism: str, name: str = "alice", password: str = "correct horse") 
     return {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
 
 
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-
-
 @pytest.mark.parametrize(
     ("listener", "mechanism"),
-    [
-        ("PLAINTEXT", None),
-        ("SSL", None),
-        *((listener, mechanism) for listener in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS),
-    ],
+    [("SSL", None), ("SASL_PLAINTEXT", "SCRAM-SHA-256"), ("SASL_SSL", "SCRAM-SHA-512"), ("SASL_SSL", "PLAIN")],
 )
 def test_librdkafka_produces_and_consumes(doors: Doors, listener: str, mechanism: str | None) -> None:
     settings = doors.librdkafka(listener, **(login(mechanism) if mechanism else {}))
     topic = unique("t")
-    sent = [b"%d" % number + b"x" * 50_000 for number in range(40)]
+    sent = [b"%d" % number + b"x" * 50_000 for number in range(10)]
     producer = Producer({**settings, "linger.ms": 5})
     for value in sent:
         producer.produce(topic, value)

@@ -68,13 +68,10 @@ def doors(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) 
         broker.end()
 
 
-OLDER = pytest.mark.long("an older version of Java's client")
-
-
-@pytest.fixture(scope="module", params=["kafka-4.1", pytest.param("kafka-3.9", marks=OLDER)])
-def java(request: pytest.FixtureRequest) -> Iterator[JavaClient]:
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaClient]:
     try:
-        client = JavaClient(request.param)
+        client = JavaClient("kafka-4.1")
     except Missing as reason:
         pytest.skip(str(reason))
     yield client
@@ -123,7 +120,7 @@ def test_a_topic_is_made_filled_and_read(
 
 
 @pytest.mark.long("Java's tools in a JVM each; tests/interop/test_java_tools.py has one")
-@pytest.mark.parametrize("line", ["kafka-4.1", pytest.param("kafka-3.9", marks=OLDER)])
+@pytest.mark.parametrize("line", ["kafka-4.1", "kafka-3.9"])
 def test_kafka_configs_and_kafka_acls(doors: Doors, tmp_path: Path, line: str) -> None:
     """Make a user and permit it something: by requests, and as before 4.0 in ZooKeeper itself. It can do that then."""
     try:

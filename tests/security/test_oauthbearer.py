@@ -99,6 +99,7 @@ def test_librdkafka(provided: Provided) -> None:
         producer.produce(topic, b"%d" % sent)
         sent += 1
         assert producer.flush(10) == 0
+        producer.poll(0.05)
     consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe([topic])

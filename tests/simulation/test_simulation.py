@@ -17,16 +17,12 @@ from tests.simulation.simulate import simulate, simulate_all
 
 CHUNK = 25
 SEEDS = 500
-FAST = 100
-"""So many of them belong to the fast tier."""
-DEFAULT = 200
-"""So many to the default one."""
+DEFAULT = 100
+"""So many of them belong to the fast tier and to the default one."""
 
 
 def marks(first: int) -> tuple[pytest.MarkDecorator, ...]:
-    if first >= DEFAULT:
-        return (pytest.mark.slow, pytest.mark.long("extra seeds"))
-    return (pytest.mark.slow,) if first >= FAST else ()
+    return (pytest.mark.slow, pytest.mark.long("extra seeds")) if first >= DEFAULT else ()
 
 
 @pytest.mark.parametrize("first", [pytest.param(first, marks=marks(first)) for first in range(0, SEEDS, CHUNK)])
