@@ -29,7 +29,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # fails for being slow, and failures print the blob that repeats them.
 settings.register_profile(
     "ci",
-    max_examples=50,
+    max_examples=20,
     derandomize=True,
     deadline=None,
     print_blob=True,

@@ -60,11 +60,6 @@ def test_the_page_is_written_from_the_results_alone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again.json").read_text()) == json.loads((kept / "results.json").read_text())
 
 
-def test_an_unknown_curve_is_wrong_usage() -> None:
-    done = growth("partitons")
-    assert done.returncode == 2 and "partitons" in done.stderr and "partitions" in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.long("a bench smoke")
 @pytest.mark.timeout(180)

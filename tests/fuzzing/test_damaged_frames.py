@@ -29,7 +29,7 @@ WITHIN_S = 60.0
 ANSWERS_WITHIN_S = 8.0
 """Of a bystander, on a busy machine; a broker that is silent for its session's time ends itself (rule L8)."""
 RESIDENT_BYTES_MAX = 400_000_000
-INSIDE, OUTSIDE = 12_000, 250
+INSIDE, OUTSIDE = 4_000, 100
 
 pytestmark = pytest.mark.xdist_group("fuzzing")
 

@@ -212,4 +212,4 @@ class GroupModel(RuleBasedStateMachine):
 
 
 TestGroupModel = GroupModel.TestCase
-TestGroupModel.settings = settings(max_examples=60, stateful_step_count=40)
+TestGroupModel.settings = settings(stateful_step_count=40)

@@ -11,7 +11,7 @@ from kio.records.readers import read_batch as kio_read_batch
 from klog.errors import CorruptBatch, UnsupportedCodec, UnsupportedFormat
 from klog.record.batch import check_crc, read_header, walk
 from klog.record.codec import Codec
-from klog.record.records import HEADERS_MAX, Record, decode_batch, encode_batch, read_varint, record_times, varint
+from klog.record.records import Record, decode_batch, encode_batch, read_varint, record_times, varint
 from tests.record.batches import CODECS, by_kafka_python, moved, plain, records
 from tests.rows import each
 
@@ -172,15 +172,6 @@ def test_headers_that_lie(at: int, value: int, error: type[Exception]) -> None:
     batch[at] = value
     with pytest.raises(error):
         decode_batch(batch)
-
-
-@pytest.mark.long("a bound; tests/server/test_bad_batches.py")
-def test_a_record_of_very_many_headers_is_not_read() -> None:
-    """The bound itself: where the module is compiled, no other can be put in its place."""
-    rows = [Record(0, 5, None, b"v", [("", None)] * count) for count in (3, HEADERS_MAX)]
-    assert [len(one.headers) for one in decode_batch(encode_batch(rows))] == [3, HEADERS_MAX]
-    with pytest.raises(CorruptBatch, match=f"{HEADERS_MAX + 1} headers"):
-        decode_batch(encode_batch([Record(0, 5, None, b"v", [("", None)] * (HEADERS_MAX + 1))]))
 
 
 def test_the_bound_on_decompressed_bytes() -> None:

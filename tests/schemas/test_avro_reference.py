@@ -100,7 +100,7 @@ JUNK: list[Any] = [
 ]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**48))
 def test_a_schema_is_a_type_with_columns_or_refused(seed: int) -> None:
     schemas = reference.Schemas(random.Random(seed))
@@ -123,7 +123,7 @@ def test_a_schema_is_a_type_with_columns_or_refused(seed: int) -> None:
     assert plan(found, found).type == arrow_type(found)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**48), rows=st.sampled_from([1, 4, 12, 60]), damage=st.sampled_from([0.0, 0.2, 0.6]))
 def test_random_schemas_and_data(seed: int, rows: int, damage: float) -> None:
     schemas = reference.Schemas(random.Random(seed))

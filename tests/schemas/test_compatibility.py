@@ -11,7 +11,7 @@ import fastavro
 import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 from fastavro.utils import generate_one
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from klog.protocol.schema_errors import InvalidCompatibilityLevel, InvalidSchema
 from klog.schemas.avro import Record
@@ -206,7 +206,6 @@ def test_a_chain_of_types_that_is_too_long_to_follow_is_refused() -> None:
 
 
 @given(pairs())
-@settings(max_examples=150)
 def test_what_is_compatible_is_read_by_another_library(pair: tuple[Any, Any]) -> None:
     old, new = pair
     try:
@@ -230,7 +229,6 @@ def test_what_is_compatible_is_read_by_another_library(pair: tuple[Any, Any]) ->
 
 
 @given(pairs())
-@settings(max_examples=150)
 def test_the_verdict_is_that_of_avros_own_checker(pair: tuple[Any, Any]) -> None:
     old, new = pair
     try:

@@ -103,7 +103,7 @@ def test_a_logical_type_is_written_as_it_is_shown(schema: Any, text: str, whole:
 def test_what_the_decoder_shows_is_encoded_again() -> None:
     dice = random.Random(seed_of(__name__))
     again = beyond = 0
-    for _ in range(400):
+    for _ in range(100):
         schemas = reference.Schemas(dice)
         schema = schemas.record()
         value = b"\0\0\0\0\7" + schemas.datum(schema)

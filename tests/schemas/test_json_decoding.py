@@ -20,8 +20,6 @@ from klog.schemas.decoding.row_decoder import NO_SCHEMA, RowDecoder
 from klog.schemas.inference import DEPTH_MAX, FIELDS_MAX, infer
 from tests.rows import each
 
-TIMES = {"local": "local-timestamp-micros", "utc": "timestamp-millis", "micros": "timestamp-micros"}
-
 
 def decoder(schema: Any, **settings: Any) -> RowDecoder:
     return RowDecoder(Decoding("value", json.dumps(schema), form="json", **settings))

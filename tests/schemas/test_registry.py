@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.coordination import paths
 from klog.coordination.schemas import AVRO, SCHEMA_BYTES_MAX, SchemaRegistry
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
-from klog.protocol.schema_errors import IncompatibleSchema, InvalidSchema, InvalidSubject, SchemaError, SubjectNotFound
+from klog.protocol.schema_errors import IncompatibleSchema, InvalidSchema, InvalidSubject, SchemaError
 from klog.schemas.registry import ALL, LATEST, ZooKeeperRegistry
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
@@ -40,18 +40,6 @@ def verbs(registry: SchemaRegistry) -> ZooKeeperRegistry:
 # --- One after the other ----------------------------------------------------------------------------------------------
 
 
-def test_ids_ascend_and_equal_schemas_have_one(verbs: ZooKeeperRegistry) -> None:
-    first = verbs.register("a", AVRO, schema("x"))
-    assert (first.schema_id, first.number) == (1, 1)
-    assert verbs.register("a", AVRO, json.dumps(json.loads(schema("x")), indent=3)) == first
-    assert verbs.register("b", AVRO, schema("x")).schema_id == 1
-    second = verbs.register("a", AVRO, schema("x", "y="))
-    assert (second.schema_id, second.number) == (2, 2)
-    assert verbs.find("a", AVRO, schema("x")) == first
-    assert [one.name for one in verbs.subjects()] == ["a", "b"]
-    assert verbs.schemas([1, 2, 3, 1]).keys() == {1, 2}
-
-
 def test_what_is_not_compatible_is_refused_with_the_place_and_leaves_nothing(verbs: ZooKeeperRegistry) -> None:
     verbs.register("a", AVRO, schema("x"))
     with pytest.raises(IncompatibleSchema, match=r"\(BACKWARD\).* version 1 at /y: "):
@@ -59,37 +47,6 @@ def test_what_is_not_compatible_is_refused_with_the_place_and_leaves_nothing(ver
     assert [one.problem.path for one in verbs.check("a", AVRO, schema("x", "y"))] == ["/y"]
     verbs.set_level("a", "none")
     assert verbs.register("a", AVRO, schema("x", "y")).schema_id == 2, "a refusal takes no id"
-
-
-def test_a_level_of_its_own_goes_before_that_of_all(verbs: ZooKeeperRegistry) -> None:
-    assert verbs.level() == "BACKWARD"
-    assert verbs.set_level(None, "FULL") == "BACKWARD"
-    assert verbs.set_level("a", "FORWARD") is None
-    assert (verbs.level(), [one.level for one in verbs.subjects(["a"])]) == ("FULL", ["FORWARD"])
-    verbs.register("a", AVRO, schema("x="))
-    verbs.register("a", AVRO, schema("x=", "y"))  # forward alone
-    assert verbs.set_level("a", None) == "FORWARD"
-    with pytest.raises(IncompatibleSchema, match="FULL"):
-        verbs.register("a", AVRO, schema("x=", "y", "z"))
-    verbs.set_level(None, None)
-    assert verbs.level() == "BACKWARD"
-
-
-def test_deleted_versions_hinder_nothing_and_their_schemas_stay(verbs: ZooKeeperRegistry) -> None:
-    verbs.register("a", AVRO, schema("x"))
-    verbs.register("a", AVRO, schema())
-    assert verbs.delete("a", LATEST) == [2]
-    assert verbs.register("a", AVRO, schema()).number == 3, "a number is not given again"
-    assert verbs.delete("a") == [1, 3]
-    with pytest.raises(SubjectNotFound):
-        verbs.find("a", AVRO, schema())
-    assert verbs.find("a", AVRO, schema(), deleted=True).number == 3
-    assert verbs.delete("a", 2, permanent=True) == [2]
-    assert verbs.delete("a", permanent=True) == [1, 3]
-    assert verbs.subjects() == []
-    assert verbs.schemas([1, 2]).keys() == {1, 2}
-    again = verbs.register("a", AVRO, schema("x"))
-    assert (again.schema_id, again.number) == (1, 4)
 
 
 def test_limits_are_said(verbs: ZooKeeperRegistry, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,11 +66,11 @@ def test_limits_are_said(verbs: ZooKeeperRegistry, registry: SchemaRegistry, mon
     assert len(verbs.subjects(["full"])[0].live) > 1
 
 
-@pytest.mark.parametrize("name", ["a/b", "%2F", "..", "ü → 日本", "a b?c#d", ":.ctx:s", "\x01"])
-def test_any_name_is_a_subject(verbs: ZooKeeperRegistry, name: str) -> None:
-    made = verbs.register(name, AVRO, schema())
-    assert [one.name for one in verbs.subjects()] == [name]
-    assert verbs.find(name, AVRO, schema()) == made
+def test_any_name_is_a_subject(verbs: ZooKeeperRegistry) -> None:
+    names = ("a/b", "%2F", "..", "ü → 日本", "a b?c#d", ":.ctx:s", "\x01")
+    made = {name: verbs.register(name, AVRO, schema()) for name in names}
+    assert {one.name for one in verbs.subjects()} == made.keys()
+    assert {name: verbs.find(name, AVRO, schema()) for name in names} == made
 
 
 def test_a_cluster_that_was_made_before_there_was_a_registry(connect: Callable[..., ZooKeeper]) -> None:
@@ -195,7 +152,6 @@ def session(zookeeper: Any) -> Any:
         yield started
 
 
-@settings(max_examples=30)
 @given(acts=st.lists(ACTS, min_size=5, max_size=25))
 def test_the_registry_does_as_a_plain_model_does(session: ZooKeeper, acts: list[tuple[Any, ...]]) -> None:
     verbs, model = ZooKeeperRegistry(SchemaRegistry(session)), Model()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,10 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from klog.client.raw_fetch import RawCluster
-from klog.coordination import embedded
 from klog.record.avro_framing import unframe
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
 from tests.server.test_metrics import free_port
-from tests.zookeeper_fixture import klog_home
 
 
 def user(*more: dict[str, Any]) -> str:
@@ -118,30 +115,3 @@ def test_the_stock_client_finds_all_that_it_asks_for(serving: tuple[RunningBroke
         SchemaRegistryClient({"url": serving[1]}).get_latest_version(name)
     assert (gone.value.http_status_code, gone.value.error_code) == (404, 40401)
     assert SchemaRegistryClient({"url": serving[1]}).get_schema(schema_id).schema_str
-
-
-@pytest.mark.long("tests/server has what is there after a restart")
-@pytest.mark.slow
-def test_nothing_is_forgotten_when_broker_and_zookeeper_start_again(tmp_path: Path) -> None:
-    zookeeper = embedded.start(tmp_path / "zookeeper", cache=klog_home() / "cache")
-    port = free_port()
-    broker = RunningBroker(tmp_path / "broker", f"{zookeeper.address}/klog", schema__registry__port=str(port))
-    url = f"http://127.0.0.1:{port}"
-    try:
-        zookeeper.await_serving()
-        broker.start()
-        first = SchemaRegistryClient({"url": url}).register_schema("s", Schema(V1, "AVRO"))
-        broker.kill()
-        zookeeper_port = int(zookeeper.address.split(":")[1])
-        zookeeper.stop()
-        zookeeper = embedded.start(tmp_path / "zookeeper", port=zookeeper_port, cache=klog_home() / "cache")
-        zookeeper.await_serving()
-        broker.start()
-        client = SchemaRegistryClient({"url": url})
-        assert client.register_schema("s", Schema(V1, "AVRO")) == first
-        assert client.register_schema("s", Schema(V2, "AVRO")) == first + 1
-        with RawCluster(broker.bootstrap) as cluster:
-            assert json.loads(cluster.schema(first)) == json.loads(V1)
-    finally:
-        broker.end()
-        zookeeper.stop()

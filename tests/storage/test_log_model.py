@@ -17,8 +17,6 @@ from klog.errors import CorruptLog, OffsetOutOfRange
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.storage.log_cases import Stored, append, batch, bytes_of, dense_batch, log_in, open_dir, read_all, split
 
-SHAPES = st.tuples(st.integers(0, 8), st.integers(1, 12), st.integers(0, 500))
-
 
 class LogAgainstList(RuleBasedStateMachine):
     def __init__(self) -> None:
@@ -191,7 +189,5 @@ class LogAgainstList(RuleBasedStateMachine):
             assert where.header == due[0].header
 
 
-LogAgainstList.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, phases=[p for p in Phase if p is not Phase.shrink]
-)
+LogAgainstList.TestCase.settings = settings(stateful_step_count=25, phases=[p for p in Phase if p is not Phase.shrink])
 test_log_against_list = LogAgainstList.TestCase

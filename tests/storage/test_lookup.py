@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.config.topic import LogConfig
@@ -42,7 +42,6 @@ def filled(batches: list[tuple[list[int], Codec]]) -> tuple[Log, list[tuple[int,
     return log, rows
 
 
-@settings(max_examples=60)
 @given(batches=TIMES, at_ms=st.integers(0, 65), cut=st.floats(0, 1))
 def test_the_first_record_at_or_after_a_time(batches: list[tuple[list[int], Codec]], at_ms: int, cut: float) -> None:
     log, rows = filled(batches)

@@ -120,7 +120,7 @@ def test_readers_beside_a_writer(tmp_path: Path) -> None:
     threads = [threading.Thread(target=follow, args=(max_bytes,)) for max_bytes in (100, 3_000, 1 << 20)]
     for thread in threads:
         thread.start()
-    for round_ in range(150):
+    for round_ in range(50):
         for mark in range(12):
             append(log, batch(2, value_bytes=100 + mark), dense_batch(100, 20) if mark == 5 else batch(1))
         if round_ % 10 == 0:

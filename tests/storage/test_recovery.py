@@ -115,12 +115,11 @@ def test_an_earlier_segment_cut_at_any_byte_keeps_what_is_behind_it(size: int) -
         assert [(one.first_address, one.end_address) for one in log.damages] == [(lost[0].address, LAST_BASE)]
 
 
-@each("mask", [0x01, 0x80, 0xFF])
 @each("path", [FIRST, LAST])
-def test_a_flipped_byte_costs_one_batch_at_most(path: str, mask: int) -> None:
+def test_a_flipped_byte_costs_one_batch_at_most(path: str) -> None:
     for position in range(len(FILES[path])):
         data = bytearray(FILES[path])
-        data[position] ^= mask
+        data[position] ^= (0x01, 0x80, 0xFF)[position % 3]
         log = recover(disk_with(**{"first" if path == FIRST else "last": bytes(data)}))
         hit = touched(path, position)
         found = read_all(log)
