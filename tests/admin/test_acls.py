@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,12 +11,11 @@ from klog.coordination.acts import Actor
 from klog.coordination.zookeeper import ZooKeeper
 from klog.security.permissions import Acl, Operation, Pattern, Permission, ResourceType
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, klog, until
 
 MakeBroker = Callable[..., RunningBroker]
 Klog = Callable[..., Ran]
 ME = "User:ANONYMOUS"
-PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -91,19 +89,17 @@ def test_what_is_denied_leaves_an_event_that_tells_the_rule(make_broker: MakeBro
             acl = Acl(ME, "*", operation, Permission.ALLOW)
             acls.change(session, Pattern(kind, name), lambda _, acl=acl: [acl], Actor("t", "here"))  # type: ignore[misc]
         assert session.exists(f"{paths.ACLS}/Topic/klog.events") is not None
-    deadline_s = time.monotonic() + PATIENCE_S
-    while klog("acl", "check", "ANONYMOUS", "read", "topic:klog.events", *at).code != 0:
-        assert time.monotonic() < deadline_s
-    nothing = klog("why", "denied", "bob", "-o", "json", *at)
-    while nothing.code != 0 and time.monotonic() < deadline_s:  # the events' topic is made after a while
-        nothing = klog("why", "denied", "bob", "-o", "json", *at)
-    assert nothing.code == 0, nothing
+    until(lambda: klog("acl", "check", "ANONYMOUS", "read", "topic:klog.events", *at).code == 0, "the ACL")
+    until(lambda: klog("why", "denied", "bob", "-o", "json", *at).code == 0, "the topic of events")
     assert klog("produce", "secret", "-p", "0", *at).code == 1
     assert klog("topic", "create", "secret", *at).code == 1
-    why = klog("why", "denied", "-o", "json", *at)
-    while len(why.rows) < 3 and time.monotonic() < deadline_s:
+
+    def told_all() -> Ran | None:
         why = klog("why", "denied", "-o", "json", *at)
-    assert why.code == 1
+        return why if len(why.rows) >= 3 else None
+
+    why = until(told_all, "both denials")
+    assert why is not None and why.code == 1
     *told, now = why.rows
     assert {f"{ME}: Create topic:secret", f"{ME}: Describe topic:secret"} <= {
         one["what"].partition(" at ")[0] for one in told

@@ -238,11 +238,11 @@ def rewound(zookeeper: ZooKeeper, wanted: dict[TopicPartition, int], **options: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize("after", [0, 2])
 def test_a_rewind_goes_on_behind_an_answer_that_is_lost(
     zk: ZooKeeper, lossy: ZooKeeper, proxy: ZooKeeperProxy, after: int
 ) -> None:
-    """Of its first multi, of one in the middle, of one behind that: nothing is left out, and nobody is fenced twice."""
+    """Of its first multi, of its last: nothing is left out, and nobody is fenced twice."""
     state = join(zk, "g", member("m-1", *MANY))
     proxy.lose_answer_of(frozenset({MULTI}), after=after)
     fenced = rewound(lossy, MANY, force=True)

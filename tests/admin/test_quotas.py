@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.net.channel import Channel
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import Ran, act_rows, klog
+from tests.cli.runner import Ran, act_rows, klog, until
 from tests.security.broker_doors import unique, zookeeper_of
 from tests.server.asking import produce_request, values
 from tests.server.test_quotas import as_client
@@ -113,6 +113,16 @@ def test_which_quotas_apply_to_a_client(broker: RunningBroker) -> None:
         assert run(broker, "quota", "remove", *whose).code == 0
 
 
+def why_throttled(broker: RunningBroker, whom: str) -> list[dict[str, Any]]:
+    """The rows of `klog status throttled`, once the event is among them."""
+
+    def rows() -> list[dict[str, Any]]:
+        why = run(broker, "status", "throttled", whom)
+        return why.rows if why.stdout and why.code == 1 and len(why.rows) >= 3 else []
+
+    return until(rows, "the event")
+
+
 def test_why_a_client_was_throttled(broker: RunningBroker) -> None:
     assert run(broker, "topic", "create", "work").code == 0
     assert (
@@ -124,12 +134,7 @@ def test_why_a_client_was_throttled(broker: RunningBroker) -> None:
         assert (await channel.request(produce_request("work", records))).throttle_time.total_seconds() > 0
 
     as_client(broker, "e $(rin)", work)
-    deadline_s = time.monotonic() + PATIENCE_S
-    why = run(broker, "status", "throttled", "e $(rin)")
-    while (not why.stdout or len(why.rows) < 3) and time.monotonic() < deadline_s:
-        why = run(broker, "status", "throttled", "e $(rin)")
-    assert why.code == 1
-    told, set_by, now = why.rows
+    told, set_by, now = why_throttled(broker, "e $(rin)")
     assert "'e $(rin)'" in told["what"] and "producer_byte_rate 1000 bytes/s" in told["evidence"]
     assert "act " in set_by["evidence"]
     assert "klog quota remove producer_byte_rate --user ANONYMOUS --client 'e $(rin)'" in now["do"]
@@ -149,11 +154,7 @@ def test_why_an_address_was_turned_away(broker: RunningBroker) -> None:
         with contextlib.suppress(ConnectionError):
             turned_away = one.recv(1) == b""
     assert turned_away
-    deadline_s = time.monotonic() + PATIENCE_S
-    why = run(broker, "status", "throttled", "127.0.0.6")
-    while (not why.stdout or len(why.rows) < 3) and time.monotonic() < deadline_s:
-        why = run(broker, "status", "throttled", "127.0.0.6")
-    told, set_by, now = why.rows
+    told, set_by, now = why_throttled(broker, "127.0.0.6")
     assert "address 127.0.0.6" in told["what"] and "connection_creation_rate 2 connections/s" in told["evidence"]
     assert "act " in set_by["evidence"]
     assert "klog quota remove connection_creation_rate --ip 127.0.0.6" in now["do"]

@@ -16,7 +16,6 @@ from klog.errors import (
     InvalidReplicationFactor,
     InvalidTopic,
     TopicAlreadyExists,
-    UnknownTopicOrPartition,
     UsageError,
 )
 from tests.broker_fixture import RunningBroker
@@ -141,16 +140,6 @@ def test_partitions_cannot_be_taken_away(broker: RunningBroker, topic: str) -> N
             run(broker.bootstrap, partial(topics.alter_topic, name=topic, partitions=count))
 
 
-def test_missing_topics(broker: RunningBroker, topic: str) -> None:
-    to = broker.bootstrap
-    with pytest.raises(UnknownTopicOrPartition, match=topic):
-        run(to, lambda cluster: partitions.describe_topics(cluster, [topic]))
-    (row,) = run(to, lambda cluster: topics.preview_deletion(cluster, [topic]))
-    assert row.error == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert run(to, lambda cluster: topics.preview_deletion(cluster, [topic], if_exists=True)) == []
-    assert run(to, lambda cluster: topics.list_topics(cluster, topic)) == [], "asking has not made it"
-
-
 def test_settings_of_a_topic(broker: RunningBroker, topic: str) -> None:
     to = broker.bootstrap
     make_topic(to, topic, retention_ms="1000")
@@ -205,11 +194,3 @@ def test_settings_of_a_broker(broker: RunningBroker) -> None:
     assert rows["num.io.threads"].effect == "none"
     assert rows["log.segment.bytes"].effect != "none"
     assert all(row.doc for row in rows.values())
-
-
-def test_stopping_a_broker(make_broker: object) -> None:
-    one: RunningBroker = make_broker().start()  # type: ignore[operator]
-    stopped = run(one.bootstrap, lambda cluster: brokers.stop_broker(cluster, one.broker_id))
-    assert stopped.stopped
-    assert one.process is not None
-    assert one.process.wait(10) == 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from typer.testing import CliRunner
 
@@ -15,6 +16,18 @@ from klog.admin.acts import list_acts
 from klog.cli.root import root
 from klog.coordination.zookeeper import ZooKeeper
 from klog.render.values import rfc3339
+
+Found = TypeVar("Found")
+
+
+def until(look: Callable[[], Found], what: str, timeout_s: float = 40.0) -> Found:
+    """What ``look`` finds at last. A command is a tenth of a second's work, and brokers tell events some seconds later:
+    it is asked with pauses."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+    return found
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,11 @@ def logging_as_before() -> Iterator[None]:
             one.handlers[:] = handlers
             one.setLevel(level)
             one.propagate = propagate
+
+
+def events_are_told(*at: object) -> bool:
+    """Brokers make the topic of events some seconds after their start."""
+    return klog("topic", "describe", "klog.events", *at).code == 0
 
 
 def klog(*words: object, input: str | bytes = b"", env: dict[str, str | None] | None = None) -> Ran:

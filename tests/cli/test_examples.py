@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -25,7 +24,7 @@ from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
 from tests.cli.example_lines import COMMANDS, ELSEWHERE, LINES, SERVING, words_of
 from tests.cli.process import ROOT
-from tests.cli.runner import act_rows, klog
+from tests.cli.runner import act_rows, events_are_told, klog, until
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
@@ -112,8 +111,8 @@ def prepare(place: Place, broker: RunningBroker, line: str) -> list[str]:
         assert klog("topic", "config", place.names["clicks"], "retention.ms=5d", "-y", *at).code == 0
         act = act_rows(broker.zookeeper, topic=place.names["clicks"])[-1]["act"]
         words = [act if word == "ACT" else word for word in words]
-    while words[0] == "events" and klog("topic", "describe", "klog.events", *at).code:
-        time.sleep(0.05)  # brokers create it in the background; the test's time-out is the bound
+    if words[0] == "events":
+        until(lambda: events_are_told(*at), "the topic of events")
     if words[:2] == ["topic", "restore"]:
         make_topic(broker.bootstrap, place.names["deleted"], 1)
         assert klog("topic", "delete", place.names["deleted"], "-y", *at).code == 0
@@ -160,19 +159,10 @@ def check_example(line: str, broker: RunningBroker, folder: Path) -> None:
 
 
 HERE = [line for line in LINES if line not in ELSEWHERE and line not in SERVING]
-FIRST = {words_of(line)[0]: line for line in reversed(HERE)}
-"""An example of each noun."""
-del FIRST["acl"]  # needs a broker of its own
 
 
-@each("line", FIRST.values(), tests=2)
-@pytest.mark.long("a document that is walked")
-def test_an_example_of_each_noun_runs(line: str, broker: RunningBroker, tmp_path: Path) -> None:
-    check_example(line, broker, tmp_path)
-
-
-@pytest.mark.long("each example on a cluster; by default one of each noun runs, and all are parsed")
-@each("line", [line for line in HERE if line not in FIRST.values()], tests=4)
+@pytest.mark.long("each example on a cluster; by default all are parsed, and rows.txt runs such commands")
+@each("line", HERE, tests=4)
 def test_an_example_runs(line: str, broker: RunningBroker, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     its_broker = request.getfixturevalue("guarded") if words_of(line)[0] == "acl" else broker
     check_example(line, its_broker, tmp_path)

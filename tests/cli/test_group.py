@@ -6,8 +6,6 @@ import json
 import re
 import signal
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import confluent_kafka
@@ -21,7 +19,7 @@ from klog.names import TopicPartition
 from tests.admin.group_registry import commit, enter, join, member
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal, started
-from tests.cli.runner import Ran, klog
+from tests.cli.runner import Ran, klog, until
 from tests.tools.verbs import make_topic, send
 
 
@@ -205,16 +203,6 @@ def test_a_rewind_is_shown_asked_about_done_and_taken_back(
     assert nothing.code == 0 and "0 of 2 partitions" in nothing.stderr, "there is nothing to be asked about"
 
 
-def test_past_the_end_is_the_end_with_a_word(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
-    assert klog("group", "rewind", group, "--to", "123456789", "-y", *at).code == 2, "of two partitions"
-    for number, end in ((0, r"\d+"), (1, "0")):
-        ran = klog("group", "rewind", group, "-t", topic, "-p", number, "--to", "123456789", "-y", *at)
-        assert ran.code == 0
-        assert re.search(rf"{topic}-{number}: offset 123456789 .*\b{end}\n", ran.stderr)
-    assert klog("lag", group, "--only-lagging", "-o", "json", *at).rows == []
-    assert klog("status", "groups", "--max-lag", "0", "-o", "json", *at).stdout.count(f'"group {group},') == 0
-
-
 def test_one_topic_is_forgotten_and_comes_back(at: list[str], registry: ZooKeeper, topic: str, group: str) -> None:
     commit(registry, group, {TopicPartition(f"{topic}-gone", 3): 9})
     gone = klog("group", "forget", group, "-t", f"{topic}-gone", "-y", "-o", "json", *at)
@@ -276,14 +264,6 @@ def test_a_groups_end_and_its_way_back(at: list[str], registry: ZooKeeper, topic
     assert offsets(registry, group) == {0: 4, 1: 0}
 
 
-def test_a_copy(at: list[str], registry: ZooKeeper, group: str) -> None:
-    copied = klog("group", "copy", group, f"{group}-2", *at)
-    assert copied.code == 0, copied.stderr
-    assert offsets(registry, f"{group}-2") == offsets(registry, group)
-    again = klog("group", "copy", group, f"{group}-2", "-o", "json", *at)
-    assert again.code == 1 and again.error["code"] == "REFUSED"
-
-
 # --- with consumers that really read ---
 
 
@@ -319,13 +299,6 @@ class Reader:
             if message is not None and message.error() is None:
                 self.seen.append(message.offset())
         consumer.close()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def test_a_stock_client_that_is_rewound_by_force_reads_again(
@@ -379,7 +352,7 @@ def test_a_consumer_by_zookeeper_that_is_rewound_by_force_reads_again(
 # --- files ---
 
 
-@pytest.mark.parametrize("form", ["zk", "csv", "json"])
+@pytest.mark.parametrize("form", ["zk", "json"])
 def test_offsets_to_a_file_and_back(
     at: list[str], registry: ZooKeeper, topic: str, group: str, form: str, tmp_path: Path
 ) -> None:

@@ -21,10 +21,9 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.security.client_security import ClientSecurity
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog
+from tests.cli.runner import klog, until
 from tests.cli.test_terminal import HOSTILE, shown
 from tests.cli.tsv import from_tsv
-from tests.net.test_connection import until
 from tests.rows import each
 from tests.security.broker_doors import add_user, listen_to, ports_of
 
@@ -66,7 +65,7 @@ def hostile(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
             channel.close()
         assert klog("acl", "add", f"User:{NAME}", "read", f"topic:{NAME}?", "-B", broker.bootstrap).code == 0
         # Denials are told by events, which the broker sends some time after it has answered.
-        until(lambda: '"denied"' in klog("events", "-o", "json", "-B", broker.bootstrap).stdout, 60)
+        until(lambda: '"denied"' in klog("events", "-o", "json", "-B", broker.bootstrap).stdout, "the denials")
         yield broker
     finally:
         broker.end()
@@ -121,11 +120,12 @@ def test_the_page_shows_it_as_text(hostile: RunningBroker, tmp_path: Path) -> No
 
 def test_what_is_to_be_copied_is_one_command(hostile: RunningBroker) -> None:
     """A denied name, in the command that would allow it."""
-    commands: list[str] = []
-    while not commands:  # the event follows the denial
+
+    def told() -> list[str]:
         found = klog("status", "denied", f"User:{NAME}", "-B", hostile.bootstrap, "-o", "json")
-        commands = [row["do"].split("`")[1] for row in found.rows if row["do"]] if found.stdout else []
-    for command in commands:
+        return [row["do"].split("`")[1] for row in found.rows if row["do"]] if found.stdout else []
+
+    for command in until(told, "what would allow it"):
         words = shlex.split(command)
         assert words[:3] == ["klog", "acl", "add"] and words[3] == f"User:{NAME}" and len(words) == 6
         assert words[5] == f"group:{NAME}"

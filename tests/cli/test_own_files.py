@@ -43,12 +43,10 @@ def test_the_files_of_zookeeper(tmp_path: Path) -> None:
     assert open_to_others(folder) == []
 
 
-def test_the_files_of_a_broker(make_broker: object) -> None:
-    made = make_broker().start()  # type: ignore[operator]
-    assert isinstance(made, RunningBroker)
-    run("topic", "create", "t", "-B", made.bootstrap, home=made.folder / "home")
-    data = made.folder / "data"
-    assert (data / "t-0").is_dir() and (data / "meta.properties").is_file()
+def test_the_files_of_a_broker(broker: RunningBroker, topic: str, home: Path) -> None:
+    run("topic", "create", topic, "-B", broker.bootstrap, home=home)
+    data = broker.folder / "data"
+    assert (data / f"{topic}-0").is_dir() and (data / "meta.properties").is_file()
     assert open_to_others(data) == []
 
 

@@ -83,14 +83,12 @@ def expected(row: Row) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40)
 @given(st.lists(ROWS, max_size=4))
 def test_json_gives_back_what_went_in(rows: list[Row]) -> None:
     document = json.loads(shown(rows, Format.JSON))
     assert document == {"_command": "some.rows", "_version": 1, "rows": [expected(row) for row in rows]}
 
 
-@settings(max_examples=40)
 @given(st.lists(ROWS, max_size=4))
 def test_json_lines_are_one_row_a_line(rows: list[Row]) -> None:
     lines = shown(rows, Format.JSONL).split("\n")
@@ -98,13 +96,11 @@ def test_json_lines_are_one_row_a_line(rows: list[Row]) -> None:
     assert [json.loads(line) for line in lines] == [expected(row) for row in rows]
 
 
-@settings(max_examples=40)
 @given(st.lists(ROWS, max_size=3))
 def test_yaml_is_the_same_document(rows: list[Row]) -> None:
     assert yaml.safe_load(shown(rows, Format.YAML))["rows"] == [expected(row) for row in rows]
 
 
-@settings(max_examples=40)
 @given(st.lists(ROWS, max_size=4))
 def test_tsv_has_a_field_a_column_and_gives_back_text(rows: list[Row]) -> None:
     lines = shown(rows, Format.TSV).split("\n")
@@ -128,7 +124,6 @@ def test_tsv_text_round_trip(text: str) -> None:
     assert from_tsv(to_tsv(None)) is None
 
 
-@settings(max_examples=40)
 @given(st.lists(ROWS, min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_a_table_has_a_line_a_row_aligned_and_never_cut(rows: list[Row], wide: bool, header: bool) -> None:
     lines = shown(rows, Format.WIDE if wide else Format.TABLE, header=header).split("\n")
@@ -222,7 +217,7 @@ ROW_TYPES = {command.traits.rows: command.traits.row_type() for _, command in wa
 
 
 @each("name", sorted(filter(None, ROW_TYPES)), tests=2)
-@settings(max_examples=8)
+@settings(max_examples=settings.default.max_examples // 10)  # for each kind of row
 @given(data=st.data())
 def test_every_row_of_every_command_can_be_shown_in_every_format(name: str, data: st.DataObject) -> None:
     row_type = ROW_TYPES[name]

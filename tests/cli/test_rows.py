@@ -15,7 +15,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog
+from tests.cli.runner import events_are_told, klog, until
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
@@ -50,8 +50,7 @@ def names(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> di
     plan = tmp_path_factory.mktemp("rows") / "plan.json"
     partition = {"topic": topic, "partition": 0, "replicas": [broker.broker_id]}
     plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
-    while klog("topic", "describe", "klog.events", "-B", broker.bootstrap).code:  # made some seconds after the start
-        pass
+    until(lambda: events_are_told("-B", broker.bootstrap), "the topic of events")
     (segment,) = broker.folder.rglob(f"{topic}-0/*.log")
     return {"topic": topic, "group": "rows-group", "plan": str(plan), "segment": str(segment)}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -128,7 +128,6 @@ def test_every_command_and_flag_of_the_command_line_is_offered(words: tuple[str,
     assert {word for parameter in command.params for word in parameter.opts if word.startswith("-")} <= set(offered)
 
 
-@settings(max_examples=60)
 @given(st.text(max_size=30))
 def test_no_line_breaks_completion(line: str) -> None:
     completions(line, "a topic")

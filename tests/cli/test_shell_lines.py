@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -112,7 +112,6 @@ def test_what_a_line_leaves_open(text: str, left: str) -> None:
     assert open_end(text) == left
 
 
-@settings(max_examples=200)
 @given(st.text(alphabet="ab \\'\"$;|>!#\n{}1", max_size=24))
 def test_every_text_is_read_to_its_end(text: str) -> None:
     at = 0

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import signal
-import subprocess
 import time
 
 import crc32c
@@ -16,7 +15,7 @@ from confluent_kafka import Producer
 from bench.wire import BATCH_HEADER, BATCH_PREFIX_BYTES, CRC_FROM, Connection
 from klog.record.records import varint
 from tests.broker_fixture import RunningBroker
-from tests.cli.process import KLOG, ROOT, started
+from tests.cli.process import started
 from tests.cli.runner import klog, written
 from tests.rows import each
 
@@ -50,9 +49,10 @@ def shown(*words: str) -> bytes:
 
 def in_a_process(*words: str) -> bytes:
     """The same, by a process of its own."""
-    ran = subprocess.run([*KLOG, "tail", *words], cwd=ROOT, capture_output=True, timeout=60, check=False)
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    return ran.stdout
+    with started("tail", *words) as process:
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, b"")
+    return out
 
 
 def test_bytes_that_are_no_text_in_every_form(at: list[str], any_bytes: str) -> None:

@@ -7,15 +7,14 @@ import re
 import shlex
 import signal
 import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.processes import ports_in_a_row
-from tests.cli.runner import klog
+from klog.admin.local_state import Plan
+from tests.cli.runner import klog, until
 
 
 @pytest.fixture
@@ -88,8 +87,8 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
 
     def found(what: str) -> tuple[dict[str, Any], str]:
         """The last step of `klog status broker 2`, and what `klog status` says is to do."""
-        steps = poll(
-            lambda: (rows := klog("status", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows
+        steps = until(
+            lambda: (rows := klog("status", "broker", 2, "-o", "json").rows) and what in rows[-1]["what"] and rows, what
         )
         return steps[-1] | {"evidence": " ".join(one["evidence"] for one in steps)}, troubles()[0]
 
@@ -106,7 +105,7 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         os.kill(pid, signal.SIGCONT)
         for text in (cause["do"], do):
             assert f"`kill -CONT {pid}`" in text and str(folder / "broker-2.log") in text
-        poll(lambda: not troubles())
+        until(lambda: not troubles(), "all is well")
 
         os.kill(pid, signal.SIGKILL)
         cause, do = found("is dead")
@@ -130,25 +129,9 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         klog("down", "--dir", folder)
 
 
-def poll(look: Callable[[], Any]) -> Any:
-    """What it finds at last: ZooKeeper needs a moment to see that a broker is gone."""
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(0.2)
-    raise AssertionError("not found in 40 s")
-
-
-def test_what_the_user_says_goes(home: Path, port: int) -> None:
-    try:
-        told = ("-X", "default.replication.factor=1")
-        begun = klog("up", "--detach", "--brokers", 2, "--port", port, *told)
-        assert begun.code == 0, begun.stderr
-        assert "default.replication.factor" not in begun.stderr
-        assert factor("one") == 1
-    finally:
-        klog("down")
+def test_what_the_user_says_goes() -> None:
+    assert Plan(2).replication == {"default.replication.factor": "2"}
+    assert Plan(3, properties={"default.replication.factor": "1"}).replication == {"min.insync.replicas": "2"}
 
 
 def test_a_neighbours_port_in_use(home: Path, port: int) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -29,8 +28,7 @@ from klog.errors import CannotConnect
 from klog.security.errors import NotAllowedByZooKeeper, SaslAuthenticationFailed
 from klog.security.scram import ScramMechanism
 from tests.cli.example_lines import example
-from tests.cli.runner import klog
-from tests.client.stream_readers import wait_until
+from tests.cli.runner import events_are_told, klog, until
 
 pytestmark = pytest.mark.xdist_group("secure")
 
@@ -88,14 +86,12 @@ def test_commands_of_the_administrator_need_no_flags(closed: Path) -> None:
     assert sorted(group.stdout.split()) == ["one", "three", "two"], group.stderr
     assert sum(row["lag"] for row in klog("lag", "readers", "-o", "json").rows) == 0
     assert klog("topic", "verify", "work").code == 0
-    acts: list[str] = []
 
-    def are_told() -> bool:
+    def told() -> list[str]:
         ran = klog("events", "topic", "work", "--kind", "act", "-o", "json")
-        acts[:] = [row["what"] for row in ran.rows] if ran.code == 0 else []
-        return bool(acts)
+        return [row["what"] for row in ran.rows] if ran.code == 0 else []
 
-    wait_until(are_told, "the acts on the topic are events")
+    acts = until(told, "the acts on the topic are events")
     assert all(" by User:admin, " in one for one in acts), acts
     checked = klog("status", "--wait", "20s", "-o", "json")
     assert checked.code == 0, checked.stdout
@@ -129,8 +125,7 @@ def test_a_broker_says_how_messages_go_out(closed: Path) -> None:
 def test_users_may_what_they_are_permitted(closed: Path) -> None:
     assert klog("topic", "create", "permitted").code == 0
     assert klog("produce", "permitted", input=b"hello\n").code == 0
-    while klog("topic", "describe", "klog.events").code:
-        time.sleep(0.05)  # brokers create it in the background; the test's time-out is the bound
+    until(events_are_told, "the topic of events")
     password = klog("user", "add", "bob", "--generate").stdout.strip()
     bob = ("--client-config", properties_of(closed, "bob", password))
     assert klog("topic", "list", "-o", "json", *bob).rows == []
@@ -141,11 +136,12 @@ def test_users_may_what_they_are_permitted(closed: Path) -> None:
     assert klog("tail", "permitted", "-o", "start", "-e", *bob).stdout == "hello\n"
     unsent = klog("produce", "permitted", *bob, input=b"no\n")
     assert unsent.code == 1 and "Traceback" not in unsent.stderr
-    while True:  # the event follows the denial
+
+    def denied() -> bool:
         why = klog("status", "denied", "User:bob", "-o", "json")
-        if any("Write" in row["what"] for row in why.rows):
-            break
-    assert why.code == 1
+        return any("Write" in row["what"] for row in why.rows) and why.code == 1
+
+    until(denied, "the event follows the denial")
     assert klog("acl", "add", "User:bob", "Write", "topic:permitted").code == 0
     assert klog("produce", "permitted", *bob, input=b"yes\n").code == 0
 

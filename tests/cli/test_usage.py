@@ -14,7 +14,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.names import TopicPartition
 from tests.admin.group_registry import commit
 from tests.broker_fixture import RunningBroker
-from tests.cli.runner import klog
+from tests.cli.runner import events_are_told, klog, until
 from tests.rows import each
 from tests.tools.verbs import make_topic, send
 
@@ -73,8 +73,7 @@ def cluster(broker: RunningBroker) -> dict[str, str]:
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         commit(session, "usage-app", {TopicPartition("usage-orders", 0): 0})
-    while klog("topic", "describe", "klog.events", "-B", broker.bootstrap).code:  # made some seconds after the start
-        time.sleep(0.05)
+    until(lambda: events_are_told("-B", broker.bootstrap), "the topic of events")
     return {"bootstrap": broker.bootstrap, "zookeeper": broker.zookeeper}
 
 

@@ -313,7 +313,7 @@ def test_producers_that_write_beside_it(broker: RunningBroker, topic: str) -> No
     into = f"{topic}-copy"
     for name in (topic, into):
         create(broker.bootstrap, name)
-    produce(broker.bootstrap, topic, batches(300, 5))
+    produce(broker.bootstrap, topic, batches(80, 5))
     end = end_of(broker.bootstrap, topic)
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> int:
@@ -331,7 +331,7 @@ def test_producers_that_write_beside_it(broker: RunningBroker, topic: str) -> No
 
     written = with_sides(work, broker.bootstrap)
     found = values(everything(broker.bootstrap, into)[0])
-    assert [value for value in found if value != b"other"] == [b"%06d" % i for i in range(1500)]
+    assert [value for value in found if value != b"other"] == [b"%06d" % i for i in range(400)]
     assert found.count(b"other") == written > 0
 
 

@@ -200,7 +200,7 @@ def test_a_file_stands_for_its_folder(log_dir: Path, stored: list[Stored]) -> No
 # --- Whatever happened ---
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_damage_at_all(tmp_path: Path, data: st.DataObject) -> None:
     """No valid batch is lost, the log is whole afterwards, and a broker opens it at the same end."""

@@ -41,16 +41,16 @@ def all_of() -> Range:
 )
 def test_lines_in_are_lines_out(broker: RunningBroker, topic: str, compression: str, acks: str) -> None:
     make_topic(broker.bootstrap, topic)
-    lines = b"".join(b"line %d %s\n" % (i, b"x" * (i % 200)) for i in range(3000))
+    lines = b"".join(b"line %d %s\n" % (i, b"x" * (i % 200)) for i in range(600))
     receipt = send(broker.bootstrap, topic, lines, compression=compression, acks=acks)
-    assert (receipt.messages, receipt.failed, receipt.unanswered, receipt.is_complete) == (3000, 0, 0, True)
-    assert receipt.bytes == len(lines) - 3000
+    assert (receipt.messages, receipt.failed, receipt.unanswered, receipt.is_complete) == (600, 0, 0, True)
+    assert receipt.bytes == len(lines) - 600
     shown = b""
-    while acks != "all" and shown.count(b"\n") < 3000:  # nobody has said that they are committed
+    while acks != "all" and shown.count(b"\n") < 600:  # nobody has said that they are committed
         shown, _, _ = read(broker.bootstrap, topic, offset=all_of())
     shown, summary, _ = read(broker.bootstrap, topic, offset=all_of())
     assert shown == lines
-    assert (summary.messages, summary.bytes) == (3000, len(lines))
+    assert (summary.messages, summary.bytes) == (600, len(lines))
 
 
 def test_the_receipt_says_where_it_all_went(broker: RunningBroker, topic: str) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from klog.client.positions import parse_range
 from klog.tools.produce import Receipt, produce
@@ -36,46 +33,6 @@ def said_until(process: subprocess.Popen[bytes], text: str) -> str:
 
 def all_of(bootstrap: str, topic: str) -> list[bytes]:
     return read(bootstrap, topic, offset=parse_range("start:end"))[0].split()
-
-
-def fill(pipe: Any) -> int:
-    """Lines until nobody takes any; how many whole ones went in."""
-    os.set_blocking(pipe.fileno(), False)
-    sent = 0
-    try:
-        while True:
-            written = os.write(pipe.fileno(), b"x" * 1023 + b"\n")
-            assert written == 1024
-            sent += 1
-            assert sent < 10_000, "everything is read although nothing is taken"
-    except BlockingIOError:
-        return sent
-    finally:
-        os.set_blocking(pipe.fileno(), True)
-
-
-@pytest.mark.long("test_what_is_given_up_is_kept_or_named")
-def test_it_waits_as_long_as_it_lives(make_broker: Callable[..., RunningBroker], topic: str) -> None:
-    one = make_broker().start()
-    make_topic(one.bootstrap, topic)
-    with started("produce", topic, "-B", one.bootstrap) as process:
-        assert process.stdin is not None and process.stderr is not None
-        process.stdin.write(b"first\n")
-        process.stdin.flush()
-        while not all_of(one.bootstrap, topic):
-            pass
-        one.kill()
-        process.stdin.write(b"second\nthird\n")
-        process.stdin.flush()
-        assert one.bootstrap in said_until(process, "waiting")
-        held = fill(process.stdin)
-        one.start()
-        said_until(process, " again")
-        process.stdin.close()
-        receipt = process.stderr.read().decode()
-        assert process.wait(60) == 0, receipt
-    assert f"{held + 3:,} messages" in receipt
-    assert all_of(one.bootstrap, topic) == [b"first", b"second", b"third", *[b"x" * 1023] * held]
 
 
 def test_what_is_given_up_is_kept_or_named(

@@ -106,16 +106,14 @@ def test_what_is_left_out_by_a_search_is_done_with_too(broker: RunningBroker, to
     assert rest.split() == [b"%d" % number for number in range(16, 40)]
 
 
-@pytest.mark.parametrize(
-    "strategy", [pytest.param("range,roundrobin", marks=pytest.mark.long("the older way")), "cooperative-sticky"]
-)
-def test_two_members_share_the_partitions(broker: RunningBroker, topic: str, strategy: str) -> None:
+def test_two_members_share_the_partitions(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, 2)
     before = fill(broker, topic, 2, 20)
 
     async def both() -> tuple[list[bytes], list[bytes], list[bytes]]:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-        options = TailOptions(group=topic, offset=START, librdkafka={"partition.assignment.strategy": strategy})
+        cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
+        options = TailOptions(group=topic, offset=START, librdkafka=cooperative)
 
         def written() -> None:
             loop.call_soon_threadsafe(changed.set)

@@ -60,12 +60,9 @@ def test_what_makes_no_sense(broker: RunningBroker, options: dict[str, object]) 
         read(broker.bootstrap, [], **options)
 
 
-@pytest.mark.parametrize(
-    "in_group", [pytest.param(False, marks=pytest.mark.long("in a group, it does the same and more")), True]
-)
-def test_topics_come_and_go(broker: RunningBroker, topic: str, in_group: bool) -> None:
+def test_topics_come_and_go(broker: RunningBroker, topic: str) -> None:
     first, second = f"{topic}.1", f"{topic}.2"
-    options = TailOptions(match=rf"{topic}\..*", group=topic if in_group else None)
+    options = TailOptions(match=rf"{topic}\..*", group=topic)
     notes: list[str] = []
 
     async def follow() -> None:

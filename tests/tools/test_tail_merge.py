@@ -37,7 +37,6 @@ def in_order(logs: list[list[int | None]]) -> list[tuple[int, int]]:
     return [row[1:] for row in sorted(rows)]
 
 
-@pytest.mark.long("many draws of one order")
 @given(LOGS, st.data())
 def test_what_is_there_is_in_order_however_it_comes(logs: list[list[int | None]], data: st.DataObject) -> None:
     merge = TimeMerge(places(len(logs)))

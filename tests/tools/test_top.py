@@ -88,7 +88,6 @@ def test_before_the_first_answer_and_without_one() -> None:
     assert f"{WIDTH_MIN}x{HEIGHT_MIN}" in text(screen_of(), 30, 5)
 
 
-@pytest.mark.long("draws of names; test_everything_is_on_80_by_24")
 @given(st.text(max_size=40) | st.just(EVIL), st.integers(WIDTH_MIN, 200), st.integers(HEIGHT_MIN, 60))
 def test_names_are_text_and_lines_fit(name: str, width: int, height: int) -> None:
     screen = screen_of(name=name, groups=40)
