@@ -17,14 +17,12 @@ from pyiceberg.utils.config import Config
 
 from klog.errors import Refused, UsageError
 from klog.export.compact import compact
-from klog.export.gc import collect, find_garbage
+from klog.export.gc import find_garbage
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.verify import verify
 from klog.spark.export import Decode, LocalWriter
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
-from tests.spark.killed_export import Kill, kill_each
-from tests.spark.test_tables import KILLED_AT, between_look_and_commit
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
@@ -124,28 +122,6 @@ def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersT
         compact(str(table.root))
     table.append(table.read().filter(pc.field("offset") == sent[0]))
     assert states(topic, table) == ["wrong-count"]
-
-
-@pytest.mark.long("test_tables.py kills the same commit, in a table of klog's")
-def test_a_killed_run_leaves_all_of_a_batch_or_nothing(
-    new_topic: NewTopic, table: OthersTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = new_topic()
-    table.create(THEIRS)
-    sent = topic.produce(make_messages(10))
-    kills = {step: Kill(topic.name, str(table.root), step, table.choice) for step in KILLED_AT}
-    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(KILLED_AT, True)
-    assert table.ours() == sent
-    orphans = find_garbage(str(table.root), older_than_s=0)
-    assert [row.what for row in orphans] == ["orphan"]  # of the run that had flushed and not committed
-    assert collect(str(table.root), orphans) == orphans
-    sent += topic.produce(make_messages(10))
-    between_look_and_commit(monkeypatch, table.format, [lambda: export(topic, table), lambda: table.append(THEIRS)])
-    assert export(topic, table) == []  # the other run has committed it
-    sent += topic.produce(make_messages(10))
-    assert [row.messages for row in export(topic, table)] == [10]  # behind rows of others
-    assert (table.theirs(), table.ours()) == (["a", "a", "b", "b"], sent)
-    assert states(topic, table) == ["ok"]
 
 
 def test_fields_of_messages_go_into_columns_of_others(new_topic: NewTopic, table: OthersTable) -> None:

@@ -96,24 +96,26 @@ def lengths_alike(draw: st.DrawFn) -> bytes:
     return bytes(run)
 
 
-@given(runs(), st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True), st.integers(1, 2_000), st.data())
-def test_a_run_is_its_records(run: bytes, columns: list[str], batch_bytes: int, data: st.DataObject) -> None:
-    """All of them; and some columns of those in a range, in pieces of any size."""
-    assert at_once(run, ALL) == one_by_one(run, ALL)
+@given(
+    lengths_alike() | runs(),
+    st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True),
+    st.integers(1, 2_000),
+    st.sampled_from([7, columns_module.ROWS_AT_ONCE]),
+    st.data(),
+)
+def test_a_run_is_its_records(
+    run: bytes, columns: list[str], batch_bytes: int, rows_at_once: int, data: st.DataObject
+) -> None:
+    """All of them, large batches in pieces; and some columns of those in a range, in pieces of any size."""
+    with patch.object(columns_module, "ROWS_AT_ONCE", rows_at_once):
+        if max(header.count for _, header in walk(run)) > 7 == rows_at_once and len(list(walk(run))) == 1:
+            assert all(batch.num_rows <= 7 for batch in decode(run, ALL))
+        assert at_once(run, ALL) == one_by_one(run, ALL)
     offsets = sorted(record.offset for position, _ in walk(run) for record in decode_batch(run, position))
     ends = st.sampled_from(offsets) | st.integers(offsets[0] - 2, offsets[-1] + 2)
     low, high = sorted((data.draw(ends), data.draw(ends)))
     wanted = Range("rows", 3, low, high)
     assert at_once(run, wanted, columns, batch_bytes=batch_bytes) == one_by_one(run, wanted, columns)
-
-
-@pytest.mark.long("test_a_run_is_its_records has runs of any kind")
-@given(lengths_alike() | runs())
-def test_a_batch_of_very_many_records_is_read_in_pieces(run: bytes) -> None:
-    with patch.object(columns_module, "ROWS_AT_ONCE", 7):
-        if max(header.count for _, header in walk(run)) > 7 and len(list(walk(run))) == 1:
-            assert all(batch.num_rows <= 7 for batch in decode(run, ALL))
-        assert at_once(run, ALL) == one_by_one(run, ALL)
 
 
 @given(st.data())
@@ -146,12 +148,6 @@ def test_lengths_of_one_two_and_three_bytes() -> None:
     assert len(run) > 3_000_000
 
 
-@given(lengths_alike())
-def test_records_of_one_length_in_a_row(run: bytes) -> None:
-    columns = ["value", "offset"]
-    assert at_once(run, ALL, columns) == one_by_one(run, ALL, columns)
-
-
 def check_agreement(batch: bytes) -> None:
     """The same records as one by one, or refused by both."""
     try:
@@ -173,7 +169,7 @@ def test_any_byte_changed_of_records_of_one_length(count: int, size: int, data: 
 
 
 def test_offsets_and_timestamps_of_many_bytes() -> None:
-    rows = [row._replace(timestamp_ms=7 ** (i % 19)) for i, row in enumerate(plain(20_000))]
+    rows = [row._replace(timestamp_ms=7 ** (i % 19)) for i, row in enumerate(plain(2_000))]
     run = encode_batch(rows, codec=Codec.LZ4)
     assert at_once(run, ALL) == one_by_one(run, ALL)
 

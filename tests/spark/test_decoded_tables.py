@@ -18,12 +18,10 @@ from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.record.avro_framing import frame
-from klog.spark.committed import read_export
 from klog.spark.export import Decode, LocalWriter
 from tests.spark.conftest import Message, TopicOnBroker
-from tests.spark.killed_export import Kill, kill_each
 from tests.spark.test_decoded_export import datum, record, register
-from tests.spark.test_tables import FORMATS, KILLED_AT, ONE, iceberg, rows, states
+from tests.spark.test_tables import FORMATS, ONE, iceberg, rows, states
 
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
@@ -151,28 +149,6 @@ def test_what_no_column_can_take_is_refused_before_a_commit(
     assert ExportRoot(str(root)).uncommitted() == []
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.long("a kill series; test_tables.py has one")
-def test_killed_while_the_columns_change(registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path) -> None:
-    topic = new_topic()
-    sent = send(registry, topic, FIRST, first(1))
-    roots = {(table, step): tmp_path / f"{table}_{step}" for table in FORMATS for step in KILLED_AT}
-    for (table, _), root in roots.items():
-        export(topic, root, table)
-    sent += send(registry, topic, SECOND, second(2), second(3))
-    kills = {one: Kill(topic.name, str(root), one[1], TableChoice(one[0])) for one, root in roots.items()}
-    assert kill_each(topic.bootstrap, kills) == dict.fromkeys(roots, True)
-    for (table, step), root in roots.items():
-        assert len(rows(root, table)) == (3 if step == "committed" else 1), (table, step)
-    sent += send(registry, topic, FIRST, first(4))
-    for (table, step), root in roots.items():
-        export(topic, root)
-        found = rows(root, table)
-        assert [row["offset"] for row in found] == sent, (table, step)
-        assert [row["who"]["age"] for row in found] == [None, 2, 3, None], (table, step)
-        assert states(topic, root) == ["ok"], (table, step)
-
-
 def test_killed_between_the_columns_and_the_rows(
     registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,24 +179,6 @@ def test_killed_between_the_columns_and_the_rows(
     assert [one.messages for one in inner[0]] == [1]
     assert [row["offset"] for row in rows(root, "delta")] == sent
     assert states(topic, root) == ["ok"]
-
-
-@pytest.mark.long("test_decoded_export.py reads the columns of all batches")
-def test_spark_reads_the_files_by_the_last_columns(
-    registry: SchemaRegistry, new_topic: NewTopic, tmp_path: Path, spark: Any
-) -> None:
-    topic, root = new_topic(), tmp_path / "t"
-    send(registry, topic, FIRST, first(1))
-    export(topic, root, "iceberg")
-    send(registry, topic, WIDER, {"page": "/2", "timestamp": 2**40})
-    send(registry, topic, SECOND, second(3))
-    export(topic, root)
-    found = read_export(spark, str(root)).orderBy("offset").select("batch", "page", "value_timestamp", "who.age")
-    assert [tuple(row) for row in found.collect()] == [
-        (0, "/1", 1, None),
-        (1, "/2", 2**40, None),
-        (1, "/3", None, 3),
-    ]
 
 
 def test_lost_and_changed_undecodable_messages_are_found(

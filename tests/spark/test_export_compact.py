@@ -229,10 +229,10 @@ def test_a_reader_that_lists_sees_each_message_once_or_fails(tmp_path: Path) -> 
 
 def test_killed_at_any_step_an_export_is_what_it_was_or_compacted(tmp_path: Path) -> None:
     _, rows = exported(tmp_path / "root", 3)
-    roots = {step: tmp_path / step for step in STEPS}
+    roots = {step: tmp_path / step for step in ("counted", "flushed", "linked", "replaced")}
     for root in roots.values():
         shutil.copytree(tmp_path / "root", root)
-    assert kill_at_each(roots, "compact") == dict.fromkeys(STEPS, True)
+    assert kill_at_each(roots, "compact") == dict.fromkeys(roots, True)
     for step, root in roots.items():
         replaced = STEPS.index(step) >= STEPS.index("replaced")
         assert folders(root) == ([2] if replaced else [0, 1, 2])

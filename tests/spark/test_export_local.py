@@ -56,12 +56,12 @@ def test_the_command_needs_no_java(new_topic: NewTopic, tmp_path: Path, monkeypa
 @pytest.mark.usefixtures("small_tasks")
 def test_many_tasks_run_in_processes(new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic()
-    produced = topic.produce(make_messages(1000), batch=50)
+    produced = topic.produce(make_messages(400), batch=20)
     shown: list[str] = []
     rows = run_export(
         topic.bootstrap, [topic.name], str(tmp_path), writer="local", checksum=True, on_progress=shown.append
     )
-    assert [(row.messages, (row.files or 0) > 3) for row in rows] == [(1000, True)]
+    assert [(row.messages, (row.files or 0) > 3) for row in rows] == [(400, True)]
     assert [row["offset"] for row in exported_rows(tmp_path)] == produced
     assert [row.state for row in verify(topic.bootstrap, str(tmp_path))] == ["ok"]
     assert multiprocessing.active_children() == []

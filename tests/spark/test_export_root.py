@@ -124,7 +124,7 @@ def test_who_comes_second_gets_the_first_ones_identity(tmp_path: Path) -> None:
 def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path / "root"))
     root.create(IDENTITY)
-    for batch in range(60):
+    for batch in range(15):
         runs = [root.stage(batch) for _ in range(2)]
         for staged in runs:
             (tmp_path / "root" / staged.folder / "mine").write_text(staged.run)

@@ -101,12 +101,6 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["mine"]
 
 
-def test_wrong_usage() -> None:
-    with started("--chaos", "1", "--minutes", "1") as refused:
-        _, errors = refused.communicate()
-    assert refused.returncode == 2 and b"--chaos" in errors
-
-
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long("all of Figure 3, to be killed")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.errors import CorruptLog, Refused
@@ -106,8 +106,8 @@ def test_a_slice_of_a_batch_is_written_as_its_rows(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_big_values_are_written(name: str) -> None:
     rows = some_rows(5)
-    rows[2]["value"] = random.Random(1).randbytes(10_000_000)
-    rows[3]["value"] = b"y" * 10_000_000
+    rows[2]["value"] = random.Random(1).randbytes(3_000_000)
+    rows[3]["value"] = b"y" * 3_000_000
     data = written(name, [batch_of(rows)])
     assert read(name, data) == plain(rows)
     assert read(name, data, COUNTED) == plain(rows, COUNTED)
@@ -195,7 +195,6 @@ def test_typed_columns_are_written_as_avro() -> None:
     assert [row["topic"] for row in read("avro", data)] == ["t"] * 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=50))
 def test_numbers_are_avros(values: list[int]) -> None:
     batch = pa.RecordBatch.from_pydict({"offset": pa.array(values, pa.int64())})
@@ -270,7 +269,7 @@ def test_a_text_that_is_none_any_more_is_corrupt() -> None:
     data = written("orc", [batch_of(rows)])
     with pytest.raises(CorruptLog):
         read("orc", data.replace(b"wxyz", b"wx\xffz"), COUNTED)
-    for at in range(len(data)):
+    for at in range(0, len(data), 5):
         damaged = data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
         try:
             read("orc", damaged, COUNTED, thorough=True)

@@ -22,9 +22,6 @@ from tests.spark.quick_java import spark_environment
 
 WAYS = {"editable": ["--editable"], "plain": []}
 
-LOOK = "from pkgutil import iter_modules; print('pyspark_klog' in {one.name for one in iter_modules()})"
-"""As `pyspark.sql.worker.lookup_data_sources` does."""
-
 QUERY = """\
 rows = spark.read.format("klog").option("kafka.bootstrap.servers", "{bootstrap}").option("subscribe", "{topic}").load()
 print("counted", rows.count())
@@ -70,13 +67,6 @@ def _environment(place: Path) -> dict[str, str]:
 def _said(python: Path, program: str, folder: Path) -> str:
     ran = subprocess.run([python, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
     return ran.stdout.strip()
-
-
-@pytest.mark.long("klog is installed twice")
-@pytest.mark.parametrize("way", WAYS)
-def test_it_is_listed_on_the_path(tmp_path: Path, way: str) -> None:
-    place = install(tmp_path, way)
-    assert _said(place / "bin" / "python3", LOOK, tmp_path) == "True"
 
 
 @pytest.mark.spark

@@ -1,19 +1,16 @@
-"""Filters and columns that Spark hands to sources in Python: why klog's takes none, and what is done instead.
+"""`klog.spark.where`, which makes a source of its own for each filter: klog's source takes none from Spark.
 
 Spark 4.3 keeps what a source has planned for a filter with the DataFrame. The next query of the same frame reads that
-plan, whatever it asks for. When `test_spark_reads_the_plan_of_another_filter` fails, Spark plans each query by itself,
-and klog can take filters; until then `klog.spark.where` makes a source of its own for each. When
-`test_spark_asks_for_all_columns` fails, klog can make those alone that a query needs.
+plan, whatever it asks for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
 from pyspark.sql.functions import col
 
 from klog.client.raw_fetch import Range
@@ -30,71 +27,20 @@ NOT_ASKED: Any = None
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.fixture
-def handing_over(spark: Any) -> Iterator[Any]:
-    """The session, which hands filters over."""
-    before = spark.conf.get(PUSHDOWN)
-    spark.conf.set(PUSHDOWN, "true")
-    yield spark
-    spark.conf.set(PUSHDOWN, before)
-
-
-class Numbers(DataSource):  # type: ignore[misc]  # pyspark is not typed here
-    """0 and 1; or, of a filter on equality, only that."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "numbers"
-
-    def schema(self) -> str:
-        return "number int, name string"
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return NumbersReader()
-
-
-class NumbersReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self) -> None:
-        self.numbers = [0, 1]
-
-    def pushFilters(self, filters: list[Any]) -> list[Any]:
-        equal = [one.value for one in filters if isinstance(one, EqualTo)]
-        self.numbers = equal or self.numbers
-        return [one for one in filters if not isinstance(one, EqualTo)]
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
-        return iter([(number, str(number)) for number in self.numbers])
-
-
-@pytest.mark.long("the rows are right all the same: below")
-def test_spark_reads_the_plan_of_another_filter(handing_over: Any) -> None:
-    handing_over.dataSource.register(Numbers)
-    frame = handing_over.read.format("numbers").load()
-    assert frame.count() == 2
-    assert frame.where("number = 0").count() == 1
-    assert frame.count() == 1  # of 2
-
-
 @pytest.mark.long("of a setting that Spark has off by default")
-def test_spark_asks_for_all_columns(handing_over: Any) -> None:
-    handing_over.dataSource.register(Numbers)
-    frame = handing_over.read.format("numbers").load().select("number")
-    assert frame._jdf.queryExecution().optimizedPlan().collectLeaves().head().output().size() == 2
-
-
-@pytest.mark.long("of a setting that Spark has off by default")
-def test_klogs_rows_are_right_all_the_same(handing_over: Any, new_topic: NewTopic) -> None:
+def test_rows_are_right_where_spark_hands_filters_over(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     for partition in range(2):
         topic.produce(make_messages(10), partition)
-    reader = handing_over.read.format("klog").option("kafka.bootstrap.servers", topic.bootstrap)
-    frame = reader.option("subscribe", topic.name).load()
-    one, other = frame.where("partition = 0"), frame.where("partition = 1 AND offset >= 0")
-    assert (one.count(), frame.count(), other.count()) == (10, 20, 10)
-    assert sorted(row.partition for row in one.union(other).collect()) == [0] * 10 + [1] * 10
+    before = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        reader = spark.read.format("klog").option("kafka.bootstrap.servers", topic.bootstrap)
+        frame = reader.option("subscribe", topic.name).load()
+        one, other = frame.where("partition = 0"), frame.where("partition = 1 AND offset >= 0")
+        assert (one.count(), frame.count(), other.count()) == (10, 20, 10)
+    finally:
+        spark.conf.set(PUSHDOWN, before)
 
 
 def test_where_reads_what_the_condition_leaves_and_nothing_else_changes(spark: Any, new_topic: NewTopic) -> None:
@@ -111,7 +57,6 @@ def test_where_reads_what_the_condition_leaves_and_nothing_else_changes(spark: A
     assert ranges(where(frame, "key = 'k1' OR partition = 0")) is None
     found = one.select("partition", "offset").union(other.select("partition", "offset")).collect()
     assert sorted(map(tuple, found)) == [(0, at) for at in offsets[0]] + [(1, at) for at in offsets[1][7:9]]
-    assert frame.count() == 20
     with pytest.raises(UsageError):
         where(frame.select("offset"), "offset > 3")
 

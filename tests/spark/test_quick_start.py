@@ -20,7 +20,6 @@ from klog.spark.running.class_archive import NONE, TRIES, ClassArchive, open_arc
 from klog.spark.running.daemon import without_zips
 from klog.spark.running.target import SparkTarget
 from tests.broker_fixture import ROOT
-from tests.spark.quick_java import spark_environment
 
 JARS = Path(pyspark.__file__).parent / "jars"
 WRITTEN_S = 60.0
@@ -184,21 +183,3 @@ def test_the_second_start_maps_what_the_first_has_written(tmp_path: Path) -> Non
         assert time.monotonic() - began < WRITTEN_S
         time.sleep(0.05)
     assert started("session") == "True"
-
-
-@pytest.mark.long("another program on a JVM of its own")
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_stdout_is_the_commands_alone() -> None:
-    """The JVM outlives the command, and says on its own stdout what goes wrong with the archive."""
-    program = (
-        "from klog.spark.running.context import start_context\n"
-        "context = start_context('local[1]', {}, None)\n"
-        "context._jvm.java.lang.System.out.println('from the JVM')\n"
-        "context._jvm.java.lang.System.out.flush()\n"
-        "print('rows')\n"
-    )
-    environment = os.environ | spark_environment()
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "rows\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import duckdb
@@ -40,7 +38,7 @@ def test_each_message_is_there_once_in_polars_and_duckdb(new_topic: NewTopic) ->
 def test_what_is_read_is_said_by_the_options_of_the_format(new_topic: NewTopic) -> None:
     topic = new_topic(2)
     times = [NOW_MS + 1000 * number for number in range(6)]
-    offsets = topic.produce([Message(None, b"v", timestamp_ms=one) for one in times], 1)
+    offsets = topic.produce([Message(None, b"v", timestamp_ms=one) for one in times], 1, batch=4)
 
     def read(**options: object) -> list[int]:
         return klog.read(bootstrap_servers=topic.bootstrap, **options).read_all()["offset"].to_pylist()  # type: ignore[no-any-return]
@@ -50,6 +48,7 @@ def test_what_is_read_is_said_by_the_options_of_the_format(new_topic: NewTopic) 
     assert read(**here, startingOffsets={topic.name: {"1": offsets[4]}}) == offsets[4:]
     assert read(**here, startingTimestamp=times[3]) == offsets[3:]
     assert read(**here, endingOffsets={topic.name: {"1": offsets[2]}}) == offsets[:2]
+    assert read(ranges=[[topic.name, 1, offsets[3], offsets[5]]]) == offsets[3:5]
     assert read(subscribe=new_topic().name) == []
 
 
@@ -80,17 +79,3 @@ def test_the_example_of_the_page_runs(new_topic: NewTopic, capsys: pytest.Captur
     exec(compile(code, "library.md", "exec"), found)
     assert isinstance(found["frame"], pl.DataFrame) and len(found["frame"]) == 3
     assert "value 2" in capsys.readouterr().out
-
-
-@pytest.mark.long("a process of its own; test_export_local.py reads and writes where there is no Java")
-def test_no_jvm_is_started(new_topic: NewTopic) -> None:
-    topic = new_topic()
-    topic.produce(make_messages(3))
-    code = f"""
-import klog
-print(sum(len(one) for one in klog.read({topic.name!r}, bootstrap_servers={topic.bootstrap!r})))
-import pyspark
-assert pyspark.SparkContext._gateway is None
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, text=True)
-    assert done.stdout == "3\n"

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 
 from klog.errors import (
     HostError,
     KlogError,
-    OffsetOutOfRange,
     StorageError,
     TimedOut,
     UnknownTopicOrPartition,
     UsageError,
 )
 from klog.security.errors import TopicAuthorizationFailed
-from klog.spark import klog_errors, source_progress
+from klog.spark import source_progress
 from klog.spark.short_errors import PythonWorkerLost, short_errors, translated
-from tests.spark.conftest import TopicOnBroker, make_messages
 
 HIDE = "SPARK_HIDE_TRACEBACK"
 PLANNED = """\
@@ -89,43 +83,3 @@ def test_progress_says_how_far_a_source_is_behind() -> None:
     latest = {"offsets": {}, "reads": "clicks", "lag": {"messages": 3, "bytes": None}}
     found = source_progress({"sources": [{"latestOffset": latest}, {"latestOffset": {"a": 1}}, {"latestOffset": None}]})
     assert [(one.reads, one.lag_messages, one.lag_bytes) for one in found] == [("clicks", 3, None)]
-
-
-@pytest.mark.long("another program on a JVM of its own; test_sql.py has the errors")
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_a_users_program_sees_one_block_and_the_lag(
-    spark: Any, new_topic: Callable[..., TopicOnBroker], tmp_path: Path
-) -> None:
-    topic = new_topic()
-    offsets = topic.produce(make_messages(60), batch=10)
-    options = {"kafka.bootstrap.servers": topic.bootstrap, "subscribe": topic.name}
-    frame = spark.read.format("klog").options(**options).load()
-    with pytest.raises(PySparkException) as planning:
-        spark.read.format("klog").options(**{**options, "subscribe": "nosuch"}).load().count()
-    assert frame.count() == 60
-
-    reading = spark.readStream.format("klog").options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="25")
-    query = (
-        reading.load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    behind = [source_progress(one)[0] for one in query.recentProgress if one.numInputRows]
-    assert [one.lag_messages for one in behind] == [35, 10, 0]
-    assert behind[-1].lag_bytes == 0 < (behind[1].lag_bytes or 0) < (behind[0].lag_bytes or 0)
-    assert source_progress(query)[0].reads == f"topic {topic.name} at {topic.bootstrap}"
-
-    topic.delete_before(offsets[30])
-    with pytest.raises(PySparkException) as task:
-        frame.count()
-    for error, kind in ((planning, UnknownTopicOrPartition), (task, OffsetOutOfRange)):
-        text = str(error.value)
-        assert f"klog.errors.{kind.__name__}: " in text
-        assert "hint: " in text or kind is OffsetOutOfRange
-        assert 'File "' not in text
-        with pytest.raises(kind), klog_errors():
-            raise error.value

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
+from tests.spark.conftest import Message, TopicOnBroker, make_messages
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -76,32 +76,6 @@ def test_the_schema_is_the_connectors(spark: Any, new_topic: NewTopic) -> None:
     assert load(spark, topic, columns="offset,key").columns == ["key", "offset"]
 
 
-def test_offsets_in_the_middle_of_batches(spark: Any, new_topic: NewTopic) -> None:
-    topic = new_topic(2)
-    first = topic.produce(make_messages(40), 0, batch=7)
-    second = topic.produce(make_messages(20), 1, batch=7)
-    wanted = {topic.name: {"0": first[11], "1": -2}}
-    until = {topic.name: {"0": first[30], "1": second[9]}}
-    assert read_offsets(spark, topic, startingOffsets=wanted, endingOffsets=until) == first[11:30] + second[:9]
-    assert read_offsets(spark, topic, assign={topic.name: [1]}) == second
-    assert read_offsets(spark, topic, ranges=[[topic.name, 0, first[3], first[5]]]) == first[3:5]
-
-
-@pytest.mark.long("a corner of the calendar")
-def test_times(spark: Any, new_topic: NewTopic) -> None:
-    topic = new_topic(1)
-    start_ms = NOW_MS
-    offsets = topic.produce([Message(None, b"x", (), start_ms + 1000 * i) for i in range(20)], batch=6)
-    options = {"startingTimestamp": str(start_ms + 4500), "endingTimestamp": str(start_ms + 9000)}
-    assert read_offsets(spark, topic, **options) == offsets[5:9]
-    each = {topic.name: {"0": start_ms + 18_000}}
-    assert read_offsets(spark, topic, startingOffsetsByTimestamp=each) == offsets[18:]
-    with pytest.raises(PySparkException, match="late"):
-        read_offsets(spark, topic, startingTimestamp=str(start_ms + 10**6))
-    latest = {"startingOffsetsByTimestampStrategy": "latest"}
-    assert read_offsets(spark, topic, startingTimestamp=str(start_ms + 10**6), **latest) == []
-
-
 def test_splits_and_patterns_read_everything_once(spark: Any, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     offsets = topic.produce(make_messages(100), batch=3)
@@ -128,22 +102,3 @@ def test_what_is_gone_is_an_error_unless_that_is_wanted(spark: Any, new_topic: N
     with pytest.raises(PySparkException, match="asked"):
         read_offsets(spark, topic, startingOffsets=start)
     assert read_offsets(spark, topic, startingOffsets=start, failOnDataLoss="false") == offsets[12:]
-    assert read_offsets(spark, topic) == offsets[12:]
-    with pytest.raises(PySparkException, match="topic"):
-        load(spark, topic, subscribe="is-not-there").collect()
-
-
-@pytest.mark.long("test_what_is_gone_is_an_error_unless_that_is_wanted is the common case")
-def test_what_goes_while_it_is_read_is_an_error_and_no_short_answer(spark: Any, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    offsets = topic.produce(make_messages(30), batch=5)
-    frame = load(spark, topic)
-    rows = frame.rdd
-    assert rows.getNumPartitions() == 1  # the ranges are fixed now
-    topic.delete_before(offsets[12])
-    with pytest.raises(Exception, match="log"):
-        rows.count()
-    lenient = load(spark, topic, failOnDataLoss="false").rdd
-    assert lenient.getNumPartitions() == 1
-    topic.delete_before(offsets[20])
-    assert lenient.count() == 10

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from klog.errors import NoSuchThing, Refused, StorageError
+from klog.errors import NoSuchThing, StorageError
 from klog.export.root import ExportRoot
 from klog.export.run import run
-from klog.export.status import status
 from klog.export.stores.local import LocalStore
 from klog.export.stores.opening import open_store
 from klog.export.verify import verify
@@ -26,6 +25,8 @@ from tests.spark.test_store import hdfs, s3, server
 
 __all__ = ["hdfs", "s3", "server"]
 
+pytestmark = pytest.mark.xdist_group("store")  # whose servers test_store.py has started
+
 NewTopic = Callable[..., TopicOnBroker]
 
 
@@ -36,30 +37,6 @@ class Bucket(LocalStore):
 
     def __reduce__(self) -> tuple[type[Bucket], tuple[Path]]:
         return Bucket, (self.path,)
-
-
-@pytest.mark.long("test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole does, too")
-def test_an_export_to_s3_goes_on_where_it_stopped(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
-    topic, url = new_topic(2), f"s3://{BUCKET}/{tmp_path.name}"
-    first = topic.produce(make_messages(300), 0) + topic.produce(make_messages(50), 1)
-    assert sum(row.messages or 0 for row in run(topic.bootstrap, [topic.name], url, LocalWriter())) == len(first)
-
-    def overtake(step: str) -> None:
-        if step == "written" and len(ExportRoot(url).batches()) == 1:
-            run(topic.bootstrap, [topic.name], url, LocalWriter())
-
-    topic.produce(make_messages(20), 1)
-    assert run(topic.bootstrap, [topic.name], url, LocalWriter(), on_step=overtake) == []  # another was first
-    assert ExportRoot(url).batches() == [0, 1]
-    assert ExportRoot(url).uncommitted() == []
-    checks = verify(topic.bootstrap, url)
-    assert {check.state for check in checks} == {"ok"}
-    assert sum(check.messages for check in checks) == 370
-    assert {row.lag for row in status(topic.bootstrap, url)} == {0}
-    s3.heeds = False
-    with pytest.raises(Refused, match="two runs"):
-        topic.produce(make_messages(1))
-        run(topic.bootstrap, [topic.name], url, LocalWriter())
 
 
 def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:

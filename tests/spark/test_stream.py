@@ -260,10 +260,8 @@ def test_a_broker_that_restarts_is_waited_for(make_broker: Callable[..., Running
 @pytest.mark.parametrize(
     "starting",
     [
-        {"startingOffsets": "earliest"},
         {"startingOffsets": "latest"},
         {"startingOffsets": {"T": {"0": 5, "1": -1}}},
-        {"startingTimestamp": str(NOW_MS + 5000)},
         {"startingOffsetsByTimestamp": {"T": {"0": NOW_MS + 5000, "1": NOW_MS}}},
     ],
 )

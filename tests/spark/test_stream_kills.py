@@ -44,10 +44,8 @@ def test_a_batch_that_was_killed_at_any_act_is_in_the_table_once(tmp_path: Path,
 @pytest.mark.parametrize(
     ("kinds", "table"),
     [
-        (("driver",), None),
-        pytest.param(("driver", "broker"), None, marks=pytest.mark.long("a fault mix")),
+        (("driver", "broker"), None),
         (("driver", "worker"), "iceberg"),
-        (("driver", "worker"), "delta"),
     ],
 )
 @pytest.mark.long("a kill series of three minutes; test_stream_parts.py cuts a batch off anywhere, as above for tables")

@@ -230,7 +230,9 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     assert not Path(checkpoint).exists()
 
 
-@pytest.mark.parametrize("table", ["iceberg", "delta"])
+@pytest.mark.parametrize(
+    "table", ["iceberg", pytest.param("delta", marks=pytest.mark.long("test_tables.py commits to both"))]
+)
 def test_results_in_a_table_are_there_once(spark: Any, tmp_path: Path, table: str) -> None:
     root = str(tmp_path / "counts")
     sink = ExportSink(root, TableChoice(table))

@@ -54,17 +54,14 @@ def read(topic: TopicOnBroker, partitions: int = 1) -> list[tuple[int, bytes | N
     return found
 
 
-@pytest.mark.parametrize(
-    "format", ["parquet", *(pytest.param(one, marks=pytest.mark.long("another format")) for one in ("avro", "json"))]
-)
-def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path, format: str) -> None:
+def test_each_is_there_once_with_its_reason(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, target = new_topic(3), new_topic(2)
     for partition in range(3):
         topic.produce([GOOD, bad(partition), Message(None, b"\xff", (), 1_700_000_000_000)], partition)
     root = tmp_path / "root"
     to = UndecodableTopic(topic.bootstrap, target.name, str(root), [topic.name])
     assert to.write() == 0
-    export(topic, root, format=format)
+    export(topic, root)
     assert to.write() == 6
     assert to.write() == UndecodableTopic(topic.bootstrap, target.name, str(root), ()).write() == 0
     found = read(target, 2)
