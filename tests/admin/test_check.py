@@ -537,7 +537,7 @@ def test_a_topic_that_is_being_created_is_not_offline(make_broker: Callable[...,
         number = 0
         while not looking.done():
             number += 1
-            created = client.create_topics([NewTopic(f"{topic}-{number}-{one}", 5, 1) for one in range(4)])
+            created = client.create_topics([NewTopic(f"{topic}-{number}-{one}", 3, 1) for one in range(2)])
             for one in created.values():
                 one.result(20)
         assert not any(looking.result())

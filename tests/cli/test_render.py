@@ -217,7 +217,7 @@ ROW_TYPES = {command.traits.rows: command.traits.row_type() for _, command in wa
 
 
 @each("name", sorted(filter(None, ROW_TYPES)), tests=2)
-@settings(max_examples=settings.default.max_examples // 10)  # for each kind of row
+@settings(max_examples=settings.default.max_examples // 20)  # for each kind of row
 @given(data=st.data())
 def test_every_row_of_every_command_can_be_shown_in_every_format(name: str, data: st.DataObject) -> None:
     row_type = ROW_TYPES[name]

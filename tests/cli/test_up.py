@@ -39,9 +39,9 @@ def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
             os.kill(killed["pid"], signal.SIGKILL)
             terminal.wait_for("broker 1 has stopped", 20)
             assert klog("status").code == 1
-            again = klog("up", "--detach", "-o", "json")
-            assert {row["kind"]: row["state"] for row in again.rows} == {"zookeeper": "running", "broker": "started"}
+            pid = start_again()
             assert [row["topic"] for row in klog("topic", "list", "-o", "json").rows] == ["made"]
+            start_while_it_ends(home, pid)
             for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP):  # as `timeout` and service managers do
                 process.send_signal(number)
             terminal.wait_for("shutting down")
@@ -54,39 +54,41 @@ def test_up_in_the_foreground_until_ctrl_c(home: Path, port: int) -> None:
         klog("down")
 
 
-def test_a_broker_that_is_ending_is_started_again(home: Path, port: int) -> None:
+def start_while_it_ends(home: Path, pid: int) -> None:
     """After `klog broker stop` its process is there for a moment, and says of itself that it stops; what it logs does
     not matter."""
     stand_in = "import time; from klog.coordination.process import show_stopping as stop; "
     stand_in += "input(); stop(); print(flush=True); time.sleep(2)"
+    broker = ProcessId.of(pid)
+    assert broker is not None and not broker.is_stopping()
+    assert broker.send(signal.SIGTERM)
+    said = [False]
+    while broker.is_alive():
+        said.append(broker.is_stopping())
+    assert any(said)
+    words = [sys.executable, "-c", stand_in, "broker", "start", log_dir(home / "local", 1)]
+    ending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert ending.stdin is not None and ending.stdout is not None
     try:
-        up = klog("up", "--detach", "--port", port, "-o", "json")
-        broker = ProcessId.of(next(row["pid"] for row in up.rows if row["kind"] == "broker"))
-        assert broker is not None and not broker.is_stopping()
-        assert broker.send(signal.SIGTERM)
-        said = [False]
-        while broker.is_alive():
-            said.append(broker.is_stopping())
-        assert any(said)
-        words = [sys.executable, "-c", stand_in, "broker", "start", log_dir(home / "local", 1)]
-        ending = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         starts = ProcessId.of(ending.pid)
         assert starts is not None and not starts.is_stopping()
-        assert ending.stdin is not None and ending.stdout is not None
         ending.stdin.write(b"\n")
         ending.stdin.close()
         assert ending.stdout.readline() and starts.is_stopping()
-        try:
-            again = klog("up", "--detach", "-o", "json")
-            assert again.code == 0, again.stderr
-            assert {row["kind"]: row["state"] for row in again.rows} == {"zookeeper": "running", "broker": "started"}
-            assert ending.poll() == 0
-        finally:
-            ending.kill()
-            ending.wait()
-            ending.stdout.close()
+        start_again()
+        assert ending.poll() == 0
     finally:
-        klog("down")
+        ending.kill()
+        ending.wait()
+        ending.stdout.close()
+
+
+def start_again() -> int:
+    """By `klog up`; the broker's process id."""
+    again = klog("up", "--detach", "-o", "json")
+    assert again.code == 0, again.stderr
+    assert {row["kind"]: row["state"] for row in again.rows} == {"zookeeper": "running", "broker": "started"}
+    return next(int(row["pid"]) for row in again.rows if row["kind"] == "broker")
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing_running(home: Path, port: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from tests.spark.conftest import Message, TopicOnBroker, make_messages
+from tests.spark.conftest import TopicOnBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -26,19 +26,6 @@ def plain(spark: Any) -> Any:
     return session
 
 
-def test_a_view(plain: Any, new_topic: NewTopic) -> None:
-    topic = new_topic(2)
-    topic.produce([Message(b"k", b"%d" % i, (("h", b"x"),)) for i in range(10)])
-    topic.produce(make_messages(4), 1)
-    plain.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW clicks USING klog OPTIONS ("
-        f"`kafka.bootstrap.servers` '{topic.bootstrap}', SUBSCRIBE '{topic.name}', includeheaders 'true', "
-        f'ENDINGOFFSETS \'{{"{topic.name}": {{"1": 0}}}}\')'
-    )
-    asked = "SELECT partition, count(*), sum(CAST(CAST(value AS STRING) AS INT)), first(headers[0].key) FROM clicks"
-    assert [tuple(row) for row in plain.sql(f"{asked} GROUP BY partition").collect()] == [(0, 10, 45, "h")]
-
-
 def test_a_table_of_the_catalog_is_refused_at_once(plain: Any) -> None:
     """Spark keeps a table's options and hands them to no Python source: it could never be read."""
     with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
@@ -50,7 +37,7 @@ def test_a_view_is_inserted_into(plain: Any, new_topic: NewTopic) -> None:
     topic = new_topic()
     plain.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW both USING klog OPTIONS (`kafka.bootstrap.servers` '{topic.bootstrap}', "
-        f"subscribe '{topic.name}', topic '{topic.name}', columns 'key,value')"
+        f"SUBSCRIBE '{topic.name}', topic '{topic.name}', COLUMNS 'key,value')"
     )
     plain.sql("INSERT INTO both SELECT null, CAST('v' || id AS BINARY) FROM range(20)")
     found = plain.sql("SELECT CAST(value AS STRING) AS v, key FROM both").collect()
