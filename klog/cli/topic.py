@@ -265,9 +265,11 @@ async def delete(
     preview = await topics.preview_deletion(cluster, there, if_exists=if_exists) if there else []
     preview += [deleted[name] for name in dict.fromkeys(names) if name in deleted]
     doomed = [row for row in preview if row.error is None]
+    missing = [row.topic for row in preview if row.error is not None]
+    hints = {name: await invocation.restore_hint(name) for name in missing}
+    notes = tuple(f"{name}: {hint}" for name, hint in hints.items() if hint)
     if not doomed:
-        hints = {row.topic: await invocation.restore_hint(row.topic) for row in preview}
-        return invocation.report(preview, notes=tuple(f"{name}: {hint}" for name, hint in hints.items() if hint))
+        return invocation.report(preview, notes=notes)
     messages = [row.messages for row in doomed]
     total = "an unknown number of messages" if None in messages else counted(sum(filter(None, messages)), "message")
     what = f"topic {doomed[0].topic}" if len(doomed) == 1 else counted(len(doomed), "topic")
@@ -276,7 +278,7 @@ async def delete(
     if not purge:
         preview = await topics.delete_topics(cluster, preview)
         remember_deleted(invocation.target, [row.topic for row in preview if row.error is None])
-        return invocation.report(preview)
+        return invocation.report(preview, notes=notes)
     ids = await trash.ids_of(await invocation.zookeeper(), [row.topic for row in doomed])
     now = await topics.delete_topics(cluster, [row for row in preview if row.topic not in deleted])
     now += [row for row in preview if row.topic in deleted]

@@ -105,9 +105,11 @@ def test_too_many_replicas_name_the_live_brokers(given: tuple[str, ...], broker:
 
 def test_every_command_says_how_a_deleted_topic_comes_back(broker: RunningBroker, topic: str) -> None:
     where = ["-B", broker.bootstrap]
-    assert klog("topic", "create", topic, *where).code == 0
+    for name in (topic, f"{topic}-there"):
+        assert klog("topic", "create", name, *where).code == 0
     assert klog("topic", "delete", topic, "-y", *where).code == 0
     for words in (
+        ["topic", "delete", f"{topic}-there", topic, "-y"],
         ["topic", "describe", topic],
         ["topic", "config", topic],
         ["topic", "config", topic, "retention.ms=1"],
