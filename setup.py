@@ -15,7 +15,7 @@ COMPILED = (
     "klog/protocol/fetch.py",
     "klog/protocol/produce.py",
     "klog/record/batch.py",
-    "klog/record/contents.py",
+    "klog/record/admission.py",
     "klog/record/records.py",
 )
 """Bytes in, objects out: nothing in them is made a subclass of, or held weakly, which compiled classes do not allow."""

@@ -32,15 +32,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from crc32c import crc32c
 
-from klog.errors import (
-    CorruptBatch,
-    InvalidRecord,
-    InvalidTimestamp,
-    MessageTooLarge,
-    TransactionsNotServed,
-    UnsupportedCodec,
-    UnsupportedFormat,
-)
+from klog.errors import CorruptBatch, UnsupportedCodec, UnsupportedFormat
 from klog.record.codec import CODEC_MASK, Codec
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -56,9 +48,6 @@ CONTROL: Final = 0x20
 
 RECORD_BYTES_MIN: Final = 7
 """The smallest record: length, attributes, timestamp delta, offset delta, key length, value length, header count."""
-RECORDS_PER_BYTE_MAX: Final = 64
-"""Per compressed byte. Records differ in their offsets, so even zstd gets no more than 1.7 empty ones into a byte
-(measured); a far larger count would open a hole of that size in the address space."""
 
 _HEADER: Final = struct.Struct(
     ">"
@@ -232,76 +221,6 @@ def check_crc(buffer: Bytes, position: int, header: BatchHeader) -> None:
             f"batch at byte {position} (base offset {header.base_offset}) has CRC-32C {header.crc:#010x}, "
             f"its bytes have {found:#010x}"
         )
-
-
-def check_counts(header: BatchHeader, position: int = 0) -> None:
-    """Raise InvalidRecord unless the count is at least 1, agrees with the last offset and is possible for the size."""
-    count = header.count
-    if count < 1 or header.last_offset_delta != count - 1:
-        raise InvalidRecord(
-            f"batch at byte {position} says it has {count} records and last offset delta {header.last_offset_delta};"
-            f" expected at least 1, and one less"
-        )
-    room = header.size_bytes - HEADER_BYTES
-    count_max = room * RECORDS_PER_BYTE_MAX if header.attributes & CODEC_MASK else room // RECORD_BYTES_MIN
-    if count > count_max:
-        raise InvalidRecord(f"batch at byte {position} says it has {count} records; its {room} bytes cannot hold them")
-
-
-def check_produced(buffer: memoryview, max_message_bytes: int) -> list[BatchHeader]:
-    """All checks of headers before a leader appends a record set; returns the headers of its batches, at least one.
-
-    Raises CorruptBatch (length, CRC, bytes behind the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge (a
-    batch above ``max_message_bytes``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
-    (counts, control batches, an idempotent batch without a sequence, an empty set). `contents.look_inside` checks the
-    records.
-    """
-    end = len(buffer)
-    if not end:
-        raise InvalidRecord("a produce request names a partition and has no record batch for it")
-    headers: list[BatchHeader] = []
-    position = 0
-    while position < end:
-        # One unpack and one CRC per batch, no calls in between: every produce request waits for this.
-        header = read_header(buffer, position)
-        _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = header
-        size = length + LENGTH_PREFIX_BYTES
-        next_position = position + size
-        if size < HEADER_BYTES or magic != MAGIC:
-            check_shape(header, position)
-        if next_position > end:
-            raise _cut_off(header, position, end)
-        if size > max_message_bytes:
-            raise MessageTooLarge(
-                f"batch of {size} bytes; at most {max_message_bytes} are allowed by max.message.bytes of the topic, or "
-                "message.max.bytes of the broker if the topic has none"
-            )
-        if crc32c(buffer[position + CRC_FROM : next_position]) != crc:
-            check_crc(buffer, position, header)
-        if count < 1 or last_delta != count - 1 or count * RECORD_BYTES_MIN > size - HEADER_BYTES:
-            check_counts(header, position)
-        if attributes:
-            _check_attributes(header)
-        if base_ms < -1 or max_ms < -1:
-            raise InvalidTimestamp(
-                f"batch with timestamps from {base_ms} to {max_ms} ms; expected 0 or more, or -1 for none"
-            )
-        if producer_id >= 0 and sequence < 0:
-            raise InvalidRecord(f"batch of producer {producer_id} has base sequence {sequence}; expected 0 or more")
-        headers.append(header)
-        position = next_position
-    return headers
-
-
-def _check_attributes(header: BatchHeader) -> None:
-    attributes = header.attributes
-    if attributes & CONTROL:
-        raise InvalidRecord("a control batch was produced; only brokers write those")
-    if attributes & TRANSACTIONAL:
-        raise TransactionsNotServed
-    if attributes & LOG_APPEND_TIME:
-        raise InvalidTimestamp("a batch was produced with timestamp type LogAppendTime; producers send CreateTime")
-    _ = header.codec
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from klog.errors import CorruptBatch, MessageTooLarge
+from klog.record.admission import unpacked_bytes_max
 from klog.record.batch import (
     CONTROL,
     HEADER_BYTES,
@@ -32,7 +33,6 @@ from klog.record.batch import (
     walk,
 )
 from klog.record.codec import Codec
-from klog.record.contents import unpacked_bytes_max
 from klog.record.records import (
     VARLONG_BYTES_MAX,
     Record,

@@ -160,16 +160,16 @@ class LedPartition:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def append(
-        self, records: memoryview, *, repeats_expected: bool = False, checked: list[BatchHeader] | None = None
+        self, records: memoryview, headers: list[BatchHeader] | None = None, *, repeats_expected: bool = False
     ) -> AppendResult:
         """Append a record set as the leader, and ask for the flush that will commit it.
 
-        ``checked``: the result of `Log.check_headers` or `Log.look_inside`. Raises what `Log.append` raises for bad
-        batches, sequences and disks; NotLeader after `resign`.
+        See `Log.append` for the arguments, and for what it raises for bad batches, sequences and disks; NotLeader after
+        `resign`.
         """
         if self._refusal is not None:
             raise self._refusal.bare()
-        result = self.log.append(records, self.leader_epoch, repeats_expected=repeats_expected, checked=checked)
+        result = self.log.append(records, self.leader_epoch, headers, repeats_expected=repeats_expected)
         self._want_flush(self.log)
         if self.log.flushed_end.address > self.high_watermark.address:  # where the rule is never to flush
             self.flushed(self.log.flushed_end)

@@ -29,8 +29,8 @@ from klog.errors import (
     StorageError,
 )
 from klog.names import TopicPartition
-from klog.record.batch import BatchHeader, check_crc, check_produced, stamp, walk
-from klog.record.contents import BatchLimits, is_plain, look_inside, unpacked_bytes_max
+from klog.record.admission import Limits, Unread, admit, check_headers, unpacked_bytes_max
+from klog.record.batch import BatchHeader, check_crc, stamp, walk
 from klog.storage import checksums, repair, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
@@ -208,10 +208,13 @@ class Log:
         """Apply new settings."""
         self._config = config
         self._segment_bytes = config.segment_bytes
-        self._max_message_bytes = config.max_message_bytes
-        self._state.unpacked_bytes_max = unpacked_bytes_max(config.max_message_bytes)
-        self._after_max_ms = config.timestamp_after_max_ms
-        self._takes_any_age = config.timestamp_before_max_ms >= NEVER
+        self._limits = Limits(
+            config.max_message_bytes,
+            unpacked_bytes_max(config.max_message_bytes),
+            None if config.timestamp_before_max_ms >= NEVER else config.timestamp_before_max_ms,
+            config.timestamp_after_max_ms,
+        )
+        self._state.unpacked_bytes_max = self._limits.unpacked_bytes_max
         self.never_flushes = config.flush_messages >= NEVER and config.flush_ms >= NEVER
 
     @property
@@ -230,53 +233,33 @@ class Log:
 
     # --- Appending (owner thread) ---
 
-    def check_headers(self, records: memoryview) -> list[BatchHeader]:
-        """The headers of a record set; the only place that parses them. Raises what `check_produced` raises."""
-        return check_produced(records, self._max_message_bytes)
-
-    def is_plain(self, headers: list[BatchHeader]) -> bool:
-        """Whether the headers alone are enough to append the record set."""
-        # On the path of every batch: makes no ContentLimits.
-        return self._takes_any_age and is_plain(headers, self._state.log_dir.clock_ms() + self._after_max_ms)
-
-    def look_inside(
-        self, records: memoryview, headers: list[BatchHeader], *, unpacked_bytes_max: int | None = None
-    ) -> list[BatchHeader]:
-        """The headers for `append`, after inspecting the records, too.
-
-        Any thread. Takes the time of decompression, which ``unpacked_bytes_max`` may bound further. Raises what
-        `contents.look_inside` raises.
-        """
-        most = self._state.unpacked_bytes_max if unpacked_bytes_max is None else unpacked_bytes_max
-        return look_inside(records, headers, self._limits(most))
-
-    def _limits(self, unpacked_bytes_max: int) -> BatchLimits:
-        now_ms = self._state.log_dir.clock_ms()
-        earliest_ms = None if self._takes_any_age else now_ms - self._config.timestamp_before_max_ms
-        return BatchLimits(unpacked_bytes_max, earliest_ms, now_ms + self._after_max_ms)
+    def admit(self, records: memoryview) -> list[BatchHeader] | Unread:
+        """Whether the topic takes a record set; see `admission.admit`."""
+        return admit(records, self._limits, self._state.log_dir.clock_ms())
 
     def append(
         self,
         records: memoryview,
         leader_epoch: int,
+        headers: list[BatchHeader] | None = None,
         *,
         repeats_expected: bool = False,
-        checked: list[BatchHeader] | None = None,
     ) -> AppendResult:
         """Append a record set as the leader: check, write addresses and epoch into it in place, write it once.
 
-        ``checked``: the result of `check_headers` or `look_inside`; without it the headers are checked here and the
-        records trusted. ``repeats_expected``: batches may just have been refused, so an unknown producer's repeated
+        ``headers``: as admitted (`admit`); without them they are checked here, and the records trusted.
+        ``repeats_expected``: batches may just have been refused, so an unknown producer's repeated
         batch must not begin in the middle; at other times it may (rule L6).
 
-        ``records`` is writable and changed. Raises what ``check_produced`` raises, InvalidProducerEpoch,
+        ``records`` is writable and changed. Raises what `admission.check_headers` raises, InvalidProducerEpoch,
         OutOfOrderSequence, FencedLeaderEpoch, DiskFull, StorageError; then nothing was appended.
         """
         state = self._state
         log_dir = state.log_dir
         if log_dir.failure is not None or log_dir.is_full or state.is_closed:
             self._check_writable(len(records))
-        headers = check_produced(records, self._max_message_bytes) if checked is None else checked
+        if headers is None:
+            headers = check_headers(records, self._limits.batch_bytes_max)
         header = headers[0]
         if leader_epoch != state.epochs.last:
             self._begin_epoch_checked(leader_epoch)

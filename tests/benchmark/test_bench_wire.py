@@ -12,7 +12,7 @@ from bench.consume import ConsumeFailed, consume, consume_together
 from bench.null_broker import FETCHED_BATCHES, FETCHED_MESSAGES
 from bench.produce import Shape, fill, produce, pump
 from bench.run import null_system
-from klog.record.batch import check_produced
+from klog.record.admission import check_headers
 from klog.record.records import decode_batch
 
 A_FETCH = FETCHED_BATCHES * FETCHED_MESSAGES
@@ -27,7 +27,7 @@ def port(tmp_path: Path) -> Iterator[int]:
 @pytest.mark.parametrize(("count", "value_bytes"), [(1, 0), (1, 1), (50, 200), (3, 70_000)])
 def test_a_built_batch_is_one_that_a_leader_takes(count: int, value_bytes: int) -> None:
     batch = bytearray(wire.build_batch(count, value_bytes))
-    (header,) = check_produced(memoryview(batch), 1 << 20)
+    (header,) = check_headers(memoryview(batch), 1 << 20)
     records = decode_batch(batch)
     assert header.count == count
     assert [record.offset for record in records] == list(range(count))
@@ -38,7 +38,7 @@ def test_a_changed_batch_is_refused_so_the_check_means_something() -> None:
     batch = bytearray(wire.build_batch(2, 10))
     batch[-1] ^= 1
     with pytest.raises(Exception, match="CRC"):
-        check_produced(memoryview(batch), 1 << 20)
+        check_headers(memoryview(batch), 1 << 20)
 
 
 def test_producers_reach_a_server_that_does_nothing(port: int) -> None:

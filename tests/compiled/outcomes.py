@@ -17,13 +17,12 @@ from klog.errors import KlogError
 from klog.protocol import codec, fetch, produce
 from klog.protocol.apis import ApiKey
 from klog.protocol.produce import PartitionAnswer
-from klog.record import batch, contents, records
+from klog.record import admission, batch, records
 from klog.record.codec import Codec
-from klog.record.contents import BatchLimits
 from klog.record.records import Record
-from tests.record.leader import check_contents
+from tests.record.leader import LIMITS, check_contents
 
-MODULES = (codec, fetch, produce, batch, contents, records)
+MODULES = (codec, fetch, produce, admission, batch, records)
 BATCH_BYTES_MAX = 100_000
 
 
@@ -70,11 +69,11 @@ def damaged(data: bytearray, chance: random.Random) -> bytearray:
 def of_batch(chance: random.Random) -> list[str]:
     data = damaged(drawn_batch(chance), chance)
     view = memoryview(data)
-    limits = BatchLimits(1 << 20, 1_699_999_999_500 if chance.random() < 0.5 else None)
+    limits = LIMITS._replace(batch_bytes_max=BATCH_BYTES_MAX, before_max_ms=500 if chance.random() < 0.5 else None)
     found = [
-        outcome(lambda: batch.check_produced(view, BATCH_BYTES_MAX)),
-        outcome(lambda: contents.is_plain(batch.check_produced(view, BATCH_BYTES_MAX), 1 << 50)),
-        outcome(lambda: check_contents(view, BATCH_BYTES_MAX, limits)),
+        outcome(lambda: admission.check_headers(view, BATCH_BYTES_MAX)),
+        outcome(lambda: admission.admit(view, limits, 1_700_000_000_000)),
+        outcome(lambda: check_contents(view, limits)),
         outcome(lambda: records.decode_batch(data, 0, 1 << 20)),
         outcome(lambda: list(records.record_times(data, 0, 1 << 20))),
         outcome(lambda: list(batch.walk(data, allow_partial=chance.random() < 0.5))),

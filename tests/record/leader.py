@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from klog.record.batch import BatchHeader, check_produced
-from klog.record.contents import BatchLimits, look_inside
+from klog.record.admission import Limits, Unread, check_headers, unpacked_bytes_max
+from klog.record.batch import BatchHeader
+
+MAX_BYTES = 1 << 20
+LIMITS = Limits(MAX_BYTES, unpacked_bytes_max(MAX_BYTES), None, (1 << 63) - 1)
 
 
-def check_contents(buffer: memoryview, batch_bytes_max: int, limits: BatchLimits = BatchLimits()) -> list[BatchHeader]:
-    """The headers, when what is behind them has been looked at."""
-    return look_inside(buffer, check_produced(buffer, batch_bytes_max), limits)
+def check_contents(records: memoryview, limits: Limits = LIMITS) -> list[BatchHeader]:
+    """The headers, when the records behind them have been read, at time 0."""
+    return Unread(check_headers(records, limits.batch_bytes_max), limits, 0).inspect(records)

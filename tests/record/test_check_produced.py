@@ -18,14 +18,13 @@ from klog.errors import (
     UnsupportedCodec,
     UnsupportedFormat,
 )
-from klog.record.batch import BatchHeader, check_produced, read_header, write_header
+from klog.record.admission import check_headers
+from klog.record.batch import BatchHeader, read_header, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.record.batches import CODECS, by_kafka_python, plain, records
-from tests.record.leader import check_contents
+from tests.record.leader import MAX_BYTES, check_contents
 from tests.rows import each
-
-MAX_BYTES = 1 << 20
 
 
 def changed(batch: bytes | bytearray, **fields: int) -> bytearray:
@@ -40,19 +39,19 @@ def changed(batch: bytes | bytearray, **fields: int) -> bytearray:
 def test_what_is_encoded_passes(rows: list[Record], codec: Codec) -> None:
     batch = encode_batch(rows, codec=codec)
     before = bytes(batch)
-    assert check_produced(memoryview(batch), MAX_BYTES) == [read_header(batch)]
+    assert check_headers(memoryview(batch), MAX_BYTES) == [read_header(batch)]
     assert batch == before
 
 
 @each("codec", CODECS)
 def test_what_another_client_encodes_passes(codec: Codec) -> None:
     batch = by_kafka_python(plain(30), codec, producer_id=9, producer_epoch=0, base_sequence=0)
-    assert check_produced(memoryview(batch), MAX_BYTES) == [read_header(batch)]
+    assert check_headers(memoryview(batch), MAX_BYTES) == [read_header(batch)]
 
 
 def test_several_batches_in_one_set() -> None:
     batches = [encode_batch(plain(count)) for count in (3, 1, 20)]
-    headers = check_produced(memoryview(b"".join(batches)), MAX_BYTES)
+    headers = check_headers(memoryview(b"".join(batches)), MAX_BYTES)
     assert [header.count for header in headers] == [3, 1, 20]
     assert [header.size_bytes for header in headers] == [len(batch) for batch in batches]
 
@@ -92,22 +91,22 @@ REFUSED: list[tuple[str, Callable[[], bytes | bytearray], type[KlogError], str]]
 @each(("batch", "error", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_refused(batch: Callable[[], bytes | bytearray], error: type[KlogError], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
-        check_produced(memoryview(batch()), MAX_BYTES)
+        check_headers(memoryview(batch()), MAX_BYTES)
     assert type(caught.value) is error
 
 
 def test_refused_as_the_second_batch_too() -> None:
     for name, batch, error, _ in REFUSED[4:]:
         with pytest.raises(error):
-            check_produced(memoryview(PACKED + batch()), MAX_BYTES)
+            check_headers(memoryview(PACKED + batch()), MAX_BYTES)
             pytest.fail(f"{name} passed behind a good batch")
 
 
 def test_the_size_limit_is_each_batchs_and_both_sizes_are_named() -> None:
     size = len(ONE)
-    assert len(check_produced(memoryview(ONE * 3), size)) == 3
+    assert len(check_headers(memoryview(ONE * 3), size)) == 3
     with pytest.raises(MessageTooLarge, match=rf"\b{size} .*\b{size - 1}\b"):
-        check_produced(memoryview(ONE), size - 1)
+        check_headers(memoryview(ONE), size - 1)
 
 
 @each("codec", CODECS)
@@ -120,7 +119,7 @@ def test_every_flipped_byte_is_found(codec: Codec) -> None:
         for bit in (0x01, 0x40):
             batch[at] ^= bit
             with pytest.raises((CorruptBatch, UnsupportedFormat)):
-                check_produced(memoryview(batch), MAX_BYTES)
+                check_headers(memoryview(batch), MAX_BYTES)
                 pytest.fail(f"bit {bit:#x} of byte {at} was not missed")
             batch[at] ^= bit
 
@@ -131,13 +130,13 @@ def test_every_cut_is_found() -> None:
     for cut in range(1, len(batch)):
         if cut not in whole:
             with pytest.raises(CorruptBatch):
-                check_produced(memoryview(batch)[:cut], MAX_BYTES)
+                check_headers(memoryview(batch)[:cut], MAX_BYTES)
 
 
 @given(st.binary(min_size=1, max_size=300))
 def test_random_bytes_are_corrupt_or_of_an_old_format(data: bytes) -> None:
     with pytest.raises((CorruptBatch, UnsupportedFormat)):
-        check_produced(memoryview(data), MAX_BYTES)
+        check_headers(memoryview(data), MAX_BYTES)
 
 
 @given(st.data())
@@ -153,7 +152,7 @@ def test_any_header_with_a_right_crc_is_judged(data: st.DataObject) -> None:
         "base_sequence": data.draw(st.integers(-(2**31), 2**31 - 1)),
     }
     try:
-        (header,) = check_produced(memoryview(changed(ONE, **fields)), MAX_BYTES)
+        (header,) = check_headers(memoryview(changed(ONE, **fields)), MAX_BYTES)
     except KlogError:
         return
     assert isinstance(header, BatchHeader)
@@ -167,7 +166,7 @@ def test_a_largest_timestamp_that_was_left_out_is_filled_in(codec: Codec) -> Non
     rows[2] = rows[2]._replace(timestamp_ms=rows[0].timestamp_ms + 5_000)
     good = encode_batch(rows, codec=codec)
     batch = changed(good, max_timestamp_ms=-1)
-    (header,) = check_contents(memoryview(batch), MAX_BYTES)
+    (header,) = check_contents(memoryview(batch))
     assert header.max_timestamp_ms == rows[2].timestamp_ms
     assert batch == good
     assert header == read_header(batch)
@@ -175,7 +174,7 @@ def test_a_largest_timestamp_that_was_left_out_is_filled_in(codec: Codec) -> Non
 
 def test_no_timestamps_at_all() -> None:
     rows = [row._replace(timestamp_ms=-1) for row in plain(3)]
-    (header,) = check_contents(memoryview(encode_batch(rows)), MAX_BYTES)
+    (header,) = check_contents(memoryview(encode_batch(rows)))
     assert (header.base_timestamp_ms, header.max_timestamp_ms) == (-1, -1)
     assert [record.timestamp_ms for record in decode_batch(encode_batch(rows))] == [-1, -1, -1]
 
@@ -185,7 +184,7 @@ def test_a_timestamp_that_no_field_can_hold(base_ms: int) -> None:
     rows = [row._replace(timestamp_ms=row.timestamp_ms - plain(1)[0].timestamp_ms) for row in plain(5)]
     batch = changed(encode_batch(rows), base_timestamp_ms=base_ms, max_timestamp_ms=-1)
     if base_ms + 4 < 2**63:
-        assert check_contents(memoryview(batch), MAX_BYTES)[0].max_timestamp_ms == base_ms + 4
+        assert check_contents(memoryview(batch))[0].max_timestamp_ms == base_ms + 4
     else:
         with pytest.raises(InvalidTimestamp):
-            check_contents(memoryview(batch), MAX_BYTES)
+            check_contents(memoryview(batch))

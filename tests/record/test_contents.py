@@ -9,19 +9,17 @@ import cramjam
 import pytest
 
 from klog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
-from klog.record.batch import BatchHeader, check_produced, read_header, write_header
+from klog.record.admission import AT_ONCE_BYTES, Limits, Unread, admit, unpacked_bytes_max
+from klog.record.batch import BatchHeader, read_header, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
-from klog.record.contents import BatchLimits, is_compressed, is_plain, unpacked_bytes_max
 from klog.record.records import Record, encode_batch, encode_record
 from tests.record.batches import plain
-from tests.record.leader import check_contents
+from tests.record.leader import LIMITS, check_contents
 from tests.rows import each
 
 PACKING = [codec for codec in Codec if codec]
 FIRST_MS = 1_700_000_000_000
-MAX_BYTES = 1 << 20
-LIMITS = BatchLimits()
 TINY = bytes([12, 0, 0, 0, 1, 1, 0])
 """A record of nothing."""
 SKIPPED = struct.pack("<II", 0x184D2A50, 1000) + bytes(1000)
@@ -47,8 +45,8 @@ def numbered(count: int) -> list[Record]:
     return [Record(at, FIRST_MS + at, b"k" * (at % 90), b"v" * (at * 37 % 20_000)) for at in range(count)]
 
 
-def check(batch: bytes | bytearray, limits: BatchLimits = LIMITS) -> BatchHeader:
-    (header,) = check_contents(memoryview(bytearray(batch)), MAX_BYTES, limits)
+def check(batch: bytes | bytearray, limits: Limits = LIMITS) -> BatchHeader:
+    (header,) = check_contents(memoryview(bytearray(batch)), limits)
     return header
 
 
@@ -151,9 +149,9 @@ def test_what_unpacks_to_too_much_is_refused(name: str) -> None:
     batch = sealed(body, codec, count)
     unpacked_bytes = len(TINY) * TINY_COUNT
     with pytest.raises(MessageTooLarge, match=str(unpacked_bytes // 2)):
-        check(batch, BatchLimits(unpacked_bytes // 2))
+        check(batch, LIMITS._replace(unpacked_bytes_max=unpacked_bytes // 2))
     try:
-        check(batch, BatchLimits(unpacked_bytes + 100))
+        check(batch, LIMITS._replace(unpacked_bytes_max=unpacked_bytes + 100))
     except InvalidRecord as error:
         assert f" {count} records" in error.message  # of padded ones the count is another
 
@@ -172,12 +170,12 @@ def test_the_bound_follows_the_setting_within_what_readers_take() -> None:
 def test_records_too_far_ahead_are_named(codec: Codec) -> None:
     rows = [Record(at, FIRST_MS + 1_000 * at, None, b"v") for at in range(10)]
     batch = encode_batch(rows, codec=codec)
-    limits = LIMITS._replace(latest_ms=FIRST_MS + 7_000)
+    limits = LIMITS._replace(after_max_ms=FIRST_MS + 7_000)
     with pytest.raises(InvalidTimestamp, match=r"2 of 10 records.*message\.timestamp\.after\.max\.ms") as caught:
         check(batch, limits)
     assert [number for number, _ in caught.value.record_errors] == [8, 9]
     assert f"{FIRST_MS + 8_000} ms" in caught.value.record_errors[0][1]
-    check(batch, limits._replace(latest_ms=FIRST_MS + 9_000))
+    check(batch, limits._replace(after_max_ms=FIRST_MS + 9_000))
 
 
 @each("codec", list(Codec))
@@ -185,39 +183,49 @@ def test_records_too_old_are_named_and_those_without_a_time_are_not(codec: Codec
     rows = [Record(at, time_ms, None, b"v") for at, time_ms in enumerate([FIRST_MS, FIRST_MS - 5_000, -1, FIRST_MS])]
     batch = encode_batch(rows, codec=codec)
     check(batch)
-    check(batch, LIMITS._replace(earliest_ms=FIRST_MS - 5_000))
+    check(batch, LIMITS._replace(before_max_ms=5_000 - FIRST_MS))
     with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.before\.max\.ms") as caught:
-        check(batch, LIMITS._replace(earliest_ms=FIRST_MS - 4_999))
+        check(batch, LIMITS._replace(before_max_ms=4_999 - FIRST_MS))
     assert [number for number, _ in caught.value.record_errors] == [1]
 
 
 def test_a_header_that_says_a_later_time_than_its_records_is_refused() -> None:
     batch = sealed(body_of(3), Codec.NONE, 3, max_ms=2**60)
     with pytest.raises(InvalidTimestamp, match="timestamp"):
-        check(batch, LIMITS._replace(latest_ms=FIRST_MS + 10_000))
+        check(batch, LIMITS._replace(after_max_ms=FIRST_MS + 10_000))
 
 
 def test_as_many_records_as_there_may_be_are_named() -> None:
     rows = [Record(at, FIRST_MS, None, b"v") for at in range(1_000)]
     with pytest.raises(InvalidTimestamp, match="1000 of 1000 records") as caught:
-        check(encode_batch(rows), LIMITS._replace(latest_ms=0))
+        check(encode_batch(rows), LIMITS._replace(after_max_ms=0))
     assert len(caught.value.record_errors) == 100
 
 
 # --- whether to look ---
 
 
-def test_what_is_plain() -> None:
+def test_what_is_read_in_a_thread() -> None:
     one, packed = encode_batch(plain(3)), encode_batch(plain(3), codec=Codec.LZ4)
     newest_ms = read_header(one).max_timestamp_ms
+    large = sealed(bytes(AT_ONCE_BYTES), Codec.NONE, 1, max_ms=newest_ms)
+    padded = sealed(
+        compress(Codec.ZSTD, encode_record(Record(0, FIRST_MS, None, bytes(20_000)), 0, FIRST_MS)), Codec.ZSTD, 1
+    )
 
-    def judged(records: bytearray, latest_ms: int = 2**62) -> bool:
-        return is_plain(check_produced(memoryview(records), 1 << 20), latest_ms)
+    def judged(records: bytearray, after_max_ms: int = 2**62, before_max_ms: int | None = None) -> bool:
+        limits = LIMITS._replace(after_max_ms=after_max_ms, before_max_ms=before_max_ms)
+        found = admit(memoryview(bytearray(records)), limits, 0)
+        if not isinstance(found, Unread):
+            return False
+        assert [one.count for one in found.headers] and (found.limits, found.now_ms) == (limits, 0)
+        return True
 
-    assert judged(one) and judged(one, newest_ms) and judged(one + one)
-    assert not judged(one, newest_ms - 1)
-    assert not judged(packed)
-    assert not judged(one + packed)
-    assert not judged(sealed(body_of(2), Codec.NONE, 2, max_ms=-1))
-    assert is_compressed(memoryview(packed)) and not is_compressed(memoryview(one))
-    assert not is_compressed(memoryview(b"")) and not is_compressed(memoryview(packed)[:40])
+    for small in (one, packed, one + packed, sealed(body_of(2), Codec.NONE, 2, max_ms=-1)):
+        assert not judged(small)
+    assert not judged(one, newest_ms) and not judged(one, before_max_ms=0)
+    with pytest.raises(InvalidTimestamp):
+        judged(one, newest_ms - 1)
+    assert not judged(large, newest_ms)
+    assert judged(large, newest_ms - 1) and judged(large, before_max_ms=0) and judged(large + packed)
+    assert judged(padded)

@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-from klog.record.batch import check_produced, read_header, walk
+from klog.record.admission import check_headers
+from klog.record.batch import read_header, walk
 from klog.record.codec import Codec
 from klog.record.records import Record, decode_batch
 from tests.record.batches import CODECS
@@ -82,7 +83,7 @@ def fetch(offset: int) -> Any:
 @pytest.mark.slow
 def test_batches_of_librdkafka(produced: tuple[Codec, memoryview]) -> None:
     name, log = produced
-    headers = check_produced(log, 1 << 20)
+    headers = check_headers(log, 1 << 20)
     assert len(headers) > 1
     assert {header.codec for header in headers} == {name}
     assert all(header.has_producer for header in headers)

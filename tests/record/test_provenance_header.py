@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from klog.errors import CorruptBatch, MessageTooLarge
-from klog.record.batch import CONTROL, LOG_APPEND_TIME, check_produced, read_header, walk, write_header
+from klog.record.admission import check_headers, unpacked_bytes_max
+from klog.record.batch import CONTROL, LOG_APPEND_TIME, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
-from klog.record.contents import BatchLimits, unpacked_bytes_max
 from klog.record.provenance_header import (
     HEADER_NAME,
     Marker,
@@ -21,7 +21,7 @@ from klog.record.provenance_header import (
 )
 from klog.record.records import Record, decode_batch, encode_batch, encode_record
 from tests.record.batches import CODECS, moved, plain, records
-from tests.record.leader import check_contents
+from tests.record.leader import LIMITS, check_contents
 from tests.rows import each
 
 SOURCE = Source("AbCdEfGhIjKlMnOpQrStUv", "orders.eu", 3)
@@ -89,7 +89,7 @@ def test_marked_as_decoder_and_encoder_would(
         times = [row.timestamp_ms for row in decode_batch(marked.records, position)]
         assert header.max_timestamp_ms == max(times)
     if wanted:
-        check_produced(memoryview(bytearray(marked.records)), bytes_max)
+        check_headers(memoryview(bytearray(marked.records)), bytes_max)
     # Going on behind it comes to the rest, and to nothing twice.
     rest = Marker(SOURCE).mark(memoryview(run), marked.next_offset, to_offset)
     assert marked.messages + rest.messages == len(expected(rows, from_offset, to_offset, LARGEST))
@@ -111,7 +111,7 @@ def test_what_compaction_has_left(rows: list[Record], codec: Codec, data: st.Dat
     wanted = expected(moved(kept, 1000), 0, LARGEST, LARGEST)
     assert without_offsets(decoded(marked.records)) == without_offsets(wanted)
     assert marked.next_offset == 1000 + len(rows)
-    check_produced(memoryview(bytearray(marked.records)), LARGEST)
+    check_headers(memoryview(bytearray(marked.records)), LARGEST)
 
 
 def test_times_set_by_the_broker_are_kept_as_the_messages_own() -> None:
@@ -119,7 +119,7 @@ def test_times_set_by_the_broker_are_kept_as_the_messages_own() -> None:
     write_header(batch, 0, read_header(batch)._replace(attributes=LOG_APPEND_TIME, max_timestamp_ms=1_800_000_000_000))
     marked = Marker(SOURCE).mark(memoryview(bytes(batch)), 0)
     assert {row.timestamp_ms for row in decoded(marked.records)} == {1_800_000_000_000}
-    check_produced(memoryview(bytearray(marked.records)), LARGEST)
+    check_headers(memoryview(bytearray(marked.records)), LARGEST)
 
 
 def test_control_batches_are_passed_over() -> None:
@@ -142,7 +142,7 @@ def test_another_codec(codec: Codec, wanted: Codec, bytes_max: int, to_offset: i
     marked = Marker(SOURCE, batch_bytes_max=bytes_max, codec=wanted).mark(memoryview(run), 0, to_offset)
     assert {header.codec for _, header in walk(marked.records)} == {wanted}
     assert without_offsets(decoded(marked.records)) == without_offsets(expected(rows, 0, to_offset, LARGEST))
-    check_produced(memoryview(bytearray(marked.records)), bytes_max)
+    check_headers(memoryview(bytearray(marked.records)), bytes_max)
 
 
 @given(records(max_size=5), st.data())
@@ -220,9 +220,8 @@ def test_batches_that_unpack_to_more_than_the_target_takes_are_cut(begin: int) -
     bytes_max = 100_000
     marked = Marker(SOURCE, batch_bytes_max=bytes_max).mark(memoryview(run), begin)
     assert marked.messages == 20 - begin
-    headers = check_contents(
-        memoryview(bytearray(marked.records)), bytes_max, BatchLimits(unpacked_bytes_max(bytes_max))
-    )
+    limits = LIMITS._replace(batch_bytes_max=bytes_max, unpacked_bytes_max=unpacked_bytes_max(bytes_max))
+    headers = check_contents(memoryview(bytearray(marked.records)), limits)
     assert len(headers) == 2
     huge = encode_batch([Record(0, 5, None, bytes(17 << 20))], codec=Codec.ZSTD)
     with pytest.raises(MessageTooLarge, match="16777216"):

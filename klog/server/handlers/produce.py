@@ -40,19 +40,22 @@ from klog.protocol import produce
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
+from klog.record.admission import Unread
 from klog.record.batch import BatchHeader
 from klog.replication.batch_order import BatchId, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.security.permissions import Operation
-from klog.server.access import Access
 from klog.server.dispatch import handles_frame
 from klog.server.event_limits import EventLimit
-from klog.server.inspection import Found, at_once, look
+from klog.server.executors import Purpose
 from klog.server.parts import Parts
 from klog.server.purgatory import DelayedProduce
 from klog.storage.log import AppendResult
 
 log = logging.getLogger(__name__)
+
+Found = list[BatchHeader] | KlogError
+"""The headers to append a record set by, or the error to answer."""
 
 TOO_LARGE_NOTED_MAX: Final = 30
 """Messages per minute that the log names as too large; any client can send more."""
@@ -78,48 +81,55 @@ class ProduceHandler:
         self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection
     ) -> Coroutine[Any, Any, None] | None:
         request = produce.read_request(frame, head)
-        partitions = self._partitions
-        found: list[Found] = [None] * len(request.partitions)
-        if self._access is not None:
-            found = self._denied(self._access, request, connection)
-        for index, asked in enumerate(request.partitions):
-            if found[index] is not None:
-                continue
-            partition = partitions.get(TopicPartition(asked.topic, asked.partition))
-            if partition is not None:
-                found[index] = at_once(partition.log, asked.records)
-                if found[index] is None:
-                    connection.pause_reading(len(frame))
-                    return self._inspect(head, memoryview(bytearray(frame)), reply, connection, found)
-        self._append_all(head, request, reply, connection, found)
-        return None
-
-    def _denied(self, access: Access, request: ProduceRequest, connection: Connection) -> list[Found]:
-        """Per partition, the error where the principal may not write; else None."""
-        topics = (asked.topic for asked in request.partitions)
-        return [access.refusal(connection, Operation.WRITE, topic, ApiKey.PRODUCE) for topic in topics]
-
-    async def _inspect(
-        self, head: RequestHead, frame: memoryview, reply: Reply, connection: Connection, found: list[Found]
-    ) -> None:
-        """Inspect the record sets that ``found`` lacks, then append all.
-
-        All record sets are inspected before the first append, so that every batch of a request waits for its commit in
-        the epoch in which it was appended.
-        """
-        request = produce.read_request(frame, head)
-        for index, asked in enumerate(request.partitions):
-            if found[index] is not None:
+        access, partitions = self._access, self._partitions
+        found: list[Found] = []
+        unread: dict[int, Unread] = {}
+        for index, (topic, number, records) in enumerate(request.partitions):
+            denied = None if access is None else access.refusal(connection, Operation.WRITE, topic, ApiKey.PRODUCE)
+            if denied is not None:
+                found.append(denied)
                 continue
             try:
-                found[index] = await look(
-                    self._executors,
-                    self._partitions.leader_of(asked.topic, asked.partition),
-                    asked.records,
-                    connection,
+                partition = partitions.get(TopicPartition(topic, number)) or partitions.leader_of(topic, number)
+                admitted = partition.log.admit(records)
+            except KlogError as error:
+                found.append(self._identity.by_its_clock(error.bare()))
+                continue
+            if isinstance(admitted, Unread):
+                unread[index] = admitted
+                found.append(admitted.headers)
+            else:
+                found.append(admitted)
+        if not unread:
+            self._append_all(head, request, reply, connection, found)
+            return None
+        connection.pause_reading(len(frame))
+        kept = [one._replace(records=memoryview(bytearray(one.records))) for one in request.partitions]
+        return self._inspect(head, request._replace(partitions=kept), reply, connection, found, unread)
+
+    async def _inspect(
+        self,
+        head: RequestHead,
+        request: ProduceRequest,
+        reply: Reply,
+        connection: Connection,
+        found: list[Found],
+        unread: dict[int, Unread],
+    ) -> None:
+        """Read the ``unread`` records, then append all.
+
+        In threads, where addresses take turns, one record set of a request at a time: a large request does not delay
+        the small ones of others. The connection is not read meanwhile, which keeps its appends in order and limits the
+        waiting work. All are read before the first append, so that every batch of a request waits for its commit in the
+        epoch in which it was appended.
+        """
+        for index, one in unread.items():
+            try:
+                found[index] = await self._executors.run_in_turn(
+                    connection.address, "", Purpose.UNPACKING, one.inspect, request.partitions[index].records
                 )
-            except KlogError as error:  # the records were not inspected, even if this broker leads from now on
-                found[index] = error.bare()
+            except KlogError as error:
+                found[index] = self._identity.by_its_clock(error.bare())
         self._append_all(head, request, reply, connection, found)
         connection.resume_reading()
 
@@ -137,7 +147,7 @@ class ProduceHandler:
         traffic, order = self._traffic, self._order
         batches: list[BatchId | None] = []  # before the buffer is used again
         for index, asked in enumerate(request.partitions):
-            looked = self._identity.by_its_clock(found[index])
+            looked = found[index]
             batches.append(batch_of(looked) if isinstance(looked, list) else batch_id(asked.records))
             if isinstance(looked, KlogError):  # not raised here: a frame that holds what it raises is a cycle
                 order.refused(connection, asked.topic, asked.partition, batches[index], looked)
@@ -183,7 +193,7 @@ class ProduceHandler:
                 self._purgatory.add(delayed)
 
     def _append(
-        self, request: ProduceRequest, asked: ProducedPartition, checked: list[BatchHeader] | None
+        self, request: ProduceRequest, asked: ProducedPartition, headers: list[BatchHeader]
     ) -> tuple[LedPartition, AppendResult]:
         if request.transactional_id is not None:
             raise TransactionsNotServed
@@ -197,7 +207,7 @@ class ProduceHandler:
                 partition.check_in_sync()
             # A new leader, or one that has just refused a batch, may receive the batches after it first.
             repeats_expected = partition.refused_until_s > 0 and self._clock() < partition.refused_until_s
-            return partition, partition.append(asked.records, repeats_expected=repeats_expected, checked=checked)
+            return partition, partition.append(asked.records, headers, repeats_expected=repeats_expected)
         except OutOfOrderSequence as error:
             # The batch before it was refused, here or by the previous leader, while this one was on its way. On an
             # out-of-order error librdkafka would start again under another epoch in all partitions, and send twice what

@@ -42,9 +42,11 @@ from klog.errors import (
 )
 from klog.names import CLOSED_TOPICS, TopicPartition
 from klog.protocol.apis import ApiKey
+from klog.record.admission import Unread
+from klog.record.batch import BatchHeader
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.dispatch import Request, handles
-from klog.server.inspection import Found, look
+from klog.server.executors import Purpose
 from klog.server.parts import Parts
 
 if TYPE_CHECKING:
@@ -156,23 +158,32 @@ class ProduceAtHandler:
         timeout_s = max(request.entity.timeout_ms, 0) / 1000
         asked = request.entity.partitions
         records = [memoryview(bytearray(one.records)) for one in asked]
-        looked = [await self._look(one, data, request.connection) for one, data in zip(asked, records, strict=True)]
+        found = [await self._admit(one, data, request.connection) for one, data in zip(asked, records, strict=True)]
         # All appends are made before the first wait: one flush serves them.
         is_broker = request.connection is not None and request.connection.is_broker
-        answers = [self._append(*one, is_broker=is_broker) for one in zip(asked, records, looked, strict=True)]
+        answers = [self._append(*one, is_broker=is_broker) for one in zip(asked, records, found, strict=True)]
         waiting = [answer.committed for answer in answers if answer.committed is not None]
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s)
         return {"partitions": [answer.values() for answer in answers]}
 
-    async def _look(self, asked: Any, records: memoryview, connection: Connection | None) -> Found:
+    async def _admit(
+        self, asked: Any, records: memoryview, connection: Connection | None
+    ) -> list[BatchHeader] | KlogError:
+        """The headers to append the record set by, or the error; its records are read in a thread where that takes
+        long."""
         try:
-            partition = self._partitions.leader_of(asked.topic, asked.partition_index)
-            return self._identity.by_its_clock(await look(self._executors, partition, records, connection))
+            admitted = self._partitions.leader_of(asked.topic, asked.partition_index).log.admit(records)
+            if not isinstance(admitted, Unread):
+                return admitted
+            address = "" if connection is None else connection.address
+            return await self._executors.run_in_turn(address, "", Purpose.UNPACKING, admitted.inspect, records)
         except KlogError as error:
-            return error.bare()
+            return self._identity.by_its_clock(error.bare())
 
-    def _append(self, asked: Any, records: memoryview, looked: Found, *, is_broker: bool) -> _Answer:
+    def _append(
+        self, asked: Any, records: memoryview, found: list[BatchHeader] | KlogError, *, is_broker: bool
+    ) -> _Answer:
         """Append, or answer with the error. Nothing runs between the check of the end and the append."""
         answer = _Answer(asked)
         traffic = self._traffic
@@ -193,13 +204,13 @@ class ProduceAtHandler:
                 sources = self._sources[partition] = _Sources(partition.log.end.offset)
             answer.writer = sources.writer(asked.source)
             sources.check(asked, partition.log.end.offset)
-            if isinstance(looked, KlogError):
-                answer.error = looked
+            if isinstance(found, KlogError):
+                answer.error = found
                 traffic.refused(asked.topic).failed_produces += 1
                 return answer
             try:
                 partition.check_in_sync()
-                result = partition.append(records, checked=looked)
+                result = partition.append(records, found)
             except (NotEnoughReplicas, StorageError):
                 partition.refused_until_s = self._loop.time() + REFUSED_S
                 raise
