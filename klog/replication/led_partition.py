@@ -401,7 +401,7 @@ class LedPartition:
             return f"behind for {now_s - since:.1f} s, {where}"
         if lag_messages is not None:
             position = self._positions.get(broker_id)
-            behind = None if position is None else self.log.reader.count(position.end_address, self.log.end.address)
+            behind = None if position is None else self.log.count(position.end_address, self.log.end.address)
             if behind is not None and behind > lag_messages:
                 return f"behind by {behind} messages"
         return ""

@@ -107,9 +107,9 @@ class GroupLags:
         begin = max(offset, log.start_offset)
         if begin >= high.offset:
             return 0, 0, 0
-        time_ms = log.reader.time_of(begin, budget)
+        time_ms = log.time_of(begin, budget)
         waiting_ms = None if time_ms is None or time_ms < 0 else max(0, self._clock.now_ms() - time_ms)
-        return log.reader.count(begin, high.offset), high.address - max(begin, log.start_address), waiting_ms
+        return log.count(begin, high.offset), high.address - max(begin, log.start_address), waiting_ms
 
 
 def _metric(name: str, doc: str, number: Callable[[GroupLag], int | None]) -> Metric[GroupLags]:

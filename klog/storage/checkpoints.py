@@ -15,7 +15,7 @@ from typing import Final
 from klog.errors import CorruptLog, DiskFull, StorageError
 from klog.names import TopicPartition
 from klog.storage import checkpoint
-from klog.storage.log_dir_context import CheckpointedLog, Health
+from klog.storage.log_dir_context import CheckpointedLog, LogDirContext
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ DUE_BYTES: Final = 256 << 20
 class Checkpoints:
     """See the module. ``appended``, ``rolled``, ``note`` belong to the owner thread; the rest is thread-safe."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: LogDirContext) -> None:
         self._health = health
         self._lock = threading.RLock()
         self._points: dict[TopicPartition, int] = {}

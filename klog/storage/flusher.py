@@ -22,9 +22,8 @@ from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import NoDescriptors, StorageError
 from klog.metrics import Timing
 from klog.storage.filesystem import FileSystem
-from klog.storage.log import NEVER, Log
+from klog.storage.log import NEVER, FlushMark, Log
 from klog.storage.log_end import LogEnd
-from klog.storage.log_state import FlushMark
 
 _log = logging.getLogger(__name__)
 
@@ -210,13 +209,13 @@ class _DirThread(threading.Thread):
             # Before the flush reads the end: a later append asks for another flush.
             log.flush_is_queued = log.flush_is_scheduled = False
             try:
-                marks.append((log, log.flushing.begin_flush()))
+                marks.append((log, log.begin_flush()))
             except StorageError as error:
                 outcomes.append((log, error.bare()))
         written = len(marks) >= SYNCFS_FILES_MIN and self._sync_everything()
         for log, mark in marks:
             try:
-                outcomes.append((log, log.flushing.finish_flush(mark, written=written)))
+                outcomes.append((log, log.finish_flush(mark, written=written)))
             except NoDescriptors as error:
                 if self._stopping:
                     outcomes.append((log, error.bare()))

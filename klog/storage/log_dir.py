@@ -34,7 +34,14 @@ from klog.storage.checkpoints import Checkpoints
 from klog.storage.file_pool import FilePool, open_files_by_limit
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
-from klog.storage.log_dir_context import CheckpointedLog, Health, boot_clock_ms, wall_clock_ms
+from klog.storage.log_dir_context import (
+    RESERVE,
+    RESERVE_BYTES,
+    CheckpointedLog,
+    LogDirContext,
+    boot_clock_ms,
+    wall_clock_ms,
+)
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
 
@@ -47,7 +54,7 @@ LOCK: Final = ".lock"
 CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
-class LogDir(Health):
+class LogDir(LogDirContext):
     """A locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
 
     def __init__(
@@ -274,6 +281,15 @@ class LogDir(Health):
 
     # --- Context of its logs ---
 
+    def keep_reserve(self) -> None:
+        """Reserve the space that retention needs on a full disk: it writes a checkpoint before it deletes."""
+        path = f"{self.path}/{RESERVE}"
+        try:
+            if not self.file_system.exists(path):
+                self.file_system.replace(path, bytes(RESERVE_BYTES))
+        except StorageError:
+            pass  # no space yet, or a failing disk, which the next write reports
+
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
         self.checkpoints.keep_starts(starts)
 
@@ -350,14 +366,14 @@ class RetentionRun:
         self.plans = [(log, one) for log, one in self.plans if not log.is_closed]
         for log, deletion in self.plans:
             _log.info("%s: %s, starts at %d now", log.topic_partition, deletion, deletion.start_offset)
-            log.deletion.apply(deletion)
+            log.apply_deletion(deletion)
 
     def unlink(self) -> int:
         """Remove the files; returns how many. Any thread."""
         removed = 0
         for log, deletion in self.plans:
             try:
-                log.deletion.unlink(deletion)
+                log.unlink(deletion)
                 removed += len(deletion.segments)
             except StorageError as error:
                 _log.error("%s: %s", log.topic_partition, error)

@@ -1,4 +1,4 @@
-"""What a log needs of its log dir, and a stand-in for logs opened alone (tools, tests)."""
+"""What a log needs of its log dir: the state of the disk, files, clock, and checkpoints."""
 
 from __future__ import annotations
 
@@ -44,48 +44,6 @@ class CheckpointedLog(Protocol):
     def flush(self) -> LogEnd: ...
 
 
-class LogDirContext(Protocol):
-    """Shared by all logs of one log dir. Thread-safe."""
-
-    path: str
-    pool: FilePool
-    clock_ms: Callable[[], int]
-    """The wall clock."""
-    failure: StorageError | None
-    """Why the dir is offline; None while it serves. Final once set."""
-    is_full: bool
-    is_stalled: bool
-    """The disk has not answered for a while: the owner thread must not touch it."""
-
-    def fail(self, error: StorageError) -> StorageError:
-        """Take the dir offline after an I/O error, unless only descriptors ran out. Returns the error to raise."""
-        ...
-
-    def filled(self, error: DiskFull) -> None:
-        """ENOSPC: refuse appends until there is space again (rule L5)."""
-        ...
-
-    def check_room(self, size: int) -> None:
-        """Raise DiskFull while there is no space for ``size`` bytes; otherwise the dir is no longer full."""
-        ...
-
-    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Make the log start offsets of these logs durable (rule L4). Any thread."""
-        ...
-
-    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        """Lower the log's recovery point to ``address``, durably: before a truncation below it."""
-        ...
-
-    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
-        """Count towards the next checkpoint."""
-        ...
-
-    def rolled(self, log: CheckpointedLog) -> None:
-        """A segment was closed: checkpoint soon."""
-        ...
-
-
 def wall_clock_ms() -> int:
     return SYSTEM_CLOCK.now_ms()
 
@@ -95,26 +53,33 @@ def boot_clock_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-class Health:
-    """The state of a disk as its logs see it: serving, full, or offline."""
+class LogDirContext:
+    """Shared by all logs of one log dir (`LogDir`). Thread-safe.
+
+    By itself it is for a log opened alone (tools, tests): without checkpoints, so that every open checks the whole log.
+    """
 
     def __init__(
         self,
         file_system: FileSystem,
         path: str,
-        pool: FilePool,
+        pool: FilePool | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``clock`` measures how long the disk has been busy, ``clock_ms`` dates what is written."""
         self.file_system = file_system
         self.path = path
-        self.pool = pool
+        self.pool = FilePool() if pool is None else pool
         self.clock_ms = clock_ms
         self.clock = clock
         self.failure: StorageError | None = None
+        """Why the dir is offline; None while it serves. Final once set."""
         self.is_full = False
         self.is_stalled = False
+        """The disk has not answered for a while: the owner thread must not touch it."""
+
+    # --- The disk ---
 
     def stall(self) -> None:
         """Refuse appends until `resume`, as a full disk does: a write might block."""
@@ -125,6 +90,7 @@ class Health:
         self.is_stalled = False
 
     def fail(self, error: StorageError) -> StorageError:
+        """Take the dir offline after an I/O error, unless only descriptors ran out. Returns the error to raise."""
         if isinstance(error, NoDescriptors):
             return error
         if self.failure is None:
@@ -135,9 +101,11 @@ class Health:
         return self.failure.bare()
 
     def filled(self, error: DiskFull) -> None:
+        """ENOSPC: refuse appends until there is space again (rule L5)."""
         self.is_full = True
 
     def check_room(self, size: int) -> None:
+        """Raise DiskFull while there is no space for ``size`` bytes; otherwise the dir is no longer full."""
         if self.is_stalled:
             raise DiskFull(
                 f"log dir {self.path} does not answer",
@@ -152,15 +120,6 @@ class Health:
         self.is_full = False
         self.keep_reserve()
 
-    def keep_reserve(self) -> None:
-        """Reserve the space that retention needs on a full disk: it writes a checkpoint before it deletes."""
-        path = f"{self.path}/{RESERVE}"
-        try:
-            if not self.file_system.exists(path):
-                self.file_system.replace(path, bytes(RESERVE_BYTES))
-        except StorageError:
-            pass  # no space yet, or a failing disk, which the next write reports
-
     def give_reserve(self) -> bool:
         """Release the reserve; False if it is gone already."""
         path = f"{self.path}/{RESERVE}"
@@ -169,30 +128,19 @@ class Health:
         self.file_system.remove(path)
         return True
 
-
-class StandaloneLogDir(Health):
-    """The log dir of a log opened alone, without checkpoints: every open checks the whole log."""
+    # --- Checkpoints ---
 
     def keep_reserve(self) -> None:
-        pass  # it writes no checkpoints
-
-    def __init__(
-        self,
-        file_system: FileSystem,
-        path: str,
-        pool: FilePool | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
-    ) -> None:
-        super().__init__(file_system, path, FilePool() if pool is None else pool, clock_ms)
+        """Reserve the space that checkpoints need on a full disk."""
 
     def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        pass
+        """Make the log start offsets of these logs durable (rule L4). Any thread."""
 
     def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        pass
+        """Lower the log's recovery point to ``address``, durably: before a truncation below it."""
 
     def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
-        pass
+        """Count towards the next checkpoint."""
 
     def rolled(self, log: CheckpointedLog) -> None:
-        pass
+        """A segment was closed: checkpoint soon."""

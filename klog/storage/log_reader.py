@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from klog.errors import OffsetOutOfRange, StorageError
+from klog.record.admission import unpacked_bytes_max
 from klog.storage import checksums, lookup
 from klog.storage.checksums import Checksum
 from klog.storage.log_end import LogEnd
@@ -20,22 +21,18 @@ _base_address = attrgetter("base_address")
 _Answer = TypeVar("_Answer")
 
 
-class LogReader:
-    """See the module. One per log."""
+class LogReader(LogState):
+    """See the module."""
 
-    __slots__ = ("_state",)
-
-    def __init__(self, state: LogState) -> None:
-        self._state = state
+    __slots__ = ()
 
     # --- Reading ---
 
     def check_offset(self, offset: int) -> None:
         """Raise OffsetOutOfRange unless log start offset <= ``offset`` <= end address."""
-        state = self._state
-        if offset < state.start_offset or offset > state.end.address:
+        if offset < self.start_offset or offset > self.end.address:
             raise OffsetOutOfRange(
-                f"{state.topic_partition}: offset {offset} is outside {state.start_offset} to {state.end.offset}"
+                f"{self.topic_partition}: offset {offset} is outside {self.start_offset} to {self.end.offset}"
             )
 
     def read(self, offset: int, max_bytes: int, limit_address: int, at_least_one: bool = True) -> list[FileRange]:
@@ -44,15 +41,14 @@ class LogReader:
         From one segment, up to ``max_bytes``, but the first batch whole if ``at_least_one``. Empty if nothing follows
         below the limit. Raises OffsetOutOfRange, StorageError.
         """
-        state = self._state
-        if state.log_dir.failure is not None or state.is_closed:
-            state.check_open()
-        end = state.end
-        if offset < state.start_offset or offset > end.address:
+        if self.log_dir.failure is not None or self.is_closed:
+            self.check_open()
+        end = self.end
+        if offset < self.start_offset or offset > end.address:
             self.check_offset(offset)
         if offset >= end.offset:
             return []
-        segments = state.segments
+        segments = self.segments
         at = len(segments) - 1
         if offset < segments[at].base_address:
             at = max(bisect_right(segments, offset, key=_base_address) - 1, 0)
@@ -68,7 +64,7 @@ class LogReader:
                     return segment.ranges(start, max_bytes, limit_address, at_least_one=at_least_one)
                 at += 1
         except StorageError as error:
-            raise state.read_failed(error) from error
+            raise self.read_failed(error) from error
         return []
 
     def read_from(self, address: int, max_bytes: int) -> tuple[int, list[FileRange]]:
@@ -78,17 +74,16 @@ class LogReader:
         hole the batches begin later. From one segment, up to ``max_bytes``, but the first batch whole. Raises
         OffsetOutOfRange, StorageError.
         """
-        state = self._state
-        if state.log_dir.failure is not None or state.is_closed:
-            state.check_open()
-        end, segments = state.end.address, state.segments
+        if self.log_dir.failure is not None or self.is_closed:
+            self.check_open()
+        end, segments = self.end.address, self.segments
         if address >= end:
             return address, []
         at = len(segments) - 1
         if address < segments[at].base_address:
             at = bisect_right(segments, address, key=_base_address) - 1
             if at < 0:
-                raise OffsetOutOfRange(f"{state.topic_partition}: {address} is below {segments[0].base_address}")
+                raise OffsetOutOfRange(f"{self.topic_partition}: {address} is below {segments[0].base_address}")
             while address >= segments[at].end_address:
                 at += 1
         segment = segments[at]
@@ -96,24 +91,23 @@ class LogReader:
         try:
             return start, segment.ranges(start, max_bytes, end, at_least_one=True)
         except StorageError as error:
-            raise state.read_failed(error) from error
+            raise self.read_failed(error) from error
 
     def floor(self, address: int) -> LogEnd:
         """The highest batch start or end at or below ``address``. Raises OffsetOutOfRange below the first segment.
 
         Walks over headers, so call it in a thread unless `is_known`.
         """
-        state = self._state
-        end, segments = state.end, state.segments
+        end, segments = self.end, self.segments
         if address >= end.address:
             return end
         at = bisect_right(segments, address, key=_base_address) - 1
         if at < 0:
-            raise OffsetOutOfRange(f"{state.topic_partition}: {address} is below {segments[0].base_address}")
+            raise OffsetOutOfRange(f"{self.topic_partition}: {address} is below {segments[0].base_address}")
         segment = segments[at]
         if address >= segment.end_address:  # at its end, or in the hole behind it
             return LogEnd(segment.end_address, segment.end_offset)
-        before = next((one.end_offset for one in reversed(segments[:at]) if one.size), state.start_offset)
+        before = next((one.end_offset for one in reversed(segments[:at]) if one.size), self.start_offset)
         found = LogEnd(segment.base_address, min(before, segment.base_address))
         if address == segment.base_address:
             return found
@@ -121,7 +115,7 @@ class LogReader:
 
     def is_in_hole(self, address: int) -> bool:
         """Whether ``address`` lies in a hole of the log, or at one of its edges."""
-        segments = self._state.segments
+        segments = self.segments
         at = bisect_right(segments, address, key=_base_address) - 1
         if at < 0:
             return False
@@ -135,12 +129,11 @@ class LogReader:
 
     def is_known(self, offset: int, walk_bytes: int = 1 << 20) -> bool:
         """Whether ``read`` finds its batch without a long walk; if not, read in a thread."""
-        state = self._state
-        if state.log_dir.is_stalled:
+        if self.log_dir.is_stalled:
             return False
-        if offset >= state.end.offset:
+        if offset >= self.end.offset:
             return True
-        segments = state.segments
+        segments = self.segments
         segment = segments[max(bisect_right(segments, offset, key=_base_address) - 1, 0)]
         return offset <= segment.base_address or segment.index.distance(offset) <= walk_bytes
 
@@ -154,68 +147,62 @@ class LogReader:
             for file, position, size in ranges:
                 file.warm(position, size)
         except StorageError as error:
-            raise self._state.read_failed(error) from error
+            raise self.read_failed(error) from error
 
     def _ask(self, question: Callable[..., _Answer], *arguments: object) -> _Answer:
-        self._state.check_open()
+        self.check_open()
         try:
             return question(*arguments)
         except StorageError as error:
-            raise self._state.read_failed(error) from error
+            raise self.read_failed(error) from error
 
     # --- Looking up: RequestTimedOut where that asks for more budget than was given ---
 
     def count(self, from_offset: int, to_offset: int) -> int | None:
         """Messages with from_offset <= offset < to_offset, exactly; None while a segment between is not counted yet."""
-        return self._ask(lookup.count, self._state.segments, max(from_offset, self._state.start_offset), to_offset)
+        return self._ask(lookup.count, self.segments, max(from_offset, self.start_offset), to_offset)
 
     def nth(self, n: int, from_offset: int) -> int | None:
         """The offset of message ``n`` (from 0) at or after ``from_offset``; the end if there are fewer, None while a
         segment between is not counted yet."""
-        state = self._state
-        return self._ask(lookup.nth, state.segments, state.end, n, max(from_offset, state.start_offset))
+        return self._ask(lookup.nth, self.segments, self.end, n, max(from_offset, self.start_offset))
 
     def offset_for_time(self, timestamp_ms: int, budget: LookupBudget = UNLIMITED) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
-        state = self._state
-        return self._ask(
-            lookup.offset_for_time, state.segments, state.start_offset, timestamp_ms, state.unpacked_bytes_max, budget
-        )
+        most = unpacked_bytes_max(self.config.max_message_bytes)
+        return self._ask(lookup.offset_for_time, self.segments, self.start_offset, timestamp_ms, most, budget)
 
     def may_have_time(self, timestamp_ms: int) -> bool:
         """Whether `offset_for_time` may find a record, from what is known of the segments; reads nothing.
 
         Raises StorageError if the log is closed or its dir offline.
         """
-        state = self._state
-        state.check_open()
-        return any(one.count is None or one.max_timestamp_ms >= timestamp_ms for one in state.segments)
+        self.check_open()
+        return any(one.count is None or one.max_timestamp_ms >= timestamp_ms for one in self.segments)
 
     def time_of(self, offset: int, budget: LookupBudget = UNLIMITED) -> int | None:
         """The timestamp of the first record at or after ``offset``; None without one, -1 if it has none."""
-        state = self._state
-        return self._ask(
-            lookup.time_of, state.segments, max(offset, state.start_offset), state.unpacked_bytes_max, budget
-        )
+        most = unpacked_bytes_max(self.config.max_message_bytes)
+        return self._ask(lookup.time_of, self.segments, max(offset, self.start_offset), most, budget)
 
     def max_timestamp(self, budget: LookupBudget = UNLIMITED) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the largest timestamp; None without one."""
-        state = self._state
-        return self._ask(lookup.max_timestamp, state.segments, state.start_offset, state.unpacked_bytes_max, budget)
+        most = unpacked_bytes_max(self.config.max_message_bytes)
+        return self._ask(lookup.max_timestamp, self.segments, self.start_offset, most, budget)
 
     def locate(self, offset: int) -> Location:
         """The batch that a fetch at ``offset`` begins with. Raises OffsetOutOfRange without one."""
         self.check_offset(offset)
-        return self._ask(lookup.locate, self._state.segments, offset)
+        return self._ask(lookup.locate, self.segments, offset)
 
     def checksum(self, first: int, end: int, seed: int = 0) -> Checksum:
         """The CRC of addresses [first, end), which must be in the log; see `klog.storage.checksums`."""
-        return self._ask(checksums.checksum, self._state.segments, first, end, seed)
+        return self._ask(checksums.checksum, self.segments, first, end, seed)
 
     def batch_checks(self, address: int) -> bool:
         """Whether the batch around the byte at ``address`` is valid."""
-        self._state.check_open()
-        return checksums.batch_checks(self._state.segments, address)
+        self.check_open()
+        return checksums.batch_checks(self.segments, address)
 
 
 def _floor_in(segment: Segment, address: int, found: LogEnd) -> LogEnd:

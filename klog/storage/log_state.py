@@ -1,6 +1,4 @@
-"""The state that the parts of a log share: segments, ends, epochs, producers.
-
-`Log` creates it and passes it to its parts (`log_reader`, `log_flush`, `truncation`, `repair`).
+"""What a log is: segments, ends, epochs, producers. `LogReader` reads it; `Log`, `truncation` and `repair` change it.
 
 Concurrency: the owner thread replaces ``segments``, ``end`` and the rest, and never changes a tuple in place, so any
 thread may read them without a lock. ``lock`` guards what a flush in another thread changes too: ``generation``, ``end``
@@ -10,11 +8,10 @@ and ``durable_end``.
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
 
+from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, DiskFull, StorageError
 from klog.names import TopicPartition
-from klog.record.compression import DECOMPRESSED_BYTES_MAX
 from klog.storage.damage_record import DamageRecord
 from klog.storage.epochs import Epochs
 from klog.storage.filesystem import FileSystem
@@ -25,32 +22,13 @@ from klog.storage.recovery import Recovered
 from klog.storage.segment import Segment
 
 
-class AppendResult(NamedTuple):
-    """The place of an appended record set; of a duplicate, the place of the original, with which it is acknowledged."""
-
-    base_offset: int
-    last_offset: int
-    end: LogEnd
-    count: int  # type: ignore[assignment]  # hides tuple.count, which klog never calls
-    duplicate: bool
-    log_append_time_ms: int
-
-
-class FlushMark(NamedTuple):
-    """What a flush is to make durable."""
-
-    generation: int
-    end: LogEnd
-    messages: int
-    dirty: list[tuple[Segment, int]]
-
-
 class LogState:
     """See the module."""
 
     __slots__ = (
         "active",
         "appended_messages",
+        "config",
         "damages",
         "durable_end",
         "end",
@@ -65,21 +43,29 @@ class LogState:
         "segments",
         "start_offset",
         "topic_partition",
-        "unpacked_bytes_max",
     )
 
     def __init__(
-        self, name: TopicPartition, folder: str, log_dir: LogDirContext, file_system: FileSystem, found: Recovered
+        self,
+        name: TopicPartition,
+        folder: str,
+        log_dir: LogDirContext,
+        file_system: FileSystem,
+        found: Recovered,
+        config: LogConfig,
     ) -> None:
         self.topic_partition = name
         self.folder = folder
         self.log_dir = log_dir
         self.file_system = file_system
+        self.config = config
         self.segments: tuple[Segment, ...] = found.segments
         self.active: Segment = found.segments[-1]
         self.start_offset = found.start_offset
+        """The log start offset: the first offset visible to consumers (rule L4)."""
         self.end: LogEnd = found.end
         self.durable_end: LogEnd = found.end
+        """The end of what is on the disk, whatever the flush rule."""
         self.epochs: Epochs = found.epochs
         self.producers: Producers = found.producers
         self.damages: tuple[DamageRecord, ...] = found.damages
@@ -88,10 +74,10 @@ class LogState:
         """How often the log was truncated since it was opened."""
         self.is_closed = False
         self.lock = threading.Lock()
-        self.unpacked_bytes_max = DECOMPRESSED_BYTES_MAX
 
     @property
     def start_address(self) -> int:
+        """The first segment's base address."""
         return self.segments[0].base_address
 
     def check_open(self) -> None:

@@ -1,6 +1,7 @@
-"""Files beside a partition's segments that are never served: ``.lost`` and ``.damaged``, read back.
+"""Files beside a partition's segments that are never served or removed: ``.lost`` and ``.damaged``.
 
-``<first address>.lost``      bytes that a truncation removed, see lost_files.py; another of that address has ``-2``
+``<first address>.lost``      batches that a truncation removed, unchanged; another of that address has ``-2``.
+                              Renamed to ``.log`` in an empty folder it is a segment that ``klog log`` reads
 ``<first address>.damaged``   one line, then the first MiB of invalid bytes, see damage_record.py
 
 Any thread; a file removed meanwhile counts as absent.
@@ -9,15 +10,17 @@ Any thread; a file removed meanwhile counts as absent.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from klog.errors import NoSuchThing, StorageError
 from klog.storage.checking import Found, Readable, check_batches
 from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
-from klog.storage.filesystem import FileSystem
-from klog.storage.lost_files import LOST_SUFFIX
+from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem
+from klog.storage.segment import Segment
 
+LOST_SUFFIX: Final = ".lost"
 HEAD_BYTES: Final = 4096
 """More than the line of any damage record."""
 COUNTS_KEPT: Final = 256
@@ -109,3 +112,36 @@ def read_quarantined(file_system: FileSystem, folder: str, name: str, position: 
     if match[2] == DAMAGED_SUFFIX:
         position += file.read_at(0, HEAD_BYTES).find(b"\n") + 1
     return file.read_at(position, max_bytes)
+
+
+def keep_lost(file_system: FileSystem, folder: str, cut: Sequence[tuple[Segment, int | None]]) -> list[str]:
+    """Copy each segment's bytes, from an address on where one is given, to ``.lost`` files; returns their names.
+    Durable; blocks.
+
+    An empty rest leaves no file.
+    """
+    names = []
+    for segment, address in cut:
+        start = segment.base_address if address is None else address
+        file = file_system.open(segment.path)
+        end = segment.base_address + file.size()
+        if end <= start:
+            continue
+        name = _free_name(file_system, folder, start)
+        temporary = f"{folder}/{name}{TEMPORARY_SUFFIX}"
+        file_system.remove(temporary)
+        copy = file_system.open(temporary, create=True)
+        for at in range(start, end, COPY_BYTES):
+            copy.write_at(at - start, file.read_at(at - segment.base_address, min(COPY_BYTES, end - at)))
+        copy.sync()
+        file_system.rename(temporary, f"{folder}/{name}")
+        names.append(name)
+    return names
+
+
+def _free_name(file_system: FileSystem, folder: str, address: int) -> str:
+    """A file name that is not in use: the same range may be lost twice."""
+    name, number = f"{address:020d}{LOST_SUFFIX}", 2
+    while file_system.exists(f"{folder}/{name}"):
+        name, number = f"{address:020d}-{number}{LOST_SUFFIX}", number + 1
+    return name

@@ -1,4 +1,4 @@
-"""Decides which segments retention deletes; `log_deletion` does it.
+"""Decides which segments retention deletes; `Log` does it.
 
 Rule L7: a jump of the wall clock must not delete a week. ``RetentionClock`` compares it with a monotonic clock.
 """

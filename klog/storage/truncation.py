@@ -7,18 +7,18 @@ is durable when it returns, and blocks.
 from __future__ import annotations
 
 from klog.errors import DiskFull, OffsetOutOfRange, StorageError
-from klog.storage import lost_files
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log_end import LogEnd
 from klog.storage.log_state import LogState
 from klog.storage.producers import Producers
+from klog.storage.quarantine import keep_lost
 from klog.storage.segment import Segment
 
 
 def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> list[str]:
     """Remove everything from the batch start ``address`` on (rule L3).
 
-    ``keep_truncated``: keep the removed batches in ``.lost`` files (see `klog.storage.lost_files`); returns their
+    ``keep_truncated``: keep the removed batches in ``.lost`` files (see `klog.storage.quarantine`); returns their
     names. Raises OffsetOutOfRange below the first segment, CorruptLog where no batch starts at ``address``.
     """
     log.check_open()
@@ -61,9 +61,7 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
     kept_files: list[str] = []
     try:
         if keep_truncated:
-            kept_files = lost_files.keep(
-                log.file_system, log.folder, [(cut, address), *((one, None) for one in removed)]
-            )
+            kept_files = keep_lost(log.file_system, log.folder, [(cut, address), *((one, None) for one in removed)])
         for segment in reversed(removed):
             log.file_system.remove(segment.path)
             segment.close()
@@ -106,7 +104,7 @@ def restart(log: LogState, address: int, start_offset: int, *, keep_truncated: b
     kept_files: list[str] = []
     try:
         if keep_truncated:
-            kept_files = lost_files.keep(log.file_system, log.folder, [(one, None) for one in removed])
+            kept_files = keep_lost(log.file_system, log.folder, [(one, None) for one in removed])
         for segment in reversed(removed):
             log.file_system.remove(segment.path)
             segment.close()

@@ -42,12 +42,11 @@ PURE = {
         "_translate",
         "self.failed",
         "log_dir.failed",
-        "state.read_failed",
-        "self._state.read_failed",
+        "self.read_failed",
         "self._cut_back",
     ),
     *("order.refused", "future.set_exception"),
-    *("state.log_dir.fail", "state.log_dir.filled", "log_dir.fail", "log_dir.filled", "log.log_dir.fail"),
+    *("self.log_dir.fail", "self.log_dir.filled", "log_dir.fail", "log_dir.filled", "log.log_dir.fail"),
     *("log.log_dir.filled", "health.fail", "health.filled", "one.fail"),
 }
 """What is made of an error by these has nothing of it but words and numbers; or (set_exception, which has its own way

@@ -15,6 +15,7 @@ from klog.replication.follower import FollowerState
 from klog.storage.filesystem import OsFileSystem
 from tests.replication.side import NAME, Side, append, batch, content, run, until
 from tests.rows import each
+from tests.storage.log_cases import delete_records
 
 
 def test_a_follower_has_the_leaders_bytes_at_the_same_addresses(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_the_start_moves_with_the_leaders(tmp_path: Path) -> None:
         follower = two.follow(1, 5)
         for _ in range(5):
             await append(led, batch(3))
-        led.log.delete_records(led.high_watermark.offset - 4)
+        delete_records(led.log, led.high_watermark.offset - 4)
         await until(lambda: follower.log.start_offset == led.log.start_offset)
         assert follower.log.start_address == led.log.start_address
 

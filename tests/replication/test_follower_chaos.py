@@ -15,6 +15,7 @@ import pytest
 from klog.names import TopicPartition
 from klog.replication.follower import FollowerState
 from tests.replication.side import Side, batch, content, until
+from tests.storage.log_cases import delete_records
 
 NAMES = [TopicPartition("t", number) for number in range(3)]
 
@@ -51,7 +52,7 @@ async def round_of(sides: list[Side], epoch: int, choose: random.Random) -> None
     if choose.random() < 0.3:
         log = choose.choice(sides).log(choose.choice(NAMES))
         if log.topic_partition in {name for side in sides for name in side.partitions if side.log(name) is log}:
-            log.delete_records(choose.randint(log.start_offset, log.end.offset))
+            delete_records(log, choose.randint(log.start_offset, log.end.offset))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from klog.config.topic import LogConfig
 from klog.replication.divergence import StartsElsewhere, disagreement, truncation_address
 from klog.storage.log import Log
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.storage.log_cases import append, batch, bytes_of, dense_batch, log_in, open_dir
+from tests.storage.log_cases import append, batch, bytes_of, delete_records, dense_batch, log_in, open_dir
 
 REPLICAS = st.integers(0, 2)
 
@@ -77,7 +77,7 @@ class Histories(RuleBasedStateMachine):
         """Retention, at each replica by itself."""
         log = self.logs[replica]
         wanted = int(log.start_offset + (log.end.offset - log.start_offset) * part)
-        log.delete_records(wanted)
+        delete_records(log, wanted)
 
     def teardown(self) -> None:
         if not hasattr(self, "logs"):
@@ -139,7 +139,7 @@ def settle(leader: Log, follower: Log) -> None:
 
 
 def pull(leader: Log, follower: Log, max_bytes: int, epoch: int) -> None:
-    first, ranges = leader.reader.read_from(follower.end.address, max_bytes)
+    first, ranges = leader.read_from(follower.end.address, max_bytes)
     if ranges:
         if first > follower.end.address:
             follower.skip_to(first, "the leader's")

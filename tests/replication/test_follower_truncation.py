@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.replication.side import Side, append, batch, content, files, fill, run
+from tests.storage.log_cases import delete_records
 
 
 def test_what_the_leader_never_had_is_cut_and_not_missed(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_after_an_unclean_election_everything_cut_is_kept(tmp_path: Path) -> Non
 def test_a_follower_below_the_leaders_start_begins_there(tmp_path: Path) -> None:
     async def scene(one: Side, two: Side) -> None:
         places = fill(one, 1, 1, 1, 2, 2)
-        one.log().delete_records(places[3])
+        delete_records(one.log(), places[3])
         fill(two, 1)
         led = one.lead(5, isr=(1, 2))
         assert led.log.start_address > two.log().end.address

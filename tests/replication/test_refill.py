@@ -11,6 +11,7 @@ from klog.replication.led_partition import LedPartition
 from klog.storage.log import LogEnd
 from klog.storage.scrubber import Scrubber
 from tests.replication.side import NAME, Side, append, batch, content, files, fill, run, until
+from tests.storage.log_cases import delete_records
 
 
 def test_holes_of_a_followers_disk_are_filled_where_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -28,7 +29,7 @@ def test_holes_of_a_followers_disk_are_filled_where_they_are(tmp_path: Path, cap
         assert follower.log.holes == []
         assert follower.log.damages == ()
         assert follower.log.epoch_starts[: len(epochs)] == epochs
-        assert follower.log.reader.count(0, ends.address) == led.log.reader.count(0, ends.address)
+        assert follower.log.count(0, ends.address) == led.log.count(0, ends.address)
         assert not files(tmp_path, "*.damaged")
         assert not files(tmp_path, "*.tmp")
         assert sum("broker 1" in text and "addresses" in text for text in caplog.messages) == 2
@@ -139,7 +140,7 @@ def test_a_gap_that_is_deleted_meanwhile_is_none(tmp_path: Path) -> None:
         for side in (one, two):
             places = fill(side, 1, 1, 1, 1)
         await two.damage(places[1] + 70)
-        two.log().delete_records(places[3])
+        delete_records(two.log(), places[3])
         one.lead(5, isr=(1,))
         follower = two.follow(1, 5)
         await until(lambda: not follower.missing)

@@ -29,7 +29,7 @@ def content(log: Log) -> dict[int, bytes]:
     batches: dict[int, bytes] = {}
     address = log.start_address
     while address < log.end.address:
-        _, ranges = log.reader.read_from(address, 1 << 20)
+        _, ranges = log.read_from(address, 1 << 20)
         data = b"".join(file.read_at(position, size) for file, position, size in ranges)
         for at, header in walk(memoryview(data)):
             batches[header.base_offset] = data[at : at + header.size_bytes]

@@ -16,7 +16,7 @@ from klog.replication.divergence import StartsElsewhere, truncation_address
 from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import Log, LogEnd
-from klog.storage.log_dir_context import StandaloneLogDir
+from klog.storage.log_dir_context import LogDirContext
 from tests.simulation.network import ENDED, REFUSED, Call
 from tests.simulation.registry import LOST, OK, Node
 from tests.simulation.states import AGAIN_S, STATE, StateWriter, state_of
@@ -108,7 +108,7 @@ class Replica:
 
     def _open(self) -> Log:
         clock_ms = lambda: int(self.world.now * 1000)  # noqa: E731
-        home = StandaloneLogDir(self.disk, FOLDER, clock_ms=clock_ms)
+        home = LogDirContext(self.disk, FOLDER, clock_ms=clock_ms)
         return Log.open(self.disk, FOLDER, NAME, self.process.host.cluster.log_config, log_dir=home)
 
     def _create(self) -> Log:
@@ -292,7 +292,7 @@ class Replica:
         """Batches from ``offset`` up to the high watermark, as they lie in the log."""
         partition = self.led()
         partition.check_epoch(leader_epoch)
-        ranges = partition.log.reader.read(offset, FETCH_BYTES, partition.high_watermark.address)
+        ranges = partition.log.read(offset, FETCH_BYTES, partition.high_watermark.address)
         return "data", b"".join(file.read_at(position, size) for file, position, size in ranges)
 
     def latest(self, leader_epoch: int) -> tuple[str, int]:
@@ -326,7 +326,7 @@ class Replica:
             if partition is None:
                 call.answer(NotLeader("not the leader"))
             elif position.end_address < partition.log.end.address:
-                start, ranges = partition.log.reader.read_from(position.end_address, FETCH_BYTES)
+                start, ranges = partition.log.read_from(position.end_address, FETCH_BYTES)
                 data = b"".join(file.read_at(at, size) for file, at, size in ranges)
                 call.answer(("data", start, data, partition.high_watermark))
             elif everybody or self.world.now - call.at > PARKED_S:
@@ -436,12 +436,12 @@ class Replica:
         self.process.after(wait_s, self._begin_flush, log)
 
     def _begin_flush(self, log: Log) -> None:
-        mark = log.flushing.begin_flush()
+        mark = log.begin_flush()
         slow = self.process.host.slow_disk_s
         self.process.after(0.001 + self.world.draw.random() * (slow or 0.004), self._end_flush, log, mark)
 
     def _end_flush(self, log: Log, mark: Any) -> None:
-        log.flushing.finish_flush(mark)
+        log.finish_flush(mark)
         self._is_flushing = False
         if log is not self.log:
             return

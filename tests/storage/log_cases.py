@@ -14,7 +14,8 @@ from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDir
-from klog.storage.log_dir_context import StandaloneLogDir
+from klog.storage.log_dir_context import LogDirContext
+from klog.storage.retention import Deletion
 from klog.storage.segment import FileRange
 from tests.faulty_filesystem import FaultyFileSystem
 
@@ -71,7 +72,7 @@ def new_disk() -> FaultyFileSystem:
 def open_log(disk: FileSystem, config: LogConfig | None = None, folder: str = FOLDER) -> Log:
     """A log by itself: every open checks all of it."""
     return Log.open(
-        disk, folder, NAME, config or LogConfig(), log_dir=StandaloneLogDir(disk, folder, clock_ms=lambda: 1_000)
+        disk, folder, NAME, config or LogConfig(), log_dir=LogDirContext(disk, folder, clock_ms=lambda: 1_000)
     )
 
 
@@ -118,9 +119,30 @@ def read_all(log: Log, max_bytes: int = 1 << 20, offset: int | None = None) -> l
     found: list[Stored] = []
     offset = log.start_offset if offset is None else offset
     while True:
-        got = split(bytes_of(log.reader.read(offset, max_bytes, log.end.address)))
+        got = split(bytes_of(log.read(offset, max_bytes, log.end.address)))
         if not got:
             assert offset >= log.end.offset, f"nothing at {offset}, the end is {log.end}"
             return found
         found += got
         offset = got[-1].header.last_offset + 1
+
+
+def delete_records(log: Log, offset: int) -> int:
+    """Raise the log start offset to ``offset``, and remove segments below it. Returns the log start offset."""
+    run_deletion(log, log.plan_records_deletion(offset))
+    return log.start_offset
+
+
+def delete_old_segments(log: Log, now_ms: int, limit_address: int | None = None) -> int:
+    """Apply retention; returns the number of removed segments."""
+    return run_deletion(log, log.plan_deletion(now_ms, limit_address=limit_address))
+
+
+def run_deletion(log: Log, deletion: Deletion | None) -> int:
+    if deletion is None:
+        return 0
+    log.log_dir.keep_starts({log.topic_partition: deletion.start_offset})
+    log.apply_deletion(deletion)
+    if deletion.segments:
+        log.unlink(deletion)
+    return len(deletion.segments)

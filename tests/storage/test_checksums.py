@@ -39,24 +39,24 @@ def test_a_range_has_one_crc_whatever_the_segments(
     leader, follower, model = pair(sizes)
     first, end = sorted(int(one * len(model)) for one in cut)
     expected = (crc32c(model[first:end]), end - first)
-    assert leader.reader.checksum(first, end) == expected
-    assert follower.reader.checksum(first, end) == expected
+    assert leader.checksum(first, end) == expected
+    assert follower.checksum(first, end) == expected
     between = first + int(middle * (end - first))
-    assert leader.reader.checksum(between, end, follower.reader.checksum(first, between).crc).crc == expected[0]
+    assert leader.checksum(between, end, follower.checksum(first, between).crc).crc == expected[0]
 
 
 def test_a_flipped_bit_shows_and_its_batch_no_longer_checks() -> None:
     disk = new_disk()
     log = open_log(disk, LogConfig(segment_bytes=400))
     stored = append(log, *(batch(2, mark=number) for number in range(6)))
-    before = log.reader.checksum(0, log.end.address)
+    before = log.checksum(0, log.end.address)
     hurt = stored[3]
     segment = next(one for one in reversed(log.segments) if one.base_address <= hurt.address)
     at = hurt.address + 70 - segment.base_address
     segment.file.write_at(at, bytes([segment.file.read_at(at, 1)[0] ^ 4]))
-    assert log.reader.checksum(0, log.end.address).crc != before.crc
-    assert log.reader.checksum(0, hurt.address).crc == crc32c(b"".join(one.data for one in stored[:3]))
-    assert [log.reader.batch_checks(one.address + 61) for one in stored] == [True, True, True, False, True, True]
+    assert log.checksum(0, log.end.address).crc != before.crc
+    assert log.checksum(0, hurt.address).crc == crc32c(b"".join(one.data for one in stored[:3]))
+    assert [log.batch_checks(one.address + 61) for one in stored] == [True, True, True, False, True, True]
 
 
 def test_a_recorded_hole_is_no_byte() -> None:
@@ -70,7 +70,7 @@ def test_a_recorded_hole_is_no_byte() -> None:
     again = open_log(disk)
     assert again.holes == [(stored[2].address, stored[3].address)]
     kept = b"".join(one.data for one in (*stored[:2], *stored[3:]))
-    assert again.reader.checksum(0, again.end.address) == (crc32c(kept), len(kept))
+    assert again.checksum(0, again.end.address) == (crc32c(kept), len(kept))
 
 
 def test_a_file_that_ends_too_early_is_said_so() -> None:
@@ -79,4 +79,4 @@ def test_a_file_that_ends_too_early_is_said_so() -> None:
     (stored,) = append(log, batch(3))
     disk.open(f"{FOLDER}/{0:020d}.log").truncate(stored.address + 10)
     with pytest.raises(CorruptLog, match=r"\b10\b"):
-        log.reader.checksum(0, log.end.address)
+        log.checksum(0, log.end.address)

@@ -19,7 +19,17 @@ from klog.storage.log import Log
 from klog.storage.log_dir import LogDir
 from tests.faulty_filesystem import FaultyFileSystem, Stopped
 from tests.rows import each
-from tests.storage.log_cases import Stored, append, batch, dense_batch, log_in, open_dir, read_all
+from tests.storage.log_cases import (
+    Stored,
+    append,
+    batch,
+    delete_old_segments,
+    delete_records,
+    dense_batch,
+    log_in,
+    open_dir,
+    read_all,
+)
 
 CONFIG = LogConfig(segment_bytes=400, retention_bytes=500, retention_ms=-1)
 
@@ -73,14 +83,14 @@ def scenario(disk: FaultyFileSystem, story: Story) -> LogDir:
     story.appended += append(log, batch(2, mark=15), epoch=4)
     story.flush(log)
     story.moving(log, story.appended[2].address)
-    log.delete_records(story.appended[2].address)
+    delete_records(log, story.appended[2].address)
     story.starts = (log.start_offset,)
     story.appended += append(log, batch(5, mark=16), batch(5, mark=17), epoch=4)
     story.flush(log)
     deletion = log.plan_deletion(0)
     assert deletion is not None
     story.moving(log, deletion.start_offset)
-    assert log.delete_old_segments(0) > 0
+    assert delete_old_segments(log, 0) > 0
     story.starts = (log.start_offset,)
     log_dir.close()
     log_dir = open_dir(disk, CONFIG)

@@ -81,10 +81,10 @@ def test_a_follower_has_the_same_bytes_at_the_same_addresses() -> None:
         append(leader, batch(3), dense_batch(150), epoch=epoch)
     follower = open_log(new_disk(), LogConfig(segment_bytes=400))
     while follower.end != leader.end:
-        follower.append_at(memoryview(bytes_of(leader.reader.read(follower.end.address, 500, leader.end.address))))
+        follower.append_at(memoryview(bytes_of(leader.read(follower.end.address, 500, leader.end.address))))
     assert read_all(follower) == read_all(leader)
     assert follower.epoch_starts == leader.epoch_starts
-    assert follower.reader.count(0, follower.end.offset) == leader.reader.count(0, leader.end.offset)
+    assert follower.count(0, follower.end.offset) == leader.count(0, leader.end.offset)
     assert len(follower.segments) > len(leader.segments)
 
 

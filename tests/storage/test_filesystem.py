@@ -131,7 +131,7 @@ config = LogConfig(segment_bytes=20_000)
 dirs.load(lambda name: config)
 dirs.start()
 log = dirs.log_or_create(NAME, TOPIC_ID, config)
-at = log.reader.count(0, log.end.offset)
+at = log.count(0, log.end.offset)
 while True:
     append(log, batch(1, mark=at))
     at += 1
@@ -161,7 +161,7 @@ def test_a_killed_writer_loses_nothing_that_it_flushed(fs: OsFileSystem, tmp_pat
         assert isinstance(log, Log)
         found = read_all(log)
         assert log.end.offset >= offset
-        assert len(found) == log.reader.count(0, log.end.offset) >= count
+        assert len(found) == log.count(0, log.end.offset) >= count
         assert all(b"%d/0" % mark in one.data for mark, one in enumerate(found))
         dirs.close()
     assert dirs.topic_id(NAME) == TOPIC_ID

@@ -239,11 +239,11 @@ def test_many_logs_when_the_shared_flush_fails(disk: FaultyFileSystem, heard: He
 def test_a_file_whose_write_back_failed_is_found_behind_a_shared_flush(disk: FaultyFileSystem, heard: Heard) -> None:
     log = log_in(open_dir(disk))
     append(log, batch(1))
-    mark = log.flushing.begin_flush()
+    mark = log.begin_flush()
     disk.sync_everything("/data")
     disk.fail("confirm", "*.log")
     with pytest.raises(StorageError, match="offline"):
-        log.flushing.finish_flush(mark, written=True)
+        log.finish_flush(mark, written=True)
     assert log.flushed_end == LogEnd(0, 0)
 
 

@@ -22,6 +22,7 @@ from tests.storage.log_cases import (
     append,
     batch,
     bytes_of,
+    delete_records,
     dense_batch,
     log_in,
     new_disk,
@@ -41,7 +42,7 @@ def filled(log: Log, batches: int = 8, epoch: int = 1) -> list[Stored]:
 def copy_from(leader: Log, follower: Log, max_bytes: int = 300) -> None:
     """What fetching does, without the network."""
     while follower.end.address < leader.end.address:
-        first, ranges = leader.reader.read_from(follower.end.address, max_bytes)
+        first, ranges = leader.read_from(follower.end.address, max_bytes)
         if first > follower.end.address:
             follower.skip_to(first, "the leader's")
         follower.append_at(memoryview(bytearray(bytes_of(ranges))))
@@ -84,21 +85,21 @@ def test_read_from_gives_every_batch_once_whatever_start_is_shown(max_bytes: int
     if dense:
         stored += append(log, dense_batch(200)) + append(log, batch(2))
     stored += append(log, batch(3), batch(3))
-    log.delete_records(stored[-1].address)
+    delete_records(log, stored[-1].address)
     kept = [one for one in stored if one.address >= log.start_address]
     assert log.start_offset > log.start_address
     found, at = [], log.start_address
     while at < log.end.address:
-        first, ranges = log.reader.read_from(at, max_bytes)
+        first, ranges = log.read_from(at, max_bytes)
         got = split(bytes_of(ranges))
         assert first == at == got[0].address
         assert len(got) == 1 or sum(len(one.data) for one in got) <= max_bytes
         found += got
         at = got[-1].header.next_address
     assert found == kept
-    assert log.reader.read_from(at, max_bytes) == (at, [])
+    assert log.read_from(at, max_bytes) == (at, [])
     with pytest.raises(OffsetOutOfRange):
-        log.reader.read_from(log.start_address - 1, max_bytes)
+        log.read_from(log.start_address - 1, max_bytes)
 
 
 def test_an_epoch_without_a_batch_is_no_last_epoch_of_a_follower() -> None:
@@ -257,9 +258,9 @@ def test_power_loss_at_every_step_of_a_new_beginning() -> None:
 def test_flushes_that_were_under_way_say_nothing_of_the_new_log() -> None:
     log = open_log(new_disk())
     filled(log)
-    mark = log.flushing.begin_flush()
+    mark = log.begin_flush()
     log.restart(9000, 9000)
-    assert log.flushing.finish_flush(mark) == LogEnd(9000, 9000)
+    assert log.finish_flush(mark) == LogEnd(9000, 9000)
 
 
 def test_a_disk_that_fails_takes_the_dir_offline() -> None:

@@ -229,7 +229,7 @@ def test_a_checkpoint_that_is_none_is_rebuilt(
     log = log_in(log_dir)
     assert read_all(log) == stored
     log.adopt(log.rebuild())
-    assert log.reader.count(0, log.end.offset) == 4
+    assert log.count(0, log.end.offset) == 4
     log_dir.checkpoint()
     log_dir.close()
     log = log_in(open_dir(disk, SMALL))
@@ -262,7 +262,7 @@ def test_a_roll_and_many_batches_are_checkpointed_by_themselves(
     log_dir.abandon()
     again = log_in(open_dir(disk.crash()))
     assert again.recovered_bytes == 0
-    assert again.reader.count(0, again.end.offset) == 10
+    assert again.count(0, again.end.offset) == 10
 
 
 def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
@@ -298,7 +298,7 @@ def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogC
     log_dir.abandon()
     again = log_in(open_dir(disk.kill(), config))
     assert again.recovered_bytes <= log.segments[-1].size
-    assert again.reader.count(0, again.end.offset) == 5
+    assert again.count(0, again.end.offset) == 5
 
 
 def test_a_log_that_is_never_flushed_is_not_flushed_by_checkpoints(disk: FaultyFileSystem) -> None:
@@ -324,7 +324,7 @@ def test_a_checkpoint_never_says_more_than_the_disk_holds(disk: FaultyFileSystem
     log_dir.abandon()
     log = log_in(open_dir(disk.crash()))
     assert read_all(log) == kept + more
-    assert log.reader.count(0, log.end.offset) == 3
+    assert log.count(0, log.end.offset) == 3
 
 
 def test_a_truncation_while_a_checkpoint_is_written_voids_it(
@@ -348,7 +348,7 @@ def test_a_truncation_while_a_checkpoint_is_written_voids_it(
     log_dir.abandon()
     log = log_in(open_dir(disk.crash()))
     assert read_all(log) == stored
-    assert log.reader.count(0, log.end.offset) == 4
+    assert log.count(0, log.end.offset) == 4
 
 
 def test_an_io_error_while_a_checkpoint_is_written_takes_the_dir_offline(disk: FaultyFileSystem) -> None:

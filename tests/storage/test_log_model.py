@@ -15,7 +15,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, OffsetOutOfRange
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.storage.log_cases import Stored, append, batch, bytes_of, dense_batch, log_in, open_dir, read_all, split
+from tests.storage.log_cases import (
+    Stored,
+    append,
+    batch,
+    bytes_of,
+    delete_old_segments,
+    delete_records,
+    dense_batch,
+    log_in,
+    open_dir,
+    read_all,
+    split,
+)
 
 
 class LogAgainstList(RuleBasedStateMachine):
@@ -94,7 +106,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def retain(self) -> None:
         self.log.flush()
         before = self.log.size_bytes
-        self.log.delete_old_segments(2_000, limit_address=self.log.flushed_end.address)
+        delete_old_segments(self.log, 2_000, limit_address=self.log.flushed_end.address)
         self.forget_removed()
         assert self.log.size_bytes <= before
         last = self.log.segments[-1].size
@@ -105,11 +117,11 @@ class LogAgainstList(RuleBasedStateMachine):
         self.log.flush()  # only what is committed is deleted
         start, end = self.log.start_offset, self.log.end.offset
         offset = start + int((end - start) * part)
-        assert self.log.delete_records(offset) == offset
+        assert delete_records(self.log, offset) == offset
         self.removed_end = max(self.removed_end, offset)
         self.forget_removed()
         with pytest.raises(OffsetOutOfRange):
-            self.log.delete_records(end + 1)
+            delete_records(self.log, end + 1)
 
     def forget_removed(self) -> None:
         """Rule L4: what is gone ends at the start shown."""
@@ -173,19 +185,19 @@ class LogAgainstList(RuleBasedStateMachine):
         offsets = [offset for offset in every if offset >= log.start_offset]
         at = st.integers(log.start_offset, log.end.address)
         low, high = sorted((data.draw(at), data.draw(at)))
-        assert log.reader.count(low, high) == sum(low <= offset < high for offset in offsets)
+        assert log.count(low, high) == sum(low <= offset < high for offset in offsets)
         from_here = [offset for offset in offsets if offset >= low]
         n = data.draw(st.integers(0, len(offsets)))
-        assert log.reader.nth(n, low) == (from_here[n] if n < len(from_here) else log.end.offset)
+        assert log.nth(n, low) == (from_here[n] if n < len(from_here) else log.end.offset)
         max_bytes = data.draw(st.integers(0, 600))
         limit = data.draw(st.sampled_from([one.address for one in self.batches] + [log.end.address]))
-        got = split(bytes_of(log.reader.read(low, max_bytes, limit)))
+        got = split(bytes_of(log.read(low, max_bytes, limit)))
         due = [one for one in self.batches if one.header.last_offset >= low and one.header.next_address <= limit]
         assert [one.address for one in got] == [one.address for one in due[: len(got)]]
         if due and (limit == log.end.address or got):
             assert got, "a fetch with something to read gets at least one batch"
             assert len(got) == 1 or sum(len(one.data) for one in got) <= max_bytes
-            where = log.reader.locate(low)
+            where = log.locate(low)
             assert where.header == due[0].header
 
 

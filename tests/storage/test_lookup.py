@@ -22,7 +22,7 @@ from klog.storage.batch_index import (
 from klog.storage.log import Log
 from klog.storage.lookup_budget import LookupBudget
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.storage.log_cases import append, batch, dense_batch, log_in, new_disk, open_log
+from tests.storage.log_cases import append, batch, delete_records, dense_batch, log_in, new_disk, open_log
 
 TIMES = st.lists(
     st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.sampled_from(list(Codec))),
@@ -45,14 +45,14 @@ def filled(batches: list[tuple[list[int], Codec]]) -> tuple[Log, list[tuple[int,
 @given(batches=TIMES, at_ms=st.integers(0, 65), cut=st.floats(0, 1))
 def test_the_first_record_at_or_after_a_time(batches: list[tuple[list[int], Codec]], at_ms: int, cut: float) -> None:
     log, rows = filled(batches)
-    log.delete_records(int(log.end.offset * cut * 0.7))
+    delete_records(log, int(log.end.offset * cut * 0.7))
     rows = [row for row in rows if row[0] >= log.start_offset]
     found = next((row for row in rows if row[1] >= at_ms), None)
-    assert log.reader.offset_for_time(at_ms) == found
-    assert log.reader.may_have_time(at_ms) or found is None
-    assert not log.reader.may_have_time(1 + max(one for times, _ in batches for one in times))
+    assert log.offset_for_time(at_ms) == found
+    assert log.may_have_time(at_ms) or found is None
+    assert not log.may_have_time(1 + max(one for times, _ in batches for one in times))
     newest = max((row[1] for row in rows), default=None)
-    assert log.reader.max_timestamp() == next((row for row in rows if row[1] == newest), None)
+    assert log.max_timestamp() == next((row for row in rows if row[1] == newest), None)
 
 
 def test_a_header_that_promises_a_later_time_than_its_records_have() -> None:
@@ -64,28 +64,28 @@ def test_a_header_that_promises_a_later_time_than_its_records_have() -> None:
     log = open_log(new_disk())
     append(log, lying)
     (honest,) = append(log, encode_batch([Record(0, 500, None, b"", ())]))
-    assert log.reader.offset_for_time(400) == (honest.address, 500)
-    assert log.reader.offset_for_time(600) is None
+    assert log.offset_for_time(400) == (honest.address, 500)
+    assert log.offset_for_time(600) is None
 
 
 def test_messages_without_time() -> None:
     log = open_log(new_disk())
     append(log, encode_batch([Record(0, -1, None, b"", ())]))
-    assert log.reader.max_timestamp() is None
-    assert log.reader.offset_for_time(0) is None
+    assert log.max_timestamp() is None
+    assert log.offset_for_time(0) is None
 
 
 def test_an_empty_log() -> None:
     log = open_log(new_disk())
-    assert log.reader.max_timestamp() is None
-    assert log.reader.offset_for_time(0) is None
-    assert log.reader.count(0, 100) == 0
-    assert log.reader.nth(0, 0) == 0
+    assert log.max_timestamp() is None
+    assert log.offset_for_time(0) is None
+    assert log.count(0, 100) == 0
+    assert log.nth(0, 0) == 0
     with pytest.raises(OffsetOutOfRange):
-        log.reader.locate(0)
+        log.locate(0)
     with pytest.raises(OffsetOutOfRange):
-        log.reader.read(1, 100, 0)
-    assert log.reader.read(0, 100, 0) == []
+        log.read(1, 100, 0)
+    assert log.read(0, 100, 0) == []
 
 
 def big_log(batches: int = 3_000) -> tuple[Log, list[int], FaultyFileSystem]:
@@ -105,14 +105,14 @@ def test_far_from_the_tail_lookups_walk_little() -> None:
     assert len(index.anchors.addresses) > 10
     for at in range(0, len(addresses), 97):
         address = addresses[at]
-        assert log.reader.is_known(address, 2 * INTERVAL_BYTES)
+        assert log.is_known(address, 2 * INTERVAL_BYTES)
         assert index.distance(address + 5) < 2 * INTERVAL_BYTES
-        assert log.reader.locate(address + 19).header.base_offset == address
+        assert log.locate(address + 19).header.base_offset == address
         if at + 1 < len(addresses):
-            assert log.reader.locate(address + 20).header.base_offset == addresses[at + 1]
-        assert log.reader.count(0, address + 7) == 20 * at + 7
-        assert log.reader.nth(20 * at + 3, 0) == address + 3
-        assert log.reader.offset_for_time(at)[0] in range(addresses[max(at - 19, 0)], address + 1)  # type: ignore[index]
+            assert log.locate(address + 20).header.base_offset == addresses[at + 1]
+        assert log.count(0, address + 7) == 20 * at + 7
+        assert log.nth(20 * at + 3, 0) == address + 3
+        assert log.offset_for_time(at)[0] in range(addresses[max(at - 19, 0)], address + 1)  # type: ignore[index]
 
 
 def test_after_a_restart_the_first_lookup_walks_and_leaves_anchors() -> None:
@@ -125,11 +125,11 @@ def test_after_a_restart_the_first_lookup_walks_and_leaves_anchors() -> None:
     log = log_in(open_dir(disk.kill()))
     assert log.recovered_bytes == 0
     target = addresses[-5]
-    assert not log.reader.is_known(target, INTERVAL_BYTES)
-    assert log.reader.count(0, target) == 20 * (len(addresses) - 5)
-    assert log.reader.is_known(target, 20 * INTERVAL_BYTES)
+    assert not log.is_known(target, INTERVAL_BYTES)
+    assert log.count(0, target) == 20 * (len(addresses) - 5)
+    assert log.is_known(target, 20 * INTERVAL_BYTES)
     append(log, batch(1))
-    assert log.reader.count(target, log.end.offset) == 101
+    assert log.count(target, log.end.offset) == 101
 
 
 def test_the_index_stays_small() -> None:
@@ -175,15 +175,15 @@ def test_more_segments_than_the_budget_has_anchors() -> None:
 def test_ranges_go_around_holes() -> None:
     log = open_log(new_disk())
     stored = append(log, batch(1), dense_batch(200), batch(2), dense_batch(90), batch(1))
-    ranges = log.reader.read(0, 1 << 20, log.end.address)
+    ranges = log.read(0, 1 << 20, log.end.address)
     assert [(one.position, one.position + one.size) for one in ranges] == [
         (0, stored[1].address + 71),
         (stored[2].address, stored[3].address + 71),
         (stored[4].address, stored[4].address + len(stored[4].data)),
     ]
     # In the middle of the ids that have no bytes behind them.
-    assert log.reader.locate(stored[1].address + 150).header.base_offset == stored[1].address
-    assert log.reader.count(stored[1].address + 150, stored[2].address) == 50
+    assert log.locate(stored[1].address + 150).header.base_offset == stored[1].address
+    assert log.count(stored[1].address + 150, stored[2].address) == 50
 
 
 def test_a_walk_tells_when_the_bytes_are_no_log() -> None:
@@ -193,9 +193,9 @@ def test_a_walk_tells_when_the_bytes_are_no_log() -> None:
     path = log.segments[0].path
     disk.names[path].data[stored[1].address] ^= 0xFF
     with pytest.raises(CorruptLog, match="base offset"):
-        log.reader.locate(stored[2].address)
+        log.locate(stored[2].address)
     assert log.log_dir.failure is None  # one log's trouble, not the disk's
-    assert log.reader.read(stored[-1].address, 100, log.end.address)
+    assert log.read(stored[-1].address, 100, log.end.address)
 
 
 def test_counts_up_to_each_batch_of_a_log_longer_than_its_dense_list() -> None:
@@ -205,8 +205,8 @@ def test_counts_up_to_each_batch_of_a_log_longer_than_its_dense_list() -> None:
         append(log, encode_batch([Record(0, 1, None, b"x" * 5_000, ())] * 3))[0] for _ in range(3 * DENSE_BATCHES)
     ]
     for number, one in enumerate(stored):
-        assert log.reader.count(0, one.address) == 3 * number
-        assert log.reader.count(one.address, log.end.offset) == 3 * (len(stored) - number)
+        assert log.count(0, one.address) == 3 * number
+        assert log.count(one.address, log.end.offset) == 3 * (len(stored) - number)
 
 
 def after_a_restart(batches: int = 3_000) -> tuple[Log, list[int]]:
@@ -227,21 +227,21 @@ def test_a_look_up_that_runs_out_of_bytes_begins_further_on_the_next_time() -> N
     while True:
         attempts += 1
         try:
-            found = log.reader.offset_for_time(at + 19, LookupBudget(bytes_max=log.size_bytes / 4))
+            found = log.offset_for_time(at + 19, LookupBudget(bytes_max=log.size_bytes / 4))
         except RequestTimedOut:
             assert attempts < 20, "no attempt gets any further"
             continue
         break
     assert attempts > 1
-    assert found == log.reader.offset_for_time(at + 19)
+    assert found == log.offset_for_time(at + 19)
     with pytest.raises(RequestTimedOut):
-        after_a_restart()[0].reader.max_timestamp(LookupBudget(bytes_max=0))
+        after_a_restart()[0].max_timestamp(LookupBudget(bytes_max=0))
 
 
 def test_a_look_up_ends_with_its_time_and_with_whoever_asks() -> None:
     log, addresses = after_a_restart()
     with pytest.raises(RequestTimedOut, match=r"\b0 s"):
-        log.reader.offset_for_time(len(addresses), LookupBudget(seconds=0))
+        log.offset_for_time(len(addresses), LookupBudget(seconds=0))
     looked = 0
 
     def is_wanted() -> bool:
@@ -250,7 +250,7 @@ def test_a_look_up_ends_with_its_time_and_with_whoever_asks() -> None:
         return looked < 3
 
     with pytest.raises(RequestTimedOut, match="disconnected"):
-        log.reader.offset_for_time(len(addresses), LookupBudget(is_wanted=is_wanted))
+        log.offset_for_time(len(addresses), LookupBudget(is_wanted=is_wanted))
     assert looked == 3
     with pytest.raises(RequestTimedOut):
-        log.reader.time_of(addresses[7] + 1, LookupBudget(seconds=-1))
+        log.time_of(addresses[7] + 1, LookupBudget(seconds=-1))

@@ -8,8 +8,7 @@ from klog.config.topic import LogConfig
 from klog.errors import NoSuchThing
 from klog.record.batch import walk
 from klog.storage.damage_record import DamageRecord
-from klog.storage.lost_files import keep
-from klog.storage.quarantine import list_quarantined, read_quarantined
+from klog.storage.quarantine import keep_lost, list_quarantined, read_quarantined
 from tests.rows import each
 from tests.storage.log_cases import FOLDER, append, batch, dense_batch, new_disk, open_log
 
@@ -22,7 +21,7 @@ def test_what_a_truncation_keeps_is_listed_and_read_back() -> None:
     cut = stored[1]
     segment = next(one for one in reversed(log.segments) if one.base_address <= cut.address)
     later = [(one, None) for one in log.segments if one.base_address > cut.address]
-    names = keep(disk, FOLDER, [(segment, cut.address), *later])
+    names = keep_lost(disk, FOLDER, [(segment, cut.address), *later])
 
     found = list_quarantined(disk, FOLDER)
     assert sorted(one.file for one in found) == sorted(names)

@@ -15,15 +15,15 @@ from klog.record.batch import walk
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import FileRange, Log
-from klog.storage.log_dir_context import StandaloneLogDir
-from tests.storage.log_cases import NAME, append, batch, dense_batch
+from klog.storage.log_dir_context import LogDirContext
+from tests.storage.log_cases import NAME, append, batch, delete_old_segments, dense_batch
 
 FILE_SYSTEM = OsFileSystem()
 
 
 def new_log(folder: Path, config: LogConfig | None = None, open_files_max: int = 8) -> Log:
     folder.mkdir(exist_ok=True)
-    home = StandaloneLogDir(FILE_SYSTEM, str(folder), FilePool(open_files_max), clock_ms=lambda: 10**12)
+    home = LogDirContext(FILE_SYSTEM, str(folder), FilePool(open_files_max), clock_ms=lambda: 10**12)
     return Log.open(FILE_SYSTEM, str(folder), NAME, config or LogConfig(), log_dir=home)
 
 
@@ -35,8 +35,8 @@ def test_a_range_can_be_sent_after_its_segment_is_gone(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", LogConfig(segment_bytes=100, retention_ms=1_000))
     first = append(log, batch(1, first_ms=5))[0]
     append(log, batch(1, first_ms=10**12))
-    (held,) = log.reader.read(0, 100, log.end.address)
-    assert log.delete_old_segments(10**12) == 1
+    (held,) = log.read(0, 100, log.end.address)
+    assert delete_old_segments(log, 10**12) == 1
     assert not (tmp_path / "t-0" / f"{0:020d}.log").exists()
     assert pread(held) == first.data
     descriptor = held.file.fileno()
@@ -49,10 +49,10 @@ def test_few_descriptors_however_many_segments(tmp_path: Path) -> None:
     log = new_log(tmp_path / "t-0", LogConfig(segment_bytes=100), open_files_max=4)
     stored = [append(log, batch(1, mark=mark))[0] for mark in range(30)]
     log.flush()
-    held = log.reader.read(stored[0].address, 100, log.end.address)
+    held = log.read(stored[0].address, 100, log.end.address)
     for _ in range(2):
         for one in stored:
-            assert pread(log.reader.read(one.address, 100, log.end.address)[0]) == one.data
+            assert pread(log.read(one.address, 100, log.end.address)[0]) == one.data
     assert len(log.log_dir.pool) <= 5
     assert sum(segment.is_open for segment in log.segments) <= 5
     assert pread(held[0]) == stored[0].data
@@ -64,7 +64,7 @@ def test_files_with_bytes_to_flush_are_not_let_go(tmp_path: Path) -> None:
         append(log, batch(1, mark=mark))
     assert all(segment.is_open for segment in log.segments)
     log.flush()
-    log.reader.read(0, 100, log.end.address)
+    log.read(0, 100, log.end.address)
     append(log, batch(1))
     assert sum(segment.is_open for segment in log.segments) <= 3
 
@@ -77,7 +77,7 @@ def test_closing_lets_go_of_every_descriptor(tmp_path: Path) -> None:
     log.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     with pytest.raises(KlogError, match="closed"):
-        log.reader.read(0, 100, 100)
+        log.read(0, 100, 100)
 
 
 def test_over_dense_batches_take_no_room_on_the_disk(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_readers_beside_a_writer(tmp_path: Path) -> None:
         try:
             while not stop.is_set():
                 try:
-                    ranges = log.reader.read(offset, max_bytes, log.end.address)
-                    log.reader.count(offset, log.end.offset)
-                    log.reader.nth(3, offset)
+                    ranges = log.read(offset, max_bytes, log.end.address)
+                    log.count(offset, log.end.offset)
+                    log.nth(3, offset)
                 except OffsetOutOfRange:
                     offset = log.start_offset
                     continue
@@ -126,7 +126,7 @@ def test_readers_beside_a_writer(tmp_path: Path) -> None:
         if round_ % 10 == 0:
             log.flush()
         if round_ % 25 == 24:
-            log.delete_old_segments(0)
+            delete_old_segments(log, 0)
     stop.set()
     for thread in threads:
         thread.join()

@@ -155,7 +155,7 @@ def test_what_was_skipped_is_kept_beside_the_log() -> None:
     assert len(log.segments) == 3
     # A fetch into the hole goes on behind it.
     assert read_all(log, offset=damage.first_address + 3) == STORED[2:]
-    assert log.reader.count(0, log.end.offset) == sum(one.header.count for one in STORED) - STORED[1].header.count
+    assert log.count(0, log.end.offset) == sum(one.header.count for one in STORED) - STORED[1].header.count
 
 
 def test_two_stretches_of_damage_are_two_holes() -> None:
@@ -238,7 +238,7 @@ def test_only_what_lies_past_the_recovery_point_is_read(monkeypatch: pytest.Monk
     log_dir.abandon()
     log = log_in(open_dir(disk.kill(), config))
     assert log.recovered_bytes == len(stored[-1].data)
-    assert log.reader.count(0, log.end.offset) == 51
+    assert log.count(0, log.end.offset) == 51
     assert read_all(log) == stored
 
 
@@ -257,15 +257,15 @@ def test_a_summary_that_disagrees_with_the_files_is_rejected_and_rebuilt() -> No
     disk.replace(path, text.replace(b",2,", b",3,"))  # a count that is wrong: the line's CRC tells
     log = log_in(open_dir(disk, config))
     assert log.needs_rebuild
-    assert log.reader.count(0, log.end.offset) is None
-    assert log.reader.nth(30, 0) is None
+    assert log.count(0, log.end.offset) is None
+    assert log.nth(30, 0) is None
     assert read_all(log) == stored
     rebuilt = log.rebuild()
     assert log.needs_rebuild and log.summary() is None  # its producers and epochs are not known before they are adopted
     log.adopt(rebuilt)
     assert not log.needs_rebuild and log.summary() is not None
-    assert log.reader.count(0, log.end.offset) == 42
-    assert log.reader.nth(2, 0) == stored[1].address
+    assert log.count(0, log.end.offset) == 42
+    assert log.nth(2, 0) == stored[1].address
     assert log.epoch_end(1) == (1, LogEnd(stored[-1].address, stored[-2].address + 1))
     repeated = log.append(memoryview(batch(1, producer_id=9, sequence=0)), 4)
     assert repeated.duplicate
@@ -333,12 +333,12 @@ def test_damage_that_the_count_comes_across_is_a_hole_after_the_next_start() -> 
     assert log.needs_rebuild
     with pytest.raises(StorageError):
         log.rebuild()
-    assert log.reader.count(0, log.end.offset) is None
+    assert log.count(0, log.end.offset) is None
     assert log_dir.failure is None
     log_dir.close()
     log = log_in(open_dir(disk))
     assert read_all(log) == stored
-    assert log.reader.count(0, log.end.offset) == 2 * len(stored)
+    assert log.count(0, log.end.offset) == 2 * len(stored)
 
 
 def test_a_full_disk_at_the_start_is_served_from() -> None:

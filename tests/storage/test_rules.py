@@ -31,6 +31,8 @@ from tests.storage.log_cases import (
     append,
     batch,
     bytes_of,
+    delete_old_segments,
+    delete_records,
     log_in,
     new_disk,
     open_dir,
@@ -193,7 +195,7 @@ def test_l3_retention_removes_the_oldest_first(disk: FaultyFileSystem) -> None:
     stored = [one for mark in range(4) for one in append(log, batch(1, mark=mark))]
     names = [segment.path.rpartition("/")[2] for segment in log.segments]
     since = len(disk.trace)
-    log.delete_records(stored[3].address)
+    delete_records(log, stored[3].address)
     assert acts(disk, since, "remove") == [("remove", name) for name in names[:3]]
     assert disk.trace[-1] == ("sync folder", "/data/t-0")
 
@@ -207,16 +209,16 @@ def test_l4_the_start_shown_is_the_last_removed_record_and_one(disk: FaultyFileS
     log = log_in(log_dir, config)
     first, second = append(log, batch(1, first_ms=1_000))[0], append(log, batch(1, first_ms=9_000))[0]
     log.flush()
-    assert log.delete_old_segments(10_000) == 1
+    assert delete_old_segments(log, 10_000) == 1
     position = first.header.last_offset + 1  # where a group stands that has read all of the removed segment
     assert log.start_offset == position < second.address == log.start_address
     assert read_all(log, offset=position) == [second]
     with pytest.raises(OffsetOutOfRange):
-        log.reader.read(position - 1, 100, log.end.address)
+        log.read(position - 1, 100, log.end.address)
     log_dir.abandon()
     again = log_in(open_dir(disk.crash(), config))
     assert again.start_offset == position
-    assert again.reader.count(position, again.end.offset) == 1
+    assert again.count(position, again.end.offset) == 1
 
 
 def test_l4_the_start_is_durable_before_it_is_used(disk: FaultyFileSystem) -> None:
@@ -224,7 +226,7 @@ def test_l4_the_start_is_durable_before_it_is_used(disk: FaultyFileSystem) -> No
     stored = append(log, batch(1)) + append(log, batch(1))
     disk.fail("rename", "*/log-start-offset-checkpoint", errno.EIO)
     with pytest.raises(StorageError):
-        log.delete_records(stored[1].address)
+        delete_records(log, stored[1].address)
     assert log.start_offset == 0
     assert disk.exists(log.segments[0].path)
 
@@ -234,13 +236,13 @@ def test_l4_an_emptied_log_shows_its_start_as_its_end(disk: FaultyFileSystem) ->
     log_dir = open_dir(disk, config)
     log = log_in(log_dir, config)
     stored = append(log, batch(3, first_ms=1_000))
-    assert log.delete_old_segments(20_000) == 1
+    assert delete_old_segments(log, 20_000) == 1
     shown = stored[0].header.last_offset + 1
     for one in (log, log_in(open_dir(disk.crash(), config))):
         assert one.start_offset == one.end.offset == shown
         assert one.end.address == stored[0].header.next_address
-        assert one.reader.read(shown, 100, one.end.address) == []
-        assert one.reader.count(0, one.end.address) == 0
+        assert one.read(shown, 100, one.end.address) == []
+        assert one.count(0, one.end.address) == 0
     assert append(log, batch(1))[0].address == stored[0].header.next_address
 
 
@@ -295,7 +297,7 @@ def test_l5_a_full_disk_cuts_the_part_and_appends_resume_by_themselves(disk: Fau
     # Reads and retention go on.
     assert read_all(log) == stored
     log.flush()
-    assert log.delete_old_segments(2_000) >= 1
+    assert delete_old_segments(log, 2_000) >= 1
     stored = [one for one in stored if one.address >= log.start_address]
     assert read_all(log) == stored
     with pytest.raises(DiskFull):
@@ -312,7 +314,7 @@ def test_l5_retention_can_keep_its_start_on_a_disk_without_a_byte_left(disk: Fau
     stored = append(log, batch(1)) + append(log, batch(1))
     log.flush()
     disk.capacity = sum(len(inode.data) for inode in set(disk.names.values()))
-    assert log.delete_records(stored[1].address) == stored[1].address
+    assert delete_records(log, stored[1].address) == stored[1].address
 
 
 def test_l5_another_io_error_takes_the_dir_offline_and_no_other() -> None:
@@ -332,11 +334,11 @@ def test_l5_another_io_error_takes_the_dir_offline_and_no_other() -> None:
     for log in (bad, sibling):
         for act in (
             lambda log=log: append(log, batch(1)),
-            lambda log=log: log.reader.read(0, 100, 1_000),
+            lambda log=log: log.read(0, 100, 1_000),
             lambda log=log: log.flush(),
             lambda log=log: log.truncate(0),
-            lambda log=log: log.delete_records(1),
-            lambda log=log: log.reader.count(0, 1),
+            lambda log=log: delete_records(log, 1),
+            lambda log=log: log.count(0, 1),
         ):
             with pytest.raises(StorageError, match="/a is offline"):
                 act()
@@ -377,7 +379,7 @@ def test_l6_an_id_without_state_may_start_anywhere_and_retention_forgets_nothing
     log = log_in(log_dir, SMALL)
     first = log.append(memoryview(batch(1, producer_id=4, sequence=77)), 1)
     end = log.append(memoryview(batch(1)), 1).end
-    log.delete_records(end.offset - 1)
+    delete_records(log, end.offset - 1)
     for again in range(2):
         assert log.append(memoryview(batch(1, producer_id=4, sequence=77)), 1) == first._replace(duplicate=True)
         with pytest.raises(OutOfOrderSequence):
@@ -453,14 +455,14 @@ def test_l8_a_cold_read_says_so_and_can_be_warmed(tmp_path: Path) -> None:
     for _ in range(40):
         append(log, batch(1, value_bytes=50_000))
     log.flush()
-    ranges = log.reader.read(0, 1 << 30, log.end.address)
-    assert log.reader.is_resident(ranges)
+    ranges = log.read(0, 1 << 30, log.end.address)
+    assert log.is_resident(ranges)
     file, position, size = ranges[0]
     file.forget(position, size)
-    if log.reader.is_resident(ranges):
+    if log.is_resident(ranges):
         pytest.skip("this file system keeps its pages, or cannot say whether it has them")
-    log.reader.warm(ranges)
-    assert log.reader.is_resident(ranges)
+    log.warm(ranges)
+    assert log.is_resident(ranges)
 
 
 # --- L9 ---
@@ -557,7 +559,7 @@ def test_never_flushing_is_what_the_rule_says(disk: FaultyFileSystem) -> None:
     assert log.durable_end == LogEnd(0, 0)
     log.reconfigure(LogConfig())
     assert log.flushed_end == LogEnd(0, 0)
-    assert bytes_of(log.reader.read(0, 100, log.end.address))
+    assert bytes_of(log.read(0, 100, log.end.address))
 
 
 def test_the_dir_is_locked(disk: FaultyFileSystem) -> None:

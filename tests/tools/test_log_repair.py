@@ -81,7 +81,7 @@ def test_a_broker_serves_what_was_repaired(log_dir: Path, stored: list[Stored]) 
         log = held.log(ROWS)
         assert log is not None
         assert log.end.address == stored[-1].end
-        (*_, last) = log.reader.read(stored[-1].address, 1 << 20, log.end.address)
+        (*_, last) = log.read(stored[-1].address, 1 << 20, log.end.address)
         data = last.file.read_at(last.position, last.size)
         assert [record.value for record in decode_batch(data)] == [
             record.value for record in records_of(len(stored) - 1, stored[-1].count)

@@ -89,7 +89,7 @@ def _read(log: Log, asked: Any, budget: LookupBudget) -> dict[str, Any]:
     for one in asked.ranges:
         budget.spend(one.to_address - one.from_address)
         first, stop = max(one.from_address, start), min(one.to_address, end)
-        crc, size = log.reader.checksum(first, stop, one.seed) if first < stop else (one.seed, 0)
+        crc, size = log.checksum(first, stop, one.seed) if first < stop else (one.seed, 0)
         found.append({"from_address": first, "to_address": stop, "crc": crc, "bytes": size})
-    probe = -1 if asked.probe_address < 0 else int(log.reader.batch_checks(asked.probe_address))
+    probe = -1 if asked.probe_address < 0 else int(log.batch_checks(asked.probe_address))
     return {"ranges": found, "probe": probe}

@@ -40,7 +40,7 @@ def _count(asked: Any, partition: LedPartition, high: LogEnd, _: LookupBudget) -
     messages: int | None = 0
     size = 0
     if start < end:  # not at the end itself: the next batch's address may be larger than the end
-        messages = log.reader.count(start, end)
+        messages = log.count(start, end)
         size = (high.address if end == high.offset else end) - max(start, log.start_address)
     return {
         "from_offset": start,

@@ -128,7 +128,7 @@ def _plan(wanted: list[tuple[LedPartition, int]]) -> RetentionRun:
     plans = []
     for partition, offset in highest.items():
         if not partition.resigned and not partition.log.is_closed and partition.log.log_dir.failure is None:
-            deletion = partition.log.deletion.plan_records(offset)
+            deletion = partition.log.plan_records_deletion(offset)
             if deletion is not None:
                 plans.append((partition.log, deletion))
     return RetentionRun(plans)

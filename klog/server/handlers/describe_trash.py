@@ -47,4 +47,4 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
 
 def _messages(log: Log, _: LookupBudget) -> int | None:
     """In a thread."""
-    return log.reader.count(log.start_offset, log.end.offset)
+    return log.count(log.start_offset, log.end.offset)

@@ -203,7 +203,7 @@ class _Read:
         try:
             partition = self._handler.partitions.leader_of(asked.topic, asked.partition)
             partition.check_epoch(asked.leader_epoch)
-            partition.log.reader.check_offset(asked.offset)
+            partition.log.check_offset(asked.offset)
         except KlogError as problem:
             error = problem.bare()
             self._failed = True
@@ -255,7 +255,7 @@ class _Read:
         if not self.reply.wanted:
             return
         if self._is_long or not all(
-            partition is None or partition.log.reader.is_known(asked.offset) for asked, partition, _ in self._asked
+            partition is None or partition.log.is_known(asked.offset) for asked, partition, _ in self._asked
         ):
             self._answer_later(None)
             return
@@ -274,7 +274,7 @@ class _Read:
         return [
             (partition, list(one.ranges))
             for (_, partition, _), one in zip(self._asked, fetched, strict=True)
-            if partition is not None and one.ranges and not partition.log.reader.is_resident(list(one.ranges))
+            if partition is not None and one.ranges and not partition.log.is_resident(list(one.ranges))
         ]
 
     async def _answer_by_threads(self, fetched: Fetched | None) -> None:
@@ -285,7 +285,7 @@ class _Read:
             fetched = await run(whose, disk, Purpose.COLD_READS, self._read)
         try:
             for partition, ranges in self._cold(fetched):
-                await run(whose, partition.log.log_dir.path, Purpose.COLD_READS, partition.log.reader.warm, ranges)
+                await run(whose, partition.log.log_dir.path, Purpose.COLD_READS, partition.log.warm, ranges)
         except KlogError as error:
             log.error("reading ahead failed: %s", error.message)
         if self._is_long:
@@ -305,7 +305,7 @@ class _Read:
                     if partition.resigned:
                         raise NotLeader(f"{partition.topic_partition} is led by another broker")
                     if asked.offset < partition.high_watermark.offset and (left > 0 or nothing_yet):
-                        ranges = partition.log.reader.read(
+                        ranges = partition.log.read(
                             asked.offset,
                             min(left, asked.max_bytes),
                             partition.high_watermark.address,

@@ -33,11 +33,11 @@ def _find(asked: Any, partition: LedPartition, high: LogEnd, _: LookupBudget) ->
     start = log.start_offset
     place = start if place == -2 else end if place == -1 else min(max(place, start), end)
     if n < 0:
-        before = log.reader.count(start, place)
+        before = log.count(start, place)
         if before is None:
             raise OffsetNotAvailable(f"the messages of {partition.topic_partition} are still being counted")
         if before <= -n:
             return {"offset": start}
         place, n = start, before + n
-    found = log.reader.nth(n, place)
+    found = log.nth(n, place)
     return {"offset": end if found is None else min(found, end)}

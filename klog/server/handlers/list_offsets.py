@@ -103,11 +103,11 @@ async def _found_in(look_up: LookUp, log: Log, high: LogEnd, asked: int) -> tupl
     if asked == LATEST:
         return high.offset, -1
     if asked == MAX_TIMESTAMP:
-        found = await look_up.run(log.log_dir.path, log.reader.max_timestamp)
-    elif not log.reader.may_have_time(asked):  # `klog status` asks all partitions for messages of the future
+        found = await look_up.run(log.log_dir.path, log.max_timestamp)
+    elif not log.may_have_time(asked):  # `klog status` asks all partitions for messages of the future
         return -1, -1
     else:
-        found = await look_up.run(log.log_dir.path, functools.partial(log.reader.offset_for_time, asked))
+        found = await look_up.run(log.log_dir.path, functools.partial(log.offset_for_time, asked))
     if found is None or found[0] >= high.offset:
         return -1, -1
     return found

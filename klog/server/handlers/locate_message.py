@@ -17,7 +17,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         partition = parts.partitions.leader_of(asked.topic, asked.partition_index)
         log = partition.log
         with parts.look_ups.of(request.connection) as look_up:
-            found = await look_up.run(log.log_dir.path, lambda _: log.reader.locate(asked.offset))
+            found = await look_up.run(log.log_dir.path, lambda _: log.locate(asked.offset))
     except KlogError as error:
         return {
             "error_code": error.wire,

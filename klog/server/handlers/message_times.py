@@ -28,5 +28,5 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
 
 
 def _times(asked: Any, partition: LedPartition, high: LogEnd, budget: LookupBudget) -> Mapping[str, Any]:
-    times = [partition.log.reader.time_of(offset, budget) if offset < high.offset else None for offset in asked.offsets]
+    times = [partition.log.time_of(offset, budget) if offset < high.offset else None for offset in asked.offsets]
     return {"timestamps": [-1 if one is None else one for one in times]}

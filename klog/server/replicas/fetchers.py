@@ -877,7 +877,7 @@ class Fetchers:
                 or self.followed.get(follower.topic_partition) is not follower
             ):
                 return RetentionRun([])
-            deletion = one.deletion.plan_records(min(start_offset, one.end.offset))
+            deletion = one.plan_records_deletion(min(start_offset, one.end.offset))
             return RetentionRun([] if deletion is None else [(one, deletion)])
 
         try:
@@ -892,4 +892,4 @@ def _log_end_at(one: Log, address: int) -> LogEnd:
         return one.end
     if address <= one.start_address:
         return LogEnd(one.start_address, one.start_offset)
-    return one.floor(address) if one.reader.is_known(address) else LogEnd(address, address)
+    return one.floor(address) if one.is_known(address) else LogEnd(address, address)

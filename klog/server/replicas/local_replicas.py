@@ -127,9 +127,9 @@ async def _wait(connection: Connection, seconds: float) -> None:
 def _ranges(replica: LocalReplica, asked: AskedPartition, max_bytes: int, at_least_one: bool) -> list[FileRange]:
     """In a thread, which reads the ranges ahead."""
     log, high = replica.log, replica.high_watermark
-    log.reader.check_offset(asked.offset)
+    log.check_offset(asked.offset)
     if asked.offset >= high.offset:
         return []
-    ranges = log.reader.read(asked.offset, max_bytes, high.address, at_least_one=at_least_one)
-    log.reader.warm(ranges)
+    ranges = log.read(asked.offset, max_bytes, high.address, at_least_one=at_least_one)
+    log.warm(ranges)
     return ranges

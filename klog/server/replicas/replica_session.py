@@ -238,7 +238,7 @@ class ReplicaSession:
         slot.agreed = slot.wanting = slot.greeted = False
         slot.refusal = None
         slot.end = entry.end_address
-        if partition.log.reader.is_known(entry.end_address):
+        if partition.log.is_known(entry.end_address):
             try:
                 self._compared(slot, entry, partition.divergence(entry.last_epoch, entry.end_address))
             except KlogError as error:
@@ -435,9 +435,9 @@ class ReplicaSession:
     ) -> _Chunk | None:
         """Batches from ``end`` on, one at least; None without one, or if the read fails. Any thread."""
         try:
-            first, ranges = partition.log.reader.read_from(end, max(max_bytes, 1))
+            first, ranges = partition.log.read_from(end, max(max_bytes, 1))
             if warm:
-                partition.log.reader.warm(ranges)
+                partition.log.warm(ranges)
         except KlogError as error:
             if isinstance(error, StorageError):
                 log.error("%s: cannot be read for broker %d: %s", slot.name, self.broker_id, error.message)
@@ -530,10 +530,10 @@ class ReplicaSession:
 
 def _read_range(one: Log, address: int, max_bytes: int) -> tuple[int, list[FileRange]]:
     """Blocks. Raises OffsetOutOfRange if no batch of the log begins at ``address``."""
-    if one.floor(address).address != address and not one.reader.is_in_hole(address):
+    if one.floor(address).address != address and not one.is_in_hole(address):
         raise OffsetOutOfRange(f"{one.topic_partition}: no batch begins at {address}")
-    first, ranges = one.reader.read_from(address, max(max_bytes, 1))
-    one.reader.warm(ranges)
+    first, ranges = one.read_from(address, max(max_bytes, 1))
+    one.warm(ranges)
     return first, ranges
 
 
