@@ -84,12 +84,6 @@ async def fenced(topic: str, members: list[Speaker]) -> None:
     assert await members[0].commit({TopicPartition(topic, 0): 1}, generation=1) == [22]
 
 
-async def not_a_member(topic: str, members: list[Speaker]) -> None:
-    await live(members[0], topic, 0, 1)
-    assert await members[0].commit({TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 0}) == [0, 0]
-    assert await members[1].commit({TopicPartition(topic, 0): 1}) == [25]
-
-
 async def rebalances(topic: str, members: list[Speaker]) -> None:
     first, second = members
     await live(first, topic, 0, 1)
@@ -115,7 +109,6 @@ async def unowned(topic: str, members: list[Speaker]) -> None:
     (never_commits, ("has never committed",), "enable.auto.commit"),
     (behind_retention, ("retention deleted",), "retention.ms"),
     (fenced, ("refuses the commits", "is fenced"), "session.timeout.ms"),
-    (not_a_member, ("refuses the commits", "not a member"), "group.id"),
     (rebalances, ("rebalances in a loop because of client",), "max.poll.interval.ms"),
     (idle, ("own nothing",), "fewer members"),
     (unowned, ("no live consumer owns", "-1"), "group describe"),

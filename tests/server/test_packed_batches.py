@@ -6,11 +6,15 @@ Rule P1.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import struct
 import time
+from collections.abc import Iterator
 
 import cramjam
+import pytest
 
+from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.record.batch import BatchHeader, write_header
@@ -25,6 +29,17 @@ from tests.server.wire import RawConnection, bystander
 
 TOO_LARGE, BAD_TIMESTAMP, BAD_RECORD = 10, 32, 87
 TINY = bytes([12, 0, 0, 0, 1, 1, 0])
+
+
+@pytest.fixture(scope="module")
+def broker(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One of these tests alone: whoever lists all topics would look into their millions of records again."""
+    chroot = f"{zookeeper.address}/packed-{secrets.token_hex(4)}"
+    made = RunningBroker(tmp_path_factory.mktemp("packed"), chroot)
+    try:
+        yield made.start()
+    finally:
+        made.end()
 
 
 def sealed(body: bytes, which: Codec, count: int, max_ms: int) -> bytes:
