@@ -74,10 +74,7 @@ def test_a_closed_stdout_is_told_once(broker: RunningBroker, topic: str) -> None
     assert code_of("tail", "-B", broker.bootstrap, topic, "-G", f"{topic}-g", "-e") == 0
     until(lambda: events_are_told("-B", broker.bootstrap), "the topic of events")
     log = next(broker.folder.glob(f"data/{topic}-0/*.log"))
-    for line in (
-        *("topic list", "events --follow -o jsonl", f"tail {topic} -o start", "top -q"),
-        *("status --watch", f"log dump --messages {log}"),
-    ):
+    for line in (*("topic list", "events --follow -o jsonl", f"tail {topic} -o start", f"log dump --messages {log}"),):
         words = [*line.split(), *(() if "log dump" in line else ("-B", broker.bootstrap))]
         with started(*words, stdout=None, preexec_fn=lambda: os.close(1)) as process:
             _, err = process.communicate(timeout=60)
