@@ -121,7 +121,7 @@ def run(given: argparse.Namespace) -> tuple[Outcome, int]:
         ending.callback(server.close)
         say(f"the page: http://{server.address}/")
         figure.start()
-        figure.await_ready(asked)
+        is_ready = figure.await_ready(asked)
         faults = Chaos(figure.deployment, given.seed, say) if given.chaos is not None else None
         if faults is not None:
             ending.callback(faults.stop)  # it would start again what is ended here
@@ -140,7 +140,7 @@ def run(given: argparse.Namespace) -> tuple[Outcome, int]:
         if given.results is not None:
             done = Run(
                 size=size,
-                minutes=ran_s / 60,
+                minutes=ran_s / 60 if is_ready else None,
                 seed=given.seed,
                 chaos=faults is not None,
                 faults=len(figure.deployment.faults),

@@ -23,6 +23,8 @@ QUERY: Final = (
 )
 QUERY_ROWS_MAX: Final = 20
 SPARK: Final = ("--master", "local[1]")
+LINGER_MS: Final = 250
+"""A front end sends its messages in batches (paper, section 5), those of so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Size:
     """Of each live cluster."""
     partitions: int = 4
     rate: float = 500.0
-    table_every_s: float = 2.0
-    query_every_s: float = 30.0
+    table_every_s: float = 1.5
+    query_every_s: float = 120.0
 
     def at_rate(self, rate: float) -> Size:
         return replace(self, rate=rate)
@@ -51,7 +53,8 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> list[str]:
 
 def front_end(address: str, host: str) -> list[str]:
     """Stamped; its lines are KEY|VALUE."""
-    settings = [word for one in (f"audit.host={host}", "audit.publish.ms=5000") for word in ("-X", one)]
+    given = (f"audit.host={host}", "audit.publish.ms=5000", f"linger.ms={LINGER_MS}")
+    settings = [word for one in given for word in ("-X", one)]
     return ["-B", address, "produce", TOPIC, "--audit", "-K", "|", *settings]
 
 

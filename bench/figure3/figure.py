@@ -135,25 +135,28 @@ class Figure:
 
         return take
 
-    def await_ready(self, asked: threading.Event) -> None:
+    def await_ready(self, asked: threading.Event) -> bool:
         """Until table and stream job have a first batch, so that Spark runs; delays count from here on. HostError.
 
-        ``asked`` ends the wait.
+        ``asked`` ends the wait: False.
         """
         deadline = time.monotonic() + READY_S
         while waiting := [name for name, batches in self.deployment.batches().items() if not batches]:
             if asked.wait(LOOK_S):
                 self._note("ended before Spark had a first batch: delays include its start")
-                return
+                return False
             if time.monotonic() > deadline:
                 log_files = ", ".join(str(self.deployment.parts[one].log_file) for one in waiting)
                 raise HostError(f"no batch after {READY_S:g} s of: {', '.join(waiting)}", hint=f"logs: {log_files}")
         now_ms = SYSTEM_CLOCK.now_ms()
         for watch in self.deployment.watches.values():
             watch.count_from(now_ms)
+        assert self._traffic is not None
+        self._traffic.go_on()
         if self.deployment.question is not None:
             self.deployment.question.start()
         self._note(f"ready after {self.deployment.seconds:.0f} s; delays count from here on")
+        return True
 
     # --- Ending ---
 

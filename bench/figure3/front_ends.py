@@ -6,6 +6,7 @@ import json
 import os
 import random
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ EVERY_S: Final = 0.02
 """Between two writes: the messages of so long go together."""
 OWED_S: Final = 1.0
 """While a cluster is away its front ends take nothing; what is more than this behind is never sent."""
+FIRST_RATE: Final = 100.0
+"""Messages a second of all front ends together, until Spark has started."""
 LAST_WORD_S: Final = 300.0
 """A front end that is closed waits for its cluster, then publishes its last counts."""
 
@@ -68,15 +71,20 @@ class FrontEnd:
 
 
 class Traffic(Background):
-    """Feeds front ends, all of them ``rate`` messages a second together, from a thread."""
+    """Feeds front ends, all of them ``rate`` messages a second together, from a thread; few until `go_on`."""
 
     def __init__(self, front_ends: Sequence[FrontEnd], rate: float, seed: int) -> None:
         super().__init__("traffic")
         self._front_ends = front_ends
         self._rate = rate / len(front_ends)
+        self._goes_on = threading.Event()
         self._draw = random.Random(seed)
         self.given = 0
         """Messages that front ends have taken."""
+
+    def go_on(self) -> None:
+        """At the whole rate from now on."""
+        self._goes_on.set()
 
     def finish(self) -> bool:
         """No more of it, and each front end says its last word. False where one could not."""
@@ -89,19 +97,18 @@ class Traffic(Background):
 
     def _work(self) -> None:
         """At its rate; after a pause what was missed is made up for `OWED_S` only."""
-        begun = time.monotonic()
-        due = [0.0] * len(self._front_ends)
+        owed = [0.0] * len(self._front_ends)
+        last_s = time.monotonic()
         while not self._end.wait(EVERY_S):
-            now_s = time.monotonic() - begun
+            rate = self._rate if self._goes_on.is_set() else min(self._rate, FIRST_RATE / len(self._front_ends))
+            now_s = time.monotonic()
             for number, one in enumerate(self._front_ends):
-                owed = now_s * self._rate - due[number]
-                if owed > self._rate * OWED_S:
-                    due[number] = now_s * self._rate - self._rate * OWED_S
-                    owed = self._rate * OWED_S
-                count = int(owed)
+                owed[number] = min(owed[number] + (now_s - last_s) * rate, rate * OWED_S)
+                count = int(owed[number])
                 if count and one.feed(b"".join(self._line() for _ in range(count))):
-                    due[number] += count
+                    owed[number] -= count
                     self.given += count
+            last_s = now_s
 
     def _line(self) -> bytes:
         user = self._draw.randrange(USERS)

@@ -19,8 +19,8 @@ class Run(NamedTuple):
     """How it was run, and how it ended."""
 
     size: Size
-    minutes: float
-    """From when Spark ran until the front ends stopped."""
+    minutes: float | None
+    """From when Spark ran until the front ends stopped; None: they stopped before."""
     seed: int
     chaos: bool
     faults: int
@@ -35,13 +35,14 @@ def markdown(run: Run, now_ms: int) -> str:
     size = run.size
     live = f"{counted(size.live, 'live cluster')} of {counted(size.brokers, 'broker')}"
     how = f"chaos, seed {run.seed}, {counted(run.faults, 'fault')}" if run.chaos else "without faults"
+    lasted = "ended before Spark ran" if run.minutes is None else f"{run.minutes:.1f} minutes"
     end = "not every tier caught up" if run.caught_up_s is None else f"every tier had all after {run.caught_up_s:.1f} s"
     names = [one.name for one in fields(TierRow) if one.name != "note"]
     heads = [name.replace("_ms", " ms") for name in names]
     lines = [
         f"### {moment_text(now_ms, '%Y-%m-%d %H:%M')} UTC: {size.rate:g} messages/s, {how}",
         "",
-        f"{live}, front ends by {run.balanced_by}; {run.minutes:.1f} minutes; at the end {end}.",
+        f"{live}, front ends by {run.balanced_by}; {lasted}; at the end {end}.",
         "",
         f"| {' | '.join(heads)} |",
         f"|{'---|' * len(heads)}",
