@@ -103,7 +103,7 @@ class Traffic(Background):
             rate = self._rate if self._goes_on.is_set() else min(self._rate, FIRST_RATE / len(self._front_ends))
             now_s = time.monotonic()
             for number, one in enumerate(self._front_ends):
-                owed[number] = min(owed[number] + (now_s - last_s) * rate, rate * OWED_S)
+                owed[number] = min(owed[number] + (now_s - last_s) * rate, max(1.0, rate * OWED_S))
                 count = int(owed[number])
                 if count and one.feed(b"".join(self._line() for _ in range(count))):
                     owed[number] -= count

@@ -265,7 +265,7 @@ async def delete(
     preview = await topics.preview_deletion(cluster, there, if_exists=if_exists) if there else []
     preview += [deleted[name] for name in dict.fromkeys(names) if name in deleted]
     doomed = [row for row in preview if row.error is None]
-    missing = [row.topic for row in preview if row.error is not None]
+    missing = [] if purge else [row.topic for row in preview if row.error is not None]
     hints = {name: await invocation.restore_hint(name) for name in missing}
     notes = tuple(f"{name}: {hint}" for name, hint in hints.items() if hint)
     if not doomed:

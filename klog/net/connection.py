@@ -42,7 +42,7 @@ from klog.errors import MalformedRequest, PeerError
 from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
 from klog.net.rejected_peers import WrongProtocol
 from klog.net.shared import SPARE_BYTES_MIN, Shared, SocketLimits
-from klog.net.turns import EXPENSIVE_S
+from klog.net.turns import EXPENSIVE_S, SLICE_S
 from klog.security.principal import ANONYMOUS
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ WAITING_BYTES_MAX = 4 * 1024 * 1024
 larger."""
 
 MANY_BYTES = 64 * 1024
-"""Bytes per receive where many small requests come, and the last ones took less than a slice of time."""
+"""Bytes per receive where many small requests come, and the last ones did not use up their slice of time."""
 LARGE_BYTES = 4 * 1024
 """After a request of this size the connection receives as much as has come."""
 
@@ -188,7 +188,7 @@ class Connection:
         self.turns = shared.turns
         """For work that goes on after the handler has returned."""
         self._is_expensive = False
-        """The last requests took `EXPENSIVE_S` or longer."""
+        """The last requests took `EXPENSIVE_S` or longer, or more than their slice."""
         self._waits_for_turn = False
         self._frame_bytes_max = limits.frame_bytes_max
         self._replies_max = limits.replies_max
@@ -316,7 +316,7 @@ class Connection:
     def _take(self, data: memoryview) -> None:
         """Handle every whole frame in ``data``; keep the unfinished one, and the rest when reading stops."""
         at, end = 0, len(data)
-        until_s = self._loop.time() + self.turns.slice_s
+        until_s = self._loop.time() + (SLICE_S if self.is_broker else self.turns.slice_s)
         sends_much = self._sends_much = False
         while end - at >= 4:
             if at and self._loop.time() >= until_s:

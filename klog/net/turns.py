@@ -1,9 +1,10 @@
 """Shares the event loop among connections, so that long requests of some do not delay all others.
 
 Strategy
-    Work on requests is timed. After `TURN_S` in a turn of the loop, connections with requests wait for the next turn. A
-    connection whose last request took `EXPENSIVE_S` waits in a second queue, of which one per turn is served: between
-    two long requests every other connection has a turn. Each queue is a round robin over addresses, so that many
+    Work on requests is timed. After `TURN_S` connections with requests wait for the next turn, before which the loop
+    polls its sockets once more: who asks during a turn is served in the next one. A connection whose last request took
+    `EXPENSIVE_S`, or whose slice is used up, waits in a second queue, of which one per turn is served: between two long
+    requests every other connection has a turn. Each queue is a round robin over addresses, so that many
     connections of one address delay only themselves. Other brokers come first, and their requests take no time from
     clients: a thousand clients with long requests must not delay a leadership.
 
@@ -33,7 +34,7 @@ EXPENSIVE_S: Final = 0.02
 NOTED_S: Final = 0.001
 """Shorter requests are not counted; one with messages takes a tenth of that."""
 WOKEN_MAX: Final = 16
-"""Waiting tasks resumed per turn."""
+"""Waiting tasks resumed per turn. The first goes on; the others do if time is left then."""
 
 
 class ConnectionEnded(PeerError):
@@ -50,7 +51,7 @@ class Turns:
         self._brokers: deque[Callable[[], None]] = deque()
         self._clients = RoundRobin[Callable[[], None]]()
         self._expensive = RoundRobin[Callable[[], None]]()
-        self._tasks = RoundRobin[asyncio.Future[None]]()
+        self._tasks = RoundRobin[asyncio.Future[bool]]()
 
     @property
     def is_over(self) -> bool:
@@ -81,10 +82,11 @@ class Turns:
     async def wait_for_turn(self, address: str) -> None:
         """Wait, in a task that works for that address, until the loop has time."""
         while self.is_over:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self._tasks.put(address, waiting)
             self._schedule()
-            await waiting
+            if await waiting:
+                return
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -102,12 +104,14 @@ class Turns:
             self._spent_s = 0.0
             self._brokers.popleft()()
         self._spent_s = 0.0
+        goes_on = True
         for _ in range(WOKEN_MAX):
             waiting = self._tasks.take()
             if waiting is None:
                 break
             if not waiting.done():
-                waiting.set_result(None)
+                waiting.set_result(goes_on)
+                goes_on = False
         for _ in range(len(self._clients)):
             go_on = None if self.is_over else self._clients.take()
             if go_on is None:

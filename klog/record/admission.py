@@ -47,6 +47,8 @@ from klog.record.records import VARLONG_BYTES_MAX, read_varint
 AT_ONCE_BYTES: Final = 4096
 """The largest record set whose records are read at once: a change of threads would take longer."""
 AT_ONCE_UNPACKED_BYTES: Final = 16 * 1024
+AT_ONCE_SETS_MAX: Final = 16
+"""Of a request; the records of its further ones are read in a thread, if at all."""
 
 UNPACKED_FACTOR: Final = 16
 """Of ``max.message.bytes``. Java's producer splits batches that are refused for their size and sends the parts; other
@@ -57,6 +59,8 @@ default, since its producers count the same way."""
 RECORDS_PER_BYTE_MAX: Final = 64
 """Per compressed byte. Records differ in their offsets, so even zstd gets no more than 1.7 empty ones into a byte
 (measured); a far larger count would open a hole of that size in the address space."""
+BATCHES_MAX: Final = 20_000
+"""Batches of one request, each of which costs the event loop some microseconds; clients send one per partition."""
 RECORD_ERRORS_MAX: Final = 100
 """Records of a refused batch that an answer names; the others are refused as well."""
 
@@ -108,13 +112,15 @@ def unpacked_bytes_max(max_message_bytes: int) -> int:
     return min(UNPACKED_FACTOR * max(max_message_bytes, FACTOR_OF_AT_LEAST), DECOMPRESSED_BYTES_MAX)
 
 
-def admit(records: memoryview, limits: Limits, now_ms: int) -> list[BatchHeader] | Unread:
+def admit(
+    records: memoryview, limits: Limits, now_ms: int, batches_max: int = BATCHES_MAX, *, at_once: bool = True
+) -> list[BatchHeader] | Unread:
     """The headers to append a record set by, or an `Unread` where reading its records may take too long.
 
-    Raises what `check_headers` and `Unread.inspect` raise.
+    ``at_once`` False: where they have to be read at all. Raises what `check_headers` and `Unread.inspect` raise.
     """
-    headers = check_headers(records, limits.batch_bytes_max)
-    if limits.before_max_ms is None:
+    headers = check_headers(records, limits.batch_bytes_max, batches_max)
+    if limits.before_max_ms is None or limits.before_max_ms > now_ms:
         latest_ms = now_ms + limits.after_max_ms
         for header in headers:
             if header.attributes & CODEC_MASK or not header.base_timestamp_ms <= header.max_timestamp_ms <= latest_ms:
@@ -122,7 +128,7 @@ def admit(records: memoryview, limits: Limits, now_ms: int) -> list[BatchHeader]
         else:
             return headers
     unread = Unread(headers, limits, now_ms)
-    if len(records) > AT_ONCE_BYTES:
+    if not at_once or len(records) > AT_ONCE_BYTES:
         return unread
     try:
         return unread.inspect(records, AT_ONCE_UNPACKED_BYTES)
@@ -133,12 +139,12 @@ def admit(records: memoryview, limits: Limits, now_ms: int) -> list[BatchHeader]
 # --- Headers ---
 
 
-def check_headers(records: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
-    """The headers of a record set, all checked; at least one.
+def check_headers(records: memoryview, batch_bytes_max: int, batches_max: int = BATCHES_MAX) -> list[BatchHeader]:
+    """The headers of a record set, all checked; at least one, and no more than ``batches_max``.
 
     Raises CorruptBatch (length, CRC, bytes behind the last batch), UnsupportedFormat (magic 0 or 1), MessageTooLarge (a
     batch above ``batch_bytes_max``), UnsupportedCodec, TransactionsNotServed, InvalidTimestamp, and InvalidRecord
-    (counts, control batches, an idempotent batch without a sequence, an empty set).
+    (counts, control batches, an idempotent batch without a sequence, an empty set, too many batches).
     """
     end = len(records)
     if not end:
@@ -147,6 +153,8 @@ def check_headers(records: memoryview, batch_bytes_max: int) -> list[BatchHeader
     position = 0
     while position < end:
         # One unpack and one CRC per batch, no calls in between: every produce request waits for this.
+        if position and len(headers) >= batches_max:
+            raise InvalidRecord(f"a produce request has more than {BATCHES_MAX} batches; expected one per partition")
         header = read_header(records, position)
         _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = header
         size = length + LENGTH_PREFIX_BYTES

@@ -27,8 +27,8 @@ DUE_BYTES: Final = 256 << 20
 class Checkpoints:
     """See the module. ``appended``, ``rolled``, ``note`` belong to the owner thread; the rest is thread-safe."""
 
-    def __init__(self, health: LogDirContext) -> None:
-        self._health = health
+    def __init__(self, log_dir: LogDirContext) -> None:
+        self._log_dir = log_dir
         self._lock = threading.RLock()
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -52,7 +52,7 @@ class Checkpoints:
         """Read the files; returns the valid summaries."""
         self._points = self._read(checkpoint.RECOVERY_POINTS)
         self._starts = self._read(checkpoint.LOG_STARTS)
-        data = self._health.file_system.read(self._path(checkpoint.SUMMARIES))
+        data = self._log_dir.file_system.read(self._path(checkpoint.SUMMARIES))
         if data is None:
             return {}
         found = checkpoint.parse_summaries(data)
@@ -184,7 +184,7 @@ class Checkpoints:
         """End the thread; ``write``: after it has written the noted states."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._health.is_stalled and self._health.failure is not None:
+            if self._log_dir.is_stalled and self._log_dir.failure is not None:
                 return  # it may wait for a disk that never answers; it is a daemon thread
             if not write:
                 with self._noting:
@@ -194,11 +194,11 @@ class Checkpoints:
     # --- The files ---
 
     def _path(self, file_name: str) -> str:
-        return f"{self._health.path}/{file_name}"
+        return f"{self._log_dir.path}/{file_name}"
 
     def _read(self, file_name: str) -> dict[TopicPartition, int]:
         try:
-            return checkpoint.read_offsets(self._health.file_system, self._path(file_name))
+            return checkpoint.read_offsets(self._log_dir.file_system, self._path(file_name))
         except CorruptLog as error:
             _log.warning("%s: rebuilt from the logs", error)
             return {}
@@ -212,22 +212,22 @@ class Checkpoints:
         self._replace(checkpoint.RECOVERY_POINTS, checkpoint.render_offsets(self._points))
 
     def _replace(self, file_name: str, data: bytes) -> None:
-        health = self._health
-        if health.failure is not None:
-            raise health.failure.bare()
-        self.busy_since_s = self.busy_since_s or self._health.clock.monotonic_s()
+        log_dir = self._log_dir
+        if log_dir.failure is not None:
+            raise log_dir.failure.bare()
+        self.busy_since_s = self.busy_since_s or self._log_dir.clock.monotonic_s()
         try:
             try:
-                health.file_system.replace(self._path(file_name), data)
+                log_dir.file_system.replace(self._path(file_name), data)
             except DiskFull as error:
-                health.filled(error)
-                if not health.give_reserve():
+                log_dir.filled(error)
+                if not log_dir.give_reserve():
                     raise
-                health.file_system.replace(self._path(file_name), data)
+                log_dir.file_system.replace(self._path(file_name), data)
         except DiskFull:
             raise
         except StorageError as error:
-            raise health.fail(error) from error
+            raise log_dir.fail(error) from error
         finally:
             self.busy_since_s = None
 

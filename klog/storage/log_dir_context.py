@@ -56,7 +56,8 @@ def boot_clock_ms() -> int:
 class LogDirContext:
     """Shared by all logs of one log dir (`LogDir`). Thread-safe.
 
-    By itself it is for a log opened alone (tools, tests): without checkpoints, so that every open checks the whole log.
+    By itself it is for a log opened alone (tools, tests): without checkpoints, so that every open checks the whole log,
+    and what is about them does nothing. `LogDir` does what is promised there.
     """
 
     def __init__(

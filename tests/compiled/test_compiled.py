@@ -14,7 +14,8 @@ REPOSITORY = Path(__file__).parents[2]
 SUITES = (
     "tests/record/test_batch.py",
     "tests/record/test_records.py",
-    "tests/record/test_contents.py",
+    "tests/record/test_admitted_headers.py",
+    "tests/record/test_admitted_records.py",
     "tests/protocol",
 )
 ROUNDS = 400

@@ -79,6 +79,29 @@ def test_a_request_that_comes_during_a_turn_is_served_in_the_next_one() -> None:
     assert asyncio.run(main()) == 2
 
 
+def test_a_task_has_its_turn_where_connections_take_all_of_each() -> None:
+    async def main() -> None:
+        turns, done = Turns(), asyncio.Event()
+
+        def piece() -> None:
+            turns.spent(TURN_S)
+            if not done.is_set():
+                turns.call_in_turn("crowd", piece, is_expensive=False)
+
+        async def task() -> None:
+            await turns.wait_for_turn("other")
+            done.set()
+
+        piece()
+        waiting = asyncio.create_task(task())
+        try:
+            await asyncio.wait_for(asyncio.shield(waiting), WITHIN_S)
+        finally:
+            done.set()
+
+    asyncio.run(main())
+
+
 @pytest.mark.slow
 def test_who_asks_for_little_waits_for_few_who_ask_for_much() -> None:
     order: list[bytes] = []

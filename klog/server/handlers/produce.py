@@ -40,7 +40,7 @@ from klog.protocol import produce
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
-from klog.record.admission import Unread
+from klog.record.admission import AT_ONCE_SETS_MAX, BATCHES_MAX, Unread
 from klog.record.batch import BatchHeader
 from klog.replication.batch_order import BatchId, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
@@ -54,8 +54,8 @@ from klog.storage.log import AppendResult
 
 log = logging.getLogger(__name__)
 
-Found = list[BatchHeader] | KlogError
-"""The headers to append a record set by, or the error to answer."""
+Found = list[BatchHeader] | KlogError | None
+"""The headers to append a record set by, the error to answer, or None where this broker does not lead the partition."""
 
 TOO_LARGE_NOTED_MAX: Final = 30
 """Messages per minute that the log names as too large; any client can send more."""
@@ -84,22 +84,26 @@ class ProduceHandler:
         access, partitions = self._access, self._partitions
         found: list[Found] = []
         unread: dict[int, Unread] = {}
+        batches_left = BATCHES_MAX
         for index, (topic, number, records) in enumerate(request.partitions):
             denied = None if access is None else access.refusal(connection, Operation.WRITE, topic, ApiKey.PRODUCE)
             if denied is not None:
                 found.append(denied)
                 continue
+            partition = partitions.get(TopicPartition(topic, number))
+            if partition is None:
+                found.append(None)
+                continue
             try:
-                partition = partitions.get(TopicPartition(topic, number)) or partitions.leader_of(topic, number)
-                admitted = partition.log.admit(records)
+                admitted = partition.log.admit(records, batches_left, at_once=index < AT_ONCE_SETS_MAX)
             except KlogError as error:
                 found.append(self._identity.by_its_clock(error.bare()))
                 continue
             if isinstance(admitted, Unread):
                 unread[index] = admitted
-                found.append(admitted.headers)
-            else:
-                found.append(admitted)
+                admitted = admitted.headers  # until they are read: `_inspect` takes their place
+            found.append(admitted)
+            batches_left -= len(admitted)
         if not unread:
             self._append_all(head, request, reply, connection, found)
             return None
@@ -193,7 +197,7 @@ class ProduceHandler:
                 self._purgatory.add(delayed)
 
     def _append(
-        self, request: ProduceRequest, asked: ProducedPartition, headers: list[BatchHeader]
+        self, request: ProduceRequest, asked: ProducedPartition, headers: list[BatchHeader] | None
     ) -> tuple[LedPartition, AppendResult]:
         if request.transactional_id is not None:
             raise TransactionsNotServed
@@ -202,6 +206,8 @@ class ProduceHandler:
         if self._identity.fenced is not None:
             raise self._identity.fenced.bare()
         partition = self._partitions.leader_of(asked.topic, asked.partition)
+        if headers is None:
+            raise NotLeader(f"{asked.topic}-{asked.partition} was not led here when the request came")
         try:
             if request.acks == -1:
                 partition.check_in_sync()

@@ -56,6 +56,13 @@ def test_several_batches_in_one_set() -> None:
     assert [header.size_bytes for header in headers] == [len(batch) for batch in batches]
 
 
+def test_more_batches_than_a_request_may_have() -> None:
+    three = memoryview(b"".join(encode_batch(plain(1)) for _ in range(3)))
+    assert len(check_headers(three, MAX_BYTES, 3)) == 3
+    with pytest.raises(InvalidRecord):
+        check_headers(three, MAX_BYTES, 2)
+
+
 ONE = encode_batch(plain(4))
 PACKED = encode_batch(plain(40), codec=Codec.ZSTD)
 REFUSED: list[tuple[str, Callable[[], bytes | bytearray], type[KlogError], str]] = [

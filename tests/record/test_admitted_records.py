@@ -229,3 +229,5 @@ def test_what_is_read_in_a_thread() -> None:
     assert not judged(large, newest_ms)
     assert judged(large, newest_ms - 1) and judged(large, before_max_ms=0) and judged(large + packed)
     assert judged(padded)
+    assert isinstance(admit(memoryview(packed), LIMITS, 0, at_once=False), Unread)
+    assert not isinstance(admit(memoryview(one), LIMITS, 0, at_once=False), Unread)
