@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import secrets
 import signal
 import subprocess
 import time
@@ -256,7 +257,7 @@ def pair(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     """Two clusters of one broker each, for tests that kill nobody."""
     folder = tmp_path_factory.mktemp("pair")
     both = [
-        RunningBroker(folder / name, f"{zookeeper.address}/{folder.name}-{name}", auto__create__topics__enable="false")
+        RunningBroker(folder / name, f"{zookeeper.address}/{secrets.token_hex(4)}-{name}", auto__create__topics__enable="false")
         for name in ("source", "target")
     ]
     try:
