@@ -257,7 +257,9 @@ def pair(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     """Two clusters of one broker each, for tests that kill nobody."""
     folder = tmp_path_factory.mktemp("pair")
     both = [
-        RunningBroker(folder / name, f"{zookeeper.address}/{secrets.token_hex(4)}-{name}", auto__create__topics__enable="false")
+        RunningBroker(
+            folder / name, f"{zookeeper.address}/{secrets.token_hex(4)}-{name}", auto__create__topics__enable="false"
+        )
         for name in ("source", "target")
     ]
     try:
