@@ -13,7 +13,7 @@ from klog.record.records import Record, encode_batch
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
-from klog.storage.log_dir import LogDir
+from klog.storage.log_dir import LogDir, RetentionRun
 from klog.storage.log_dir_context import LogDirContext
 from klog.storage.retention import Deletion
 from klog.storage.segment import FileRange
@@ -139,10 +139,4 @@ def delete_old_segments(log: Log, now_ms: int, limit_address: int | None = None)
 
 
 def run_deletion(log: Log, deletion: Deletion | None) -> int:
-    if deletion is None:
-        return 0
-    log.log_dir.keep_starts({log.topic_partition: deletion.start_offset})
-    log.apply_deletion(deletion)
-    if deletion.segments:
-        log.unlink(deletion)
-    return len(deletion.segments)
+    return RetentionRun([] if deletion is None else [(log, deletion)]).run()

@@ -181,6 +181,7 @@ def test_many_logs_in_steps() -> None:
 
 
 def test_a_dir_that_fails_in_between_keeps_its_segments() -> None:
+    """A start that is not durable is not used (rule L4)."""
     disk = FaultyFileSystem()
     config = LogConfig(segment_bytes=100, retention_ms=1_000)
     dirs = LogDirs(disk, ("/a", "/b"), clock_ms=lambda: NOW, monotonic_ms=lambda: 0)
