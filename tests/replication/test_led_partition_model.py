@@ -231,5 +231,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
             assert waiter.told == ([None] if self.at[index] <= high else [])
 
 
-LeaderAndItsFollowers.TestCase.settings = settings(stateful_step_count=40)
+LeaderAndItsFollowers.TestCase.settings = settings(
+    max_examples=max(60, settings.default.max_examples), stateful_step_count=40
+)
 TestLeaderAndItsFollowers = LeaderAndItsFollowers.TestCase

@@ -201,5 +201,9 @@ class LogAgainstList(RuleBasedStateMachine):
             assert where.header == due[0].header
 
 
-LogAgainstList.TestCase.settings = settings(stateful_step_count=25, phases=[p for p in Phase if p is not Phase.shrink])
+LogAgainstList.TestCase.settings = settings(
+    max_examples=max(60, settings.default.max_examples),
+    stateful_step_count=25,
+    phases=[p for p in Phase if p is not Phase.shrink],
+)
 test_log_against_list = LogAgainstList.TestCase
