@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from klog.coordination import brokers
+from klog.coordination.zookeeper import ZooKeeper
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create, offsets, produce, values
 from tests.server.test_start import start_refused
@@ -45,7 +47,7 @@ def test_r7_a_copy_of_a_live_brokers_log_dir_is_refused_and_one_that_has_hung_is
 
 
 def test_r7_a_dead_ones_copy_takes_its_entry_over(make_broker: MakeBroker, tmp_path: Path, topic: str) -> None:
-    """Long before the session ends: nobody listens where it did."""
+    """Long before the session ends: nobody listens where it did. Who is displaced while it lives ends with an error."""
     broker = make_broker(zookeeper__session__timeout__ms="60000").start()
     create(broker.bootstrap, topic)
     produce(broker.bootstrap, topic, [values(5)])
@@ -54,3 +56,13 @@ def test_r7_a_dead_ones_copy_takes_its_entry_over(make_broker: MakeBroker, tmp_p
     copy = make_broker(1, folder=tmp_path / "copy").start()
     assert offsets(copy.bootstrap, topic) == (0, 5)
     assert not copy.logged("WARNING", "server.registration")
+
+    with ZooKeeper(copy.zookeeper) as session:
+        session.start()
+        held = brokers.find(session, 1)
+        assert held is not None and copy.process is not None
+        taken = brokers.register(session, brokers.Broker(1, "127.0.0.1", 1, held.broker.log_dirs))
+        assert copy.process.wait(30) == 1, copy.log_text
+        assert copy.logged("CRITICAL", "127.0.0.1:1", "broker 1")
+        assert "Traceback" not in copy.log_text
+        assert brokers.find(session, 1) == taken, "it has taken the other's entry with it"
