@@ -27,25 +27,30 @@ class ZooKeeperProxy:
         self._connections: list[socket.socket] = []
         self._open = threading.Event()
         self._open.set()
-        self._lose: Callable[[int], bool] | None = None
+        self._lose: Callable[[int, bytes], bool] | None = None
         self._before_close: Callable[[], object] | None = None
         self.lost = 0
         """How many answers were lost."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose_answer_of(
-        self, operations: frozenset[int] = WRITES, then: Callable[[], object] | None = None, *, after: int = 0
+        self,
+        operations: frozenset[int] = WRITES,
+        then: Callable[[], object] | None = None,
+        *,
+        after: int = 0,
+        of: bytes = b"",
     ) -> None:
-        """The next such request (``after`` so many more) reaches the server; its answer does not come back, and the
-        connection breaks.
+        """The next such request with ``of`` in it (``after`` so many more) reaches the server; its answer does not come
+        back, and the connection breaks.
 
         `then` runs when the server has answered, before the client can notice.
         """
         left = after
 
-        def lose(operation: int) -> bool:
+        def lose(operation: int, frame: bytes) -> bool:
             nonlocal left
-            if operation not in operations:
+            if operation not in operations or of not in frame:
                 return False
             left -= 1
             return left < 0
@@ -106,7 +111,7 @@ class ZooKeeperProxy:
                 if not first and len(frame) >= 12:
                     xid, operation = struct.unpack_from(">ii", frame, 4)
                     lose = self._lose
-                    if lose is not None and xid > 0 and lose(operation):
+                    if lose is not None and xid > 0 and lose(operation, frame):
                         self._lose = None
                         doomed.append(xid)
                 first = False

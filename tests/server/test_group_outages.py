@@ -73,7 +73,7 @@ def test_commits_are_refused_while_zookeeper_is_away_and_members_live_on(
             assert await member.commit({ONE: 2}) == [COORDINATOR_NOT_AVAILABLE]
             assert time.monotonic() - began < 8, "within the request's 0.7 s, not the session's 8 s"
             assert await member.heartbeat() == 0
-            late.group = "never read before"
+            late.group = f"{group}-never-read-before"
             assert code(await late.join()) == COORDINATOR_NOT_AVAILABLE
             assert await member.commit({ONE: 3}) == [COORDINATOR_NOT_AVAILABLE]
         await until(lambda: member.commit({ONE: 4}), [0])
@@ -90,7 +90,7 @@ def test_a_commit_whose_answer_is_lost_is_found_to_be_written(
 
     async def live(member: Speaker) -> None:
         await member.live_alone(TOPIC, 0)
-        proxy.lose_answer_of(frozenset({MULTI}))
+        proxy.lose_answer_of(frozenset({MULTI}), of=group.encode())
         lost = await member.commit({ONE: 1}, "made")  # its nodes are made: a second try finds them there
         assert lost in ([0], [COORDINATOR_NOT_AVAILABLE])
         await until(lambda: member.commit({ONE: 2}, "set"), [0])
@@ -106,7 +106,7 @@ def test_a_generation_whose_answer_is_lost_is_the_groups(
     before = proxy.lost
 
     async def live(member: Speaker) -> None:
-        proxy.lose_answer_of(frozenset({MULTI}))
+        proxy.lose_answer_of(frozenset({MULTI}), of=group.encode())
         await until(lambda: _joined(member), 0)
         assert member.generation == 1, "it was written once"
         assert (await member.sync({member.member_id: assignment(TOPIC, 0)})).assignment == assignment(TOPIC, 0)
