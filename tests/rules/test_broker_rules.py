@@ -182,15 +182,19 @@ def test_a_log_dir_in_use_is_refused(make_broker: Callable[..., RunningBroker]) 
     assert "lock" in broker.log_text.removeprefix(log_before)
 
 
-def test_a_log_dir_of_another_cluster_is_refused(make_broker: Callable[..., RunningBroker]) -> None:
-    """Its partitions would be mixed with another cluster's of the same names."""
+def test_a_log_dir_of_another_cluster_is_refused(make_broker: Callable[..., RunningBroker], topic: str) -> None:
+    """Its partitions would be mixed with another cluster's of the same names; the attempt changes nothing."""
     broker = make_broker().start()
+    produce(broker, topic)
+    high, own = end_of(broker, topic), broker.zookeeper
     broker.stop()
     broker.zookeeper += "-another"
     broker.start(expect_ready=False)
     assert broker.process is not None
     assert broker.process.wait(20) == 1
     assert broker.logged("cluster", str(broker.folder))
+    broker.zookeeper = own
+    assert end_of(broker.start(), topic) == high
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 from klog.admin import registries
 from klog.coordination import cluster, paths
 from klog.coordination.zookeeper import ZooKeeper
+from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.secret import Secret
 from klog.server import handlers
@@ -19,6 +20,7 @@ from klog.server.dispatch import ROUTES
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import ask
 from tests.server.test_start import start_refused
+from tests.server.wire import RawConnection
 
 assert handlers  # imported for the table of what is served
 
@@ -120,9 +122,15 @@ def test_every_request_among_brokers_is_refused_to_strangers_on_every_listener(
     with ZooKeeper(broker.zookeeper) as session:
         session.start()
         entry = json.loads(session.get(paths.broker(1)).data)
+        cluster_id = cluster.cluster_id(session)
+    assert cluster_id is not None
     assert entry["inter_broker"] != broker.bootstrap
     for address in (broker.bootstrap, entry["inter_broker"]):
         for api, fields in AMONG_BROKERS.items():
             answer = ask(address, api, 0, **fields)
             assert int(answer.error_code) == 31, (address, api)
+        with RawConnection(address) as stranger:
+            stranger.send(replica_fetch.open_request(cluster_id, 2, 1, 1))
+            opened = replica_fetch.read_opened(memoryview(stranger.answer()))
+            assert (opened.error_code, opened.incarnation) == (31, -1), address
     broker.wait_for_log("WARNING", "secret")
