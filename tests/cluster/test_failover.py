@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.cli.runner import klog
 from tests.cluster.load import judge, load, produce
 from tests.cluster.replica_bytes import assert_identical
 from tests.cluster_fixture import RunningCluster
@@ -44,6 +45,8 @@ def test_the_leader_hangs(three: RunningCluster, topic: str, record_property: Re
         three.pause(leader)
         three.wait_for_leader(topic, other_than=leader)
         running.wait_for_more(50)
+        said = klog("status", "-B", three.bootstrap, "-o", "json")
+        assert said.code == 1 and f"kill -CONT {three.brokers[leader].pid}" in said.stdout
         three.cont(leader)
         three.wait_in_sync(topic)
         running.wait_for_more(30)

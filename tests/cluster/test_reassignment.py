@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from klog.admin.quarantine import list_lost
 from klog.coordination import partition_states, reassignments, topics
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import (
@@ -32,6 +33,7 @@ from tests.cluster.load import Load, judge, produce, read
 from tests.cluster.replica_bytes import assert_identical, folder_of
 from tests.cluster_fixture import LOOK_EVERY_S, RunningCluster
 from tests.era_tools import ask_elections, ask_reassignments
+from tests.tools.verbs import run
 
 Replicas = tuple[int, ...] | None
 
@@ -305,3 +307,9 @@ def test_an_unclean_election_only_where_nobody_leads(three: RunningCluster, topi
     assert three.leader_of(topic) == -1
     assert elect(three, 1, topic) == {(topic, 0): 0}
     three.wait_until(lambda: three.leader_of(topic) == 2, "2 leads, whatever it lacks")
+    produce(three.bootstrap, topic, [b"2 alone"])
+    three.start(1)
+    three.wait_in_sync(topic)
+    assert [value for _, value in read(three.bootstrap, topic)[0]] == [b"both", b"2 alone"]
+    lost = [row for row in run(three.bootstrap, list_lost) if row.topic == topic]
+    assert [(row.broker, row.messages) for row in lost] == [(1, 1)], "what 1 alone had is kept"

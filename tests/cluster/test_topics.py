@@ -43,6 +43,9 @@ def test_made_through_every_broker(three: RunningCluster, topic: str) -> None:
         leaders = [part.leader_id for part in three.partitions(name).values()]
         assert sorted(leaders) == [1, 2, 3], "leaders are spread"
         produce(three.bootstrap, name, [b"there"])
+        produce(three.brokers[broker_id].bootstrap, f"{name}-auto", [b"made for a producer that asks"])
+        three.wait_in_sync(f"{name}-auto")
+        assert len(three.partitions(f"{name}-auto")[0].replica_nodes) == 3, "the brokers' default factor"
 
 
 def test_deletion_goes_on_when_a_broker_returns(three: RunningCluster, topic: str) -> None:

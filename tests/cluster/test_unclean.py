@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 from klog.admin.settings import describe_settings
 from klog.client.cluster import Cluster
 from tests.cluster.load import produce, read
+from tests.cluster.replica_bytes import folder_of
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import run
 
@@ -34,6 +36,13 @@ def test_a_brokers_setting_lets_no_stale_replica_lead(make_cluster: Callable[...
         return [found[topic][0].value for topic in (safe, given_up)]
 
     assert run(cluster.brokers[2].bootstrap, shown) == ["false", "true"]
+    folder = folder_of(cluster, 1, safe)
+    kept = shutil.move(folder, cluster.folder / "kept")
+    cluster.start(1)
+    cluster.wait_in_sync(given_up)  # by then the controller has heard of all that broker 1 has
+    assert (cluster.leader_of(safe), cluster.isr_of(safe), folder.exists()) == (-1, {1}, False), "emptied: nobody leads"
+    cluster.kill(1)
+    shutil.move(kept, folder)
     cluster.start(1)
     cluster.wait_in_sync(safe)
     assert [value for _, value in read(cluster.bootstrap, safe)[0]] == [b"both", b"one alone"]

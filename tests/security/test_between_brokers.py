@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -66,6 +67,14 @@ def test_what_is_acknowledged_survives_the_leader(three: tuple[list[RunningBroke
         producer.produce(topic, value, partition=0)
     assert producer.flush(20) == 0
     leader = admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    ports = [ports_of(one) for one in brokers]
+    clients = {one["CLIENTS"] for one in ports}
+    assert {one.port for one in admin.list_topics(timeout=10).brokers.values()} == clients
+    for one in brokers:
+        connections = psutil.Process(one.pid).net_connections("tcp")
+        remote = {each.raddr.port for each in connections if each.status == psutil.CONN_ESTABLISHED}
+        assert not remote & clients, "brokers reach one another by their own listener"
+        assert one.broker_id == leader or ports[leader - 1]["BETWEEN"] in remote, "followers fetch by it"
     brokers[leader - 1].kill()
     for value in sent[100:]:
         producer.produce(topic, value, partition=0)
