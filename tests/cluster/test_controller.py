@@ -100,8 +100,9 @@ def test_without_zookeeper_what_is_in_sync_goes_on_and_changes_say_why_they_wait
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     proxy = ZooKeeperProxy(("127.0.0.1", zookeeper.port))
-    chroot = f"{proxy.address}/away-{secrets.token_hex(4)}"
-    cluster = RunningCluster(tmp_path / "cluster", chroot, 3, min__insync__replicas="2")
+    chroot = f"/away-{secrets.token_hex(4)}"
+    cluster = RunningCluster(tmp_path / "cluster", proxy.address + chroot, 3, min__insync__replicas="2")
+    cluster.zookeeper = zookeeper.address + chroot  # the test itself goes around the proxy
     try:
         cluster.start()
         topic = cluster.create("t", 3)
@@ -110,6 +111,8 @@ def test_without_zookeeper_what_is_in_sync_goes_on_and_changes_say_why_they_wait
                 running.wait_for_more(60)
             judge(running, cluster.bootstrap)
             cluster.wait_until(lambda: create_error(cluster, "later") == SessionLost.wire, "it is said that they wait")
+            for one in cluster.brokers:
+                cluster.wait_until_unregistered(one)  # their sessions have ended
         cluster.wait_until(lambda: create_error(cluster, "later") in (0, 36), "topics are made again")
         cluster.wait_in_sync("later")
     finally:

@@ -16,7 +16,7 @@ from tests.cluster_fixture import RunningCluster
 
 Record = Callable[[str, object], None]
 SESSION_S = 30.0
-FAR_BELOW_THE_SESSION_S = 15.0
+FAR_BELOW_THE_SESSION_S = 20.0
 
 BY_SLOT = {slot_of(f"group-{number}"): f"group-{number}" for number in range(1000)}
 """A group for each slot."""

@@ -294,4 +294,5 @@ def test_what_adds_something_asks_on_no_cluster(cluster: RunningCluster, topic: 
     for make in (make_topic, make_subject, make_quota, make_acl, make_user):
         make(cluster, topic)
     done(cluster, "schema", "level", "FULL", "--subject", topic)
-    done(cluster, "topic", "elect")  # of all topics: the cluster's story is among them
+    # Of all topics: the cluster's story is among them, and others' that may be without their preferred replica.
+    assert on(cluster, "topic", "elect").code in (0, 1)

@@ -12,15 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from bench.processes import cpu_seconds
+from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from tests.cli.process import started
 from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import make_topic, send
+from tests.zookeeper_fixture import klog_home
 
 GROUPS = 100
 PARTITIONS = 10
@@ -29,6 +32,15 @@ ROUNDS = 4
 WINDOW_S = 30.0
 """Longer than the slowest part of `klog top` waits between two looks."""
 LIMIT = 0.02
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """Its own: what others ask of it would be counted."""
+    server = embedded.start(tmp_path / "zookeeper", cache=klog_home() / "cache")
+    server.await_serving()
+    yield server
+    server.stop()
 
 
 @pytest.mark.timed

@@ -38,7 +38,7 @@ DAY_MS = 86_400_000
 @pytest.fixture(scope="module")
 def cluster(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """Three brokers that the tests of this module share."""
-    where = f"{zookeeper.address}/trash"
+    where = f"{zookeeper.address}/trash-{secrets.token_hex(4)}"
     running = RunningCluster(
         tmp_path_factory.mktemp("trash"), where, min__insync__replicas="2", unclean__restart__wait__ms="300"
     )
