@@ -38,6 +38,7 @@ class Load:
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
+                "compression.type": "lz4",
                 "message.timeout.ms": 120_000,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
