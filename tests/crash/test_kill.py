@@ -126,7 +126,7 @@ def test_killed_again_and_again_under_load(make_broker: Callable[..., RunningBro
     # Small segments and few batches between checkpoints, so that kills fall on rolls and checkpoints too.
     broker = make_broker(
         num__partitions=str(PARTITIONS),
-        log__segment__bytes="300000",
+        log__segment__bytes="30000",
         log__flush__offset__checkpoint__interval__ms="200",
     ).start()
     load = Load(broker.bootstrap, topic)
