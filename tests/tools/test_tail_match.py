@@ -60,6 +60,7 @@ def test_what_makes_no_sense(broker: RunningBroker, options: dict[str, object]) 
         read(broker.bootstrap, [], **options)
 
 
+@pytest.mark.long("unsteady in whole runs: tests/unsteady.md")
 def test_topics_come_and_go(broker: RunningBroker, topic: str) -> None:
     first, second = f"{topic}.1", f"{topic}.2"
     options = TailOptions(match=rf"{topic}\..*", group=topic)
