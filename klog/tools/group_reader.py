@@ -102,6 +102,8 @@ class GroupReader(Reader):
         if topic not in self._topics:
             return
         self._note(f"topic {topic} was deleted")
+        # Not committed any more: a topic that has been made meanwhile would be read from there on.
+        self._places = {place: offset for place, offset in self._places.items() if place[0] != topic}
         left = [one for one in self._topics if one != topic]
         self._topics = []
         if left:
@@ -126,7 +128,7 @@ class GroupReader(Reader):
                 one.offset = OFFSET_BEGINNING if span is None else span.begin
                 if span is not None:
                     self._places[place] = span.begin
-                new.append(place)
+                    new.append(place)
             if place in self._ends:
                 self._open.add(place)
         if self._is_cooperative:
