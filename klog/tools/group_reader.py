@@ -251,7 +251,8 @@ class GroupReader(Reader):
         if failed is None:
             return
         places = {(one.topic, one.partition): one.offset for one in partitions}
-        self._places = {place: offset for place, offset in places.items() if place in self._owned} | self._places
+        kept = {place: offset for place, offset in places.items() if place in self._owned and place[0] in self._topics}
+        self._places = kept | self._places
 
     def _not_committed(self, error: KafkaError, places: Collection[Partition]) -> None:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places))
