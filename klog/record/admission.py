@@ -21,6 +21,7 @@ from klog.errors import (
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
+    KlogError,
     MessageTooLarge,
     TransactionsNotServed,
     UnpackedTooLarge,
@@ -47,8 +48,10 @@ from klog.record.records import VARLONG_BYTES_MAX, read_varint
 AT_ONCE_BYTES: Final = 4096
 """The largest record set whose records are read at once: a change of threads would take longer."""
 AT_ONCE_UNPACKED_BYTES: Final = 16 * 1024
-AT_ONCE_SETS_MAX: Final = 16
-"""Of a request; the records of its further ones are read in a thread, if at all."""
+AT_ONCE_RECORDS_MAX: Final = 37_000
+"""Of a request, 300 ns each; the records of its further sets are read in a thread, if at all."""
+AT_ONCE_SET_RECORDS: Final = 100
+"""What a set counts for besides its records: decompressing a small one takes as long as reading so many."""
 
 UNPACKED_FACTOR: Final = 16
 """Of ``max.message.bytes``. Java's producer splits batches that are refused for their size and sends the parts; other
@@ -82,6 +85,17 @@ class Limits(NamedTuple):
     """``message.timestamp.after.max.ms``."""
 
 
+class RequestBudget:
+    """What is left of what a request may cost the event loop, over all of its record sets."""
+
+    __slots__ = ("batches", "records")
+
+    def __init__(self) -> None:
+        self.batches = BATCHES_MAX
+        self.records = AT_ONCE_RECORDS_MAX
+        """To be read at once."""
+
+
 class Unread(NamedTuple):
     """A record set with good headers, whose records are not read yet."""
 
@@ -112,14 +126,17 @@ def unpacked_bytes_max(max_message_bytes: int) -> int:
     return min(UNPACKED_FACTOR * max(max_message_bytes, FACTOR_OF_AT_LEAST), DECOMPRESSED_BYTES_MAX)
 
 
-def admit(
-    records: memoryview, limits: Limits, now_ms: int, batches_max: int = BATCHES_MAX, *, at_once: bool = True
-) -> list[BatchHeader] | Unread:
+def admit(records: memoryview, limits: Limits, now_ms: int, budget: RequestBudget) -> list[BatchHeader] | Unread:
     """The headers to append a record set by, or an `Unread` where reading its records may take too long.
 
-    ``at_once`` False: where they have to be read at all. Raises what `check_headers` and `Unread.inspect` raise.
+    ``budget``: of the request. Raises what `check_headers` and `Unread.inspect` raise.
     """
-    headers = check_headers(records, limits.batch_bytes_max, batches_max)
+    try:
+        headers = check_headers(records, limits.batch_bytes_max, budget.batches)
+    except KlogError:
+        budget.batches -= len(records) // HEADER_BYTES  # so many may have been read
+        raise
+    budget.batches -= len(headers)
     if limits.before_max_ms is None or limits.before_max_ms > now_ms:
         latest_ms = now_ms + limits.after_max_ms
         for header in headers:
@@ -128,8 +145,9 @@ def admit(
         else:
             return headers
     unread = Unread(headers, limits, now_ms)
-    if not at_once or len(records) > AT_ONCE_BYTES:
+    if budget.records <= 0 or len(records) > AT_ONCE_BYTES:
         return unread
+    budget.records -= AT_ONCE_SET_RECORDS + sum(header.count for header in headers)
     try:
         return unread.inspect(records, AT_ONCE_UNPACKED_BYTES)
     except MessageTooLarge:  # it may still be below the limit

@@ -32,7 +32,7 @@ from klog.errors import (
     StorageError,
 )
 from klog.names import TopicPartition
-from klog.record.admission import BATCHES_MAX, Limits, Unread, admit, check_headers, unpacked_bytes_max
+from klog.record.admission import Limits, RequestBudget, Unread, admit, check_headers, unpacked_bytes_max
 from klog.record.batch import BatchHeader, check_crc, stamp, walk
 from klog.storage import checksums, repair, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
@@ -191,11 +191,9 @@ class Log(LogReader):
 
     # --- Appending (owner thread) ---
 
-    def admit(
-        self, records: memoryview, batches_max: int = BATCHES_MAX, *, at_once: bool = True
-    ) -> list[BatchHeader] | Unread:
+    def admit(self, records: memoryview, budget: RequestBudget) -> list[BatchHeader] | Unread:
         """Whether the topic takes a record set; see `admission.admit`."""
-        return admit(records, self._limits, self.log_dir.clock_ms(), batches_max, at_once=at_once)
+        return admit(records, self._limits, self.log_dir.clock_ms(), budget)
 
     def append(
         self,

@@ -72,7 +72,7 @@ def of_batch(chance: random.Random) -> list[str]:
     limits = LIMITS._replace(batch_bytes_max=BATCH_BYTES_MAX, before_max_ms=500 if chance.random() < 0.5 else None)
     found = [
         outcome(lambda: admission.check_headers(view, BATCH_BYTES_MAX)),
-        outcome(lambda: admission.admit(view, limits, 1_700_000_000_000)),
+        outcome(lambda: admission.admit(view, limits, 1_700_000_000_000, admission.RequestBudget())),
         outcome(lambda: check_contents(view, limits)),
         outcome(lambda: records.decode_batch(data, 0, 1 << 20)),
         outcome(lambda: list(records.record_times(data, 0, 1 << 20))),

@@ -8,8 +8,18 @@ import struct
 import cramjam
 import pytest
 
-from klog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge
-from klog.record.admission import AT_ONCE_BYTES, Limits, Unread, admit, unpacked_bytes_max
+from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from klog.record.admission import (
+    AT_ONCE_BYTES,
+    AT_ONCE_RECORDS_MAX,
+    AT_ONCE_SET_RECORDS,
+    BATCHES_MAX,
+    Limits,
+    RequestBudget,
+    Unread,
+    admit,
+    unpacked_bytes_max,
+)
 from klog.record.batch import BatchHeader, read_header, write_header
 from klog.record.codec import Codec
 from klog.record.compression import compress
@@ -215,7 +225,7 @@ def test_what_is_read_in_a_thread() -> None:
 
     def judged(records: bytearray, after_max_ms: int = 2**62, before_max_ms: int | None = None) -> bool:
         limits = LIMITS._replace(after_max_ms=after_max_ms, before_max_ms=before_max_ms)
-        found = admit(memoryview(bytearray(records)), limits, 0)
+        found = admit(memoryview(bytearray(records)), limits, 0, RequestBudget())
         if not isinstance(found, Unread):
             return False
         assert [one.count for one in found.headers] and (found.limits, found.now_ms) == (limits, 0)
@@ -229,5 +239,27 @@ def test_what_is_read_in_a_thread() -> None:
     assert not judged(large, newest_ms)
     assert judged(large, newest_ms - 1) and judged(large, before_max_ms=0) and judged(large + packed)
     assert judged(padded)
-    assert isinstance(admit(memoryview(packed), LIMITS, 0, at_once=False), Unread)
-    assert not isinstance(admit(memoryview(one), LIMITS, 0, at_once=False), Unread)
+
+
+def test_what_a_request_may_cost_is_over_all_of_its_record_sets() -> None:
+    one, packed = encode_batch(plain(3)), encode_batch(plain(3), codec=Codec.LZ4)
+
+    def is_unread(records: bytes | bytearray) -> bool:
+        return isinstance(admit(memoryview(bytearray(records)), LIMITS, 0, budget), Unread)
+
+    budget = RequestBudget()
+    at_once = AT_ONCE_RECORDS_MAX // (AT_ONCE_SET_RECORDS + 3) + 1
+    assert [is_unread(packed) for _ in range(at_once)] == [False] * at_once
+    assert is_unread(packed) and not is_unread(one), "records that need not be read cost nothing"
+
+    budget = RequestBudget()
+    budget.batches = 5
+    assert not is_unread(one * 3)
+    with pytest.raises(InvalidRecord):
+        is_unread(one * 3)
+    assert not is_unread(one), "of each partition one, whatever the others have"
+
+    budget = RequestBudget()
+    with pytest.raises(CorruptBatch):
+        is_unread(one * 4 + b"!")
+    assert budget.batches <= BATCHES_MAX - 4, "what was read of a bad set counts"

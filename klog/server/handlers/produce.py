@@ -40,7 +40,7 @@ from klog.protocol import produce
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
-from klog.record.admission import AT_ONCE_SETS_MAX, BATCHES_MAX, Unread
+from klog.record.admission import RequestBudget, Unread
 from klog.record.batch import BatchHeader
 from klog.replication.batch_order import BatchId, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
@@ -84,7 +84,7 @@ class ProduceHandler:
         access, partitions = self._access, self._partitions
         found: list[Found] = []
         unread: dict[int, Unread] = {}
-        batches_left = BATCHES_MAX
+        budget = RequestBudget()
         for index, (topic, number, records) in enumerate(request.partitions):
             denied = None if access is None else access.refusal(connection, Operation.WRITE, topic, ApiKey.PRODUCE)
             if denied is not None:
@@ -95,7 +95,7 @@ class ProduceHandler:
                 found.append(None)
                 continue
             try:
-                admitted = partition.log.admit(records, batches_left, at_once=index < AT_ONCE_SETS_MAX)
+                admitted = partition.log.admit(records, budget)
             except KlogError as error:
                 found.append(self._identity.by_its_clock(error.bare()))
                 continue
@@ -103,7 +103,6 @@ class ProduceHandler:
                 unread[index] = admitted
                 admitted = admitted.headers  # until they are read: `_inspect` takes their place
             found.append(admitted)
-            batches_left -= len(admitted)
         if not unread:
             self._append_all(head, request, reply, connection, found)
             return None

@@ -42,7 +42,7 @@ from klog.errors import (
 )
 from klog.names import CLOSED_TOPICS, TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.record.admission import AT_ONCE_SETS_MAX, BATCHES_MAX, Unread
+from klog.record.admission import RequestBudget, Unread
 from klog.record.batch import BatchHeader
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.dispatch import Request, handles
@@ -158,12 +158,10 @@ class ProduceAtHandler:
         timeout_s = max(request.entity.timeout_ms, 0) / 1000
         asked = request.entity.partitions
         records = [memoryview(bytearray(one.records)) for one in asked]
-        found: list[list[BatchHeader] | KlogError] = []
-        left = BATCHES_MAX
-        for number, (one, data) in enumerate(zip(asked, records, strict=True)):
-            admitted = await self._admit(one, data, left, request.connection, at_once=number < AT_ONCE_SETS_MAX)
-            found.append(admitted)
-            left -= 0 if isinstance(admitted, KlogError) else len(admitted)
+        budget = RequestBudget()
+        found = [
+            await self._admit(one, data, budget, request.connection) for one, data in zip(asked, records, strict=True)
+        ]
         # All appends are made before the first wait: one flush serves them.
         is_broker = request.connection is not None and request.connection.is_broker
         answers = [self._append(*one, is_broker=is_broker) for one in zip(asked, records, found, strict=True)]
@@ -173,13 +171,13 @@ class ProduceAtHandler:
         return {"partitions": [answer.values() for answer in answers]}
 
     async def _admit(
-        self, asked: Any, records: memoryview, batches_max: int, connection: Connection | None, *, at_once: bool
+        self, asked: Any, records: memoryview, budget: RequestBudget, connection: Connection | None
     ) -> list[BatchHeader] | KlogError:
         """The headers to append the record set by, or the error; its records are read in a thread where that takes
         long."""
         try:
             partition = self._partitions.leader_of(asked.topic, asked.partition_index)
-            admitted = partition.log.admit(records, batches_max, at_once=at_once)
+            admitted = partition.log.admit(records, budget)
             if not isinstance(admitted, Unread):
                 return admitted
             address = "" if connection is None else connection.address
