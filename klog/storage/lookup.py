@@ -145,9 +145,12 @@ def _max_timestamp_in(
         candidates = [-address for _, address in headers]
     best: tuple[int, int] | None = None
     for address in candidates:
+        _, header = next(segment.walk(address))
         for offset, found_ms in _times(segment, address, unpacked_bytes_max, budget):
             if offset >= start_offset and found_ms >= 0 and (best is None or found_ms > best[1]):
                 best = offset, found_ms
+                if found_ms >= header.max_timestamp_ms:  # none is later, and a batch may have millions of records
+                    break
     return best
 
 

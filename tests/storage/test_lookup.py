@@ -20,6 +20,7 @@ from klog.storage.batch_index import (
     IndexBudget,
 )
 from klog.storage.log import Log
+from klog.storage.lookup import RECORDS_A_LOOK
 from klog.storage.lookup_budget import LookupBudget
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.storage.log_cases import append, batch, delete_records, dense_batch, log_in, new_disk, open_log
@@ -73,6 +74,15 @@ def test_messages_without_time() -> None:
     append(log, encode_batch([Record(0, -1, None, b"", ())]))
     assert log.max_timestamp() is None
     assert log.offset_for_time(0) is None
+
+
+def test_the_newest_message_of_a_large_batch_ends_the_search() -> None:
+    log = open_log(new_disk())
+    times_ms = [1, 5, *[3] * 5 * RECORDS_A_LOOK]
+    (first,) = append(log, encode_batch([Record(at, one, None, b"", ()) for at, one in enumerate(times_ms)]))
+    looks: list[None] = []
+    found = log.max_timestamp(LookupBudget(is_wanted=lambda: not looks.append(None)))
+    assert (found, len(looks)) == ((first.address + 1, 5), 2)
 
 
 def test_an_empty_log() -> None:
