@@ -17,8 +17,8 @@ from klog.clock import SYSTEM_CLOCK
 from klog.server.image import BrokerImage
 
 LINGER_S: Final = 1.0
-"""By then a client of a killed broker has noticed its end, and has asked for the new leaders. Not longer: of a broker that
-hangs, librdkafka awaits the answers as long as it is listed, and sends nothing to the next leader before."""
+"""By then a client of a killed broker has noticed its end, and has asked for the new leaders. Not longer: librdkafka
+awaits the answers of a broker that hangs as long as it is listed, and sends nothing to the next leader before."""
 
 KEPT_MAX: Final = 1_000
 
