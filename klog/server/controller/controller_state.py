@@ -116,13 +116,14 @@ class ControllerState:
 
         After SessionLost the outcome is unknown (rule Z2): ZooKeeper was away for longer than a request waits. The
         client gets the error, but the write may have succeeded. So the controller begins its term again and reads
-        ZooKeeper, as the next controller would.
+        ZooKeeper, as the next controller would. Until then it does nothing: by what it knew it would undo the write.
         """
         try:
             return await self.run(function, *arguments, **named)
         except SessionLost:
             if self.term is not None and self._election is not None:
                 log.warning("the outcome of the last write is unknown: reading everything when ZooKeeper answers")
+                self.term = None
                 self._election.begin_again()
             raise
 
