@@ -396,4 +396,7 @@ def refuse_failed(rows: Sequence[ReassignRow], file: Path) -> None:
     failed = [row for row in rows if row.error is not None]
     if failed:
         more = f" ({len(failed) - 1} more errors)" if len(failed) > 1 else ""
-        raise Refused(f"{file}: {failed[0].message}{more}", hint="nothing was started; make a new plan")
+        said, hint = f"{file}: {failed[0].message}{more}", "nothing was started; make a new plan"
+        if failed[0].error == UnknownTopicOrPartition.code:
+            raise UnknownTopicOrPartition(said, hint=hint, topic=failed[0].topic)
+        raise Refused(said, hint=hint)

@@ -15,7 +15,7 @@ from uuid import UUID
 from klog.admin.answers import check
 from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic
-from klog.errors import KlogError, NoSuchThing, NotController, UnknownTopicId
+from klog.errors import KlogError, NoSuchThing, NotController, TopicAlreadyExists, UnknownTopicId
 from klog.metrics import Count
 from klog.names import check_topic_name, near_hint, uuid_text
 from klog.render.values import moment
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from klog.admin.topics import TopicDeletion
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
+
+HINT_S = 0.5
+"""An error does not wait longer for a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +165,19 @@ async def _ask_controller(cluster: Cluster, key: Any, topic_id: UUID) -> Any:
     )
 
 
-async def restore_hint(zookeeper: ZooKeeper, topic: str) -> str | None:
-    """What brings a topic back that does not exist because it is deleted; None where it is not, as far as is known."""
+async def restore_hint(cluster: Cluster, topic: str) -> str | None:
+    """What brings a topic back that does not exist because it is deleted, as the controller says it to those that want
+    to create one of its name; None where it does not within `HINT_S`."""
+    from klog.admin.topics import create_topic
+
     try:
-        found = await asyncio.to_thread(topics.find_deleted, zookeeper, topic)
-    except KlogError:
-        return None
-    if found is None:
-        return None
-    return f"it is deleted: `klog topic restore {topic}` brings it back, `klog topic delete {topic} --purge` ends it"
+        async with asyncio.timeout(HINT_S):
+            await create_topic(cluster, topic, validate_only=True)
+    except TopicAlreadyExists as error:
+        return error.message.partition(": ")[2]
+    except (KlogError, TimeoutError):
+        pass
+    return None
 
 
 async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:

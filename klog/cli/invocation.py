@@ -10,7 +10,7 @@ import inspect
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -188,14 +188,14 @@ class Invocation(Drawing):
             )
         return await self.connection.empty_zookeeper()
 
-    async def restore_hint(self, topic: str) -> str | None:
-        """What brings a topic back that does not exist because it is deleted."""
+    async def restore_notes(self, topics: Collection[str]) -> tuple[str, ...]:
+        """What brings topics back that do not exist because they are deleted."""
         from klog.admin.trash import restore_hint
 
         try:
-            return await restore_hint(await self.zookeeper(), topic)
+            return tuple([hint for name in topics if (hint := await restore_hint(await self.cluster(), name))])
         except KlogError:
-            return None
+            return ()
 
     @property
     def profile(self) -> Profile | None:
@@ -363,7 +363,7 @@ async def _known_to_be_deleted(invocation: Invocation, work: Coroutine[Any, Any,
         return await _acting(invocation, work)
     except UnknownTopicOrPartition as error:
         if error.topic is not None:
-            error.hint = await invocation.restore_hint(error.topic) or error.hint
+            error.hint = next(iter(await invocation.restore_notes([error.topic])), error.hint)
         raise
 
 

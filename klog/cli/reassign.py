@@ -15,7 +15,7 @@ from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
 from klog.cli.standard_streams import is_terminal
 from klog.cli.watching import check_watchable
-from klog.errors import UsageError
+from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.metrics import Count
 from klog.names import counted
 from klog.render import Report
@@ -150,14 +150,14 @@ async def status(
     check_watchable(invocation, watch=watch)
     cluster = await invocation.cluster()
     if not watch:
-        return _status(invocation, await ops.status(cluster, wanted))
+        return await _status(invocation, await ops.status(cluster, wanted))
     before = await ops.look(cluster)
     while True:
         if before.underway:
             await asyncio.sleep(WATCH_EVERY_S)
         now = await ops.look(cluster)
         rows = ops.rows_of(now, before)
-        report = _status(invocation, rows if wanted is None else await ops.of_plan(cluster, wanted, rows))
+        report = await _status(invocation, rows if wanted is None else await ops.of_plan(cluster, wanted, rows))
         if not now.underway:
             return report
         if is_terminal(sys.stdout):
@@ -166,10 +166,12 @@ async def status(
         before = now
 
 
-def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
+async def _status(invocation: Invocation, rows: Sequence[ReassignRow]) -> Report:
     from klog.admin import reassignment as ops
 
-    return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
+    missing = {row.topic for row in rows if row.error == UnknownTopicOrPartition.code}
+    notes = *ops.reasons(rows), *await invocation.restore_notes(missing)
+    return invocation.report(rows, footer=ops.summary(rows), notes=notes)
 
 
 @reassign.command("cancel", rows=ROWS, asks=True, changes=True, acts=True)

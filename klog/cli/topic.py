@@ -266,8 +266,7 @@ async def delete(
     preview += [deleted[name] for name in dict.fromkeys(names) if name in deleted]
     doomed = [row for row in preview if row.error is None]
     missing = [] if purge else [row.topic for row in preview if row.error is not None]
-    hints = {name: await invocation.restore_hint(name) for name in missing}
-    notes = tuple(f"{name}: {hint}" for name, hint in hints.items() if hint)
+    notes = await invocation.restore_notes(missing)
     if not doomed:
         return invocation.report(preview, notes=notes)
     messages = [row.messages for row in doomed]
