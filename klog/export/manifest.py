@@ -40,6 +40,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from klog import __version__
 from klog.errors import Refused
 from klog.names import TopicPartition
 
@@ -101,7 +102,7 @@ class ExportIdentity:
         try:
             value = _load(data)
             if value["layout"] < LAYOUT and value["commit"] == COMMIT_BY_RENAME:
-                raise ValueError(f"its layout is {value['layout']}, of an earlier klog; export to another folder")
+                raise ValueError(f"{_layout(value)} reads those of 0.2 and later: export to another folder")
             return cls(
                 value["cluster_id"],
                 value["format"],
@@ -319,8 +320,12 @@ def _load(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     if value["layout"] > LAYOUT:
-        raise ValueError(f"its layout is {value['layout']}, this klog knows {LAYOUT}; use a newer one")
+        raise ValueError(f"{_layout(value)} knows {LAYOUT}: use the one that wrote it, or a newer one")
     return value
+
+
+def _layout(value: Mapping[str, Any]) -> str:
+    return f"its layout is {value['layout']}, of klog {value.get('klog', '(unknown)')}; this klog, {__version__},"
 
 
 def _below(path: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from klog import __version__
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.export.manifest import ExportedFile, ExportedPartition, ExportIdentity, Gap, Manifest
 from klog.export.root import ExportRoot, Staged
@@ -17,6 +18,7 @@ from klog.export.stores import opening
 from klog.export.stores.local import LocalStore
 from klog.names import TopicPartition
 from klog.storage.filesystem import OsFileSystem, OsLogFile
+from tests.rows import each
 from tests.spark.conftest import race
 from tests.spark.refusals import not_refused
 
@@ -73,6 +75,13 @@ def test_what_is_no_manifest_is_refused() -> None:
     for kind in (Manifest, ExportIdentity):
         cases = ((text, "the-path") for text in texts)
         assert not_refused(cases, lambda text, kind=kind: kind.from_json(text.encode(), "the-path"), Refused) == []
+
+
+@each(("layout", "words"), [(1, r"another folder"), (9, r"newer")])
+def test_another_layout_names_both_versions_and_the_way_on(layout: int, words: str) -> None:
+    written = json.loads(IDENTITY.to_json()) | {"layout": layout, "commit": "rename", "klog": "7.6.5"}
+    with pytest.raises(Refused, match=rf"layout is {layout}, of klog 7\.6\.5.*{re.escape(__version__)}.*{words}"):
+        ExportIdentity.from_json(json.dumps(written).encode(), "export.json")
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
