@@ -28,6 +28,7 @@ from klog.admin.local_state import (
     locked,
     look,
     note_cluster,
+    restart_command,
     running_clusters,
     save_plan,
     security_folder,
@@ -209,6 +210,11 @@ def _check_ports(directory: Path, home: Path, plan: Plan, before: LocalCluster |
     running = {part.id for part in before.live if part.kind == "broker"} if before is not None else set()
     for number, address in plan.addresses():
         wanted = int(address.rpartition(":")[2])
+        if number in running and plan.processes and embedded.is_free(wanted):
+            raise Refused(
+                f"broker {number} does not run, and its parent process does, which starts none that was asked to stop",
+                hint=f"`{restart_command(directory)}` starts all of them; one that failed is started again by itself",
+            )
         if number in running or embedded.is_free(wanted):
             continue
         others = [other for other in running_clusters(home) if address in other.bootstrap.split(",")]

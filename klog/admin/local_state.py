@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -195,6 +196,12 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def restart_command(directory: Path) -> str:
+    """What stops all of a local cluster and starts it again."""
+    where = f"--dir {shlex.quote(str(directory))}"
+    return f"klog down {where} && klog up --detach {where}"
 
 
 def security_folder(directory: Path) -> Path:

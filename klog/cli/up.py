@@ -136,6 +136,8 @@ def up(
         invocation.say("stop with Ctrl-C")
         return max(code, _stay(invocation, cluster))
     except _StopAsked:
+        if detach:  # what this call has started is stopped again; what ran before goes on
+            raise KeyboardInterrupt from None
         invocation.say("shutting down; press Ctrl-C again to exit now")
         try:
             local_cluster.down(directory or home / "local", home)

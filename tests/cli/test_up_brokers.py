@@ -10,10 +10,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bench.processes import ports_in_a_row
 from klog.admin.local_state import Plan
+from klog.server.processes import MODULE
+from tests.cli.process import on_terminal
 from tests.cli.runner import klog, until
 
 
@@ -127,6 +130,36 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         assert klog("status", "topics", "--wait", "20s").code == 0
     finally:
         klog("down", "--dir", folder)
+
+
+def test_a_broker_that_was_stopped_under_its_parent(home: Path, port: int) -> None:
+    """Its parent starts it no more, so `klog up` would wait in vain for it. One that is interrupted stops nothing."""
+    up = ("up", "--detach", "--processes", 2, "--port", port)
+    try:
+        assert klog(*up).code == 0
+        assert klog("topic", "create", "t", "--replication-factor", 2).code == 0
+        assert klog("broker", "stop", 1).code == 0  # the parent's namesake
+        refused = klog("up", "--detach", "-o", "json")
+        (do,) = (row["do"] for row in klog("status", "brokers", "-o", "json").rows if row["kind"] == "dead-broker")
+        command = do.split("`")[1]
+        assert refused.error["code"] == "REFUSED" and f"`{command}`" in refused.error["hint"]
+        for one in command.split(" && "):
+            assert klog(*shlex.split(one)[1:]).code == 0
+        assert klog("status", "topics", "--wait", "20s").code == 0
+
+        (pid,) = {row["pid"] for row in klog("up", "--detach", "-o", "json").rows if row["kind"] == "broker"}
+        hung = [one for one in psutil.Process(pid).children() if MODULE in one.cmdline()]
+        for one in hung:
+            one.suspend()
+        with on_terminal("up", "--detach") as (process, terminal):
+            until(lambda: psutil.Process(process.pid).net_connections("tcp"), "it asks the broker")
+            terminal.type("\x03")
+            assert process.wait(20) == 130
+        for one in hung:
+            one.resume()
+        assert states() == {1: "running", 2: "running"}
+    finally:
+        klog("down")
 
 
 def test_what_the_user_says_goes() -> None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klog.admin.local_state import LocalCluster, Part, look, running_clusters
+from klog.admin.local_state import LocalCluster, Part, load_plan, look, restart_command, running_clusters
 
 LOCAL: Final = "local"
 """The folder of HOME that `klog up` takes without ``--dir``."""
@@ -74,7 +74,9 @@ def start_command(home: Path, directory: Path) -> str:
 
 
 def _brokers_of(home: Path, cluster: LocalCluster) -> dict[int, LocalBroker]:
-    start = start_command(home, cluster.directory)
+    plan = load_plan(cluster.directory)
+    is_kept = plan is not None and plan.processes and any(one.id is not None for one in cluster.live)
+    start = restart_command(cluster.directory) if is_kept else start_command(home, cluster.directory)
     return {one.id: _broker(one, start) for one in cluster.parts if one.id is not None}
 
 
