@@ -197,11 +197,6 @@ class BrokerConfig:
         """``listener.name.*`` as given -> the setting that each overrides for a listener, or its mechanism."""
         return {name: setting_of(name) for name in self._given if name.startswith(_OF_LISTENER)}
 
-    def with_settings(self, properties: Mapping[str, str], source: str) -> BrokerConfig:
-        """This configuration with some settings replaced."""
-        above = BrokerConfig.parse(properties, source)
-        return BrokerConfig({**self._given, **above._given}, (*self.warnings, *above.warnings))
-
     @overload
     def _typed(self, name: str, kind: type[T]) -> T: ...
     @overload

@@ -125,10 +125,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
 

@@ -156,11 +156,6 @@ def _dirs(number: Callable[[LogDir], int]) -> Read:
     return lambda measured: [((where.path,), number(where)) for where in measured.log_dirs.dirs]
 
 
-def _offline_dirs(measured: Measured) -> int:
-    dirs = measured.log_dirs
-    return len({*dirs.offline, *(where.path for where in dirs.dirs if where.failure is not None)})
-
-
 def _told(*kinds: str) -> Read:
     return lambda measured: (((), sum(measured.events.told[kind] for kind in kinds)),)
 

@@ -207,8 +207,6 @@ def test_later_layers_win_and_sources_are_kept() -> None:
     config = BrokerConfig.layered([("a.properties", {"port": "1", "broker.id": "1"}), ("-X", {"port": "2"})])
     assert (config["port"], config.source("port")) == (2, "-X")
     assert (config["broker.id"], config.source("broker.id")) == (1, "a.properties")
-    above = config.with_settings({"port": "3"}, "--listen")
-    assert (above["port"], above.source("port"), config["port"]) == (3, "--listen", 2)
 
 
 def test_unknown_names_warn() -> None:
