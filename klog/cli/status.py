@@ -6,7 +6,7 @@ import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from klog.cli.command import top_command
 from klog.cli.flags import argument, duration, flag, limit
@@ -116,12 +116,15 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
 
 async def _explain(invocation: Invocation, subject: list[str]) -> Report:
     """From the symptom of a subject to its first cause."""
+    from klog.admin.health.screen import wrapped
     from klog.cli.live_screen import steps_of
     from klog.tools.why.steps import Step
 
     steps = await steps_of(invocation, subject)
     helps = next((step.do for step in reversed(steps) if step.do is not None), None)
-    footer = "nothing is wrong" if helps is None else f"to do: {helps}" if invocation.output is Format.TABLE else ""
+    footer = "nothing is wrong" if helps is None else ""
+    if helps is not None and invocation.output is Format.TABLE:
+        footer = "\n".join(wrapped(helps, "to do: ", _width(sys.stderr)))
     return Report(invocation.command, Step, steps, failed=helps is not None, footer=footer)
 
 
@@ -181,19 +184,23 @@ def _where(invocation: Invocation) -> tuple[Where, str]:
     return where, named if target.directory is None or look(target.directory) is not None else ""
 
 
-def _draw(invocation: Invocation, answer: Answer, name: str) -> None:
-    """The screen, on stdout."""
+def _width(stream: TextIO) -> int:
     import shutil
 
-    from klog.admin.health.screen import WIDTH, screen, short_addresses
+    from klog.admin.health.screen import WIDTH
+
+    return shutil.get_terminal_size((WIDTH, 24)).columns if is_terminal(stream) else WIDTH
+
+
+def _draw(invocation: Invocation, answer: Answer, name: str) -> None:
+    """The screen, on stdout."""
+    from klog.admin.health.screen import screen, short_addresses
 
     invocation.clear_line()
     invocation.has_shown = True
-    on_terminal = is_terminal(sys.stdout)
-    width = shutil.get_terminal_size((WIDTH, 24)).columns if on_terminal else WIDTH
     title = "  ".join(filter(None, [name, short_addresses(answer.snapshot.addresses)]))
-    lines = screen(answer.snapshot, answer.findings, title, width)
-    if not on_terminal:
+    lines = screen(answer.snapshot, answer.findings, title, _width(sys.stdout))
+    if not is_terminal(sys.stdout):
         sys.stdout.write("".join(for_stream(line.text, sys.stdout) + "\n" for line in lines))
     else:
         from rich.console import Console

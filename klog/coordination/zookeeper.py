@@ -188,7 +188,7 @@ class ZooKeeper:
         if not create:
             raise NoNode(
                 f"ZooKeeper at {self.address.servers_text} has no chroot {self.address.chroot}",
-                hint=f"{self._clusters_here()}; only `klog up` and `klog broker start` create a chroot",
+                hint=f"{self._clusters_here()}. A chroot is made by a broker's start, by no other command",
             )
         # kazoo puts the chroot in front of every path, so it takes a session without one to make it.
         # Folders above it may be another cluster's too, so they stay as ZooKeeper makes them.
@@ -217,8 +217,8 @@ class ZooKeeper:
             pass  # a client that may not read there gets a shorter hint
         if not found:
             return "check the path behind the last server"
-        named = first_few((outside.address.servers_text + chroot for chroot in found), NAMED_MAX)
-        return f"there is a cluster at {named}"
+        addresses = [outside.address.servers_text + chroot for chroot in found]
+        return f"there is a cluster at {first_few(addresses, NAMED_MAX)}: `klog status -z {addresses[0]}`"
 
     def check_cluster(self) -> None:
         """Raise NoNode without a cluster: no broker, klog's or 0.8's, has ever registered."""

@@ -308,7 +308,7 @@ def test_a_wrong_chroot_is_not_a_zookeeper_that_has_lost_its_data() -> None:
     assert "zookeeper rebuild" in empty.do
     snapshot.own_zookeeper = "z:2181/klog"
     (wrong,) = judge(snapshot, SUBJECTS)
-    assert "-z z:2181/klog" in wrong.do and "rebuild" not in wrong.do
+    assert "`klog status -z z:2181/klog`" in wrong.do and "rebuild" not in wrong.do
     assert (empty.kind, wrong.severity) == ("zookeeper-empty", "critical")
 
 
@@ -486,6 +486,19 @@ def test_a_member_that_has_never_committed_is_not_well() -> None:
     snapshot.groups = [read(None, 2, 200)]
     assert kinds(snapshot, 100) == ["never-committed"]
     assert kinds(snapshot) == []
+
+
+def test_leaders_to_elect_are_one_finding_and_no_advice_to_elect_a_broker_that_hangs() -> None:
+    snapshot = well()
+    change_partition(snapshot, 0, leader=3)
+    change_partition(snapshot, 1, leader=3)
+    (found,) = judge(snapshot, SUBJECTS)
+    assert (found.what, found.kind) == ("brokers 1,2", "unpreferred-leaders") and " 2 of 2 " in found.found
+    silent(snapshot)
+    assert [(one.kind, one.what) for one in causes(judge(snapshot, SUBJECTS))] == [
+        ("silent-broker", "broker 2"),
+        ("unpreferred-leaders", "broker 1"),
+    ]
 
 
 def test_only_what_is_asked_for_is_judged() -> None:

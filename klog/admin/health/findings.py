@@ -79,12 +79,12 @@ def _each_of(what: str) -> list[str]:
 
 def _root(one: Finding, by_what: Mapping[str, Finding]) -> Finding:
     """The first cause: of a circle, the finding itself."""
-    seen, found = {one.what}, one
+    seen, found = {id(one)}, one
     while found.because is not None and found.because in by_what:
-        if found.because in seen:
-            return one
-        seen.add(found.because)
         found = by_what[found.because]
+        if id(found) in seen:
+            return one
+        seen.add(id(found))
     return found
 
 

@@ -380,20 +380,21 @@ def _unpreferred_leaders(snapshot: Snapshot, metadata: Metadata) -> Iterator[Fin
             preferred[one.replicas[0]] += 1
             elsewhere[one.replicas[0]] += one.leader not in (None, one.replicas[0])
             able[one.replicas[0]] += one.leader not in (None, one.replicas[0]) and one.replicas[0] in one.isr
+    allowed = {
+        one: int(of.get("leader.imbalance.per.broker.percentage") or 10) for one, of in snapshot.settings.items()
+    }
+    alike: dict[tuple[str | None, bool], list[int]] = {}
     for broker in sorted(preferred):
-        allowed = int(snapshot.settings.get(broker, {}).get("leader.imbalance.per.broker.percentage") or 10)
-        if 100 * elsewhere[broker] > allowed * preferred[broker]:
-            yield Finding(
-                WARNING,
-                f"broker {broker}",
-                f"other brokers lead {elsewhere[broker]} of {counted(preferred[broker], 'partition')} that prefer it",
-                f"at most {allowed} %",
-                "`klog topic elect`"
-                if able[broker]
-                else f"wait until broker {broker} is in sync, then `klog topic elect`",
-                "unpreferred-leaders",
-                _blamed(snapshot, metadata, [broker]),
-            )
+        if 100 * elsewhere[broker] > allowed.get(broker, 10) * preferred[broker]:
+            alike.setdefault((_blamed(snapshot, metadata, [broker]), able[broker] > 0), []).append(broker)
+    for (because, may_lead), brokers in alike.items():
+        named, count = brokers_named(brokers), sum(preferred[one] for one in brokers)
+        found = f"other brokers lead {sum(elsewhere[one] for one in brokers)} of {counted(count, 'partition')}"
+        them, are = ("it", "is") if len(brokers) == 1 else ("them", "are")
+        found += f" that prefer {them}"
+        do = "`klog topic elect`" if may_lead else f"wait until {named} {are} in sync, then `klog topic elect`"
+        expected = f"at most {allowed.get(brokers[0], 10)} %"
+        yield Finding(WARNING, named, found, expected, do, "unpreferred-leaders", because)
 
 
 def _log_dirs(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:

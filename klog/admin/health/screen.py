@@ -174,7 +174,7 @@ def _finding(number: int, one: Finding, width: int) -> Iterator[Line]:
     for at, (word, text) in enumerate(texts):
         start = f"{word:{HEAD}}" if at == 0 else f"{'':{HEAD}}{word:5}"
         style = PLAIN if at else BAD if one.severity == CRITICAL else STRONG
-        for line in _wrapped(visible(text), start, width):
+        for line in wrapped(visible(text), start, width):
             yield Line(line, style)
 
 
@@ -182,7 +182,7 @@ _WORD: Final = re.compile(r"`[^`]*`\S*|\S+")
 """A command between backquotes is one word: it is pasted."""
 
 
-def _wrapped(text: str, start: str, width: int) -> list[str]:
+def wrapped(text: str, start: str, width: int) -> list[str]:
     """Lines of at most so many characters; a command stays on a line of its own even where it is longer."""
     lines, indent = [start], " " * len(start)
     for word in _WORD.findall(text):

@@ -55,7 +55,7 @@ def _lost_registries(snapshot: Snapshot) -> Iterator[Finding]:
     do = "`klog zookeeper rebuild` restores them from the brokers' disks"
     if snapshot.own_zookeeper is not None:
         found = found if snapshot.other_cluster else "has no cluster there"
-        do = f"the brokers' own is -z {snapshot.own_zookeeper}"
+        do = f"give the brokers' own: `klog status -z {snapshot.own_zookeeper}`"
     elif snapshot.other_cluster:
         do = "give the address of the brokers' own ZooKeeper, with its chroot"
     expected = f"cluster {snapshot.metadata.cluster_id}, which the brokers belong to"
