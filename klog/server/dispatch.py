@@ -53,8 +53,8 @@ log = logging.getLogger(__name__)
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
 HELD_BYTES_MAX = 4 * 1024
-"""While a larger request of a `waits` route is open, its connection is not read. While any other request is open, its
-connection is not read anyway."""
+"""While a larger request of a `waits` route is open, or a second JoinGroup, its connection is not read: each JoinGroup
+may make a member. While any other request is open, its connection is not read anyway."""
 FORWARDED_ELEMENTS_MAX = 20_000
 """A longer request is not forwarded, since this broker would encode it and the controller decode it on their event
 loops. The answer is NOT_CONTROLLER, after which clients ask the controller."""
@@ -396,6 +396,8 @@ class Dispatcher:
         """Enforces clients' quotas; None while there are none."""
         self._long_requests = LongRequests()
         self._slots = {what: RequestSlots() for what in WaitsFor}
+        self._joining: set[Connection] = set()
+        """Of which a JoinGroup is open."""
         for key in self._routes:
             meters[key] = RequestMeter()
 
@@ -468,12 +470,15 @@ class Dispatcher:
                 call.leave_slot()
         if values is None:
             return True
+        joins = call.head.key == ApiKey.JOIN_GROUP
         # Copiers pipeline ProduceAt requests; their appends must keep the order of the requests.
         if (call.slots is not None and call.head.key != ApiKey.PRODUCE_AT) or (
-            call.route.waits and len(frame) > HELD_BYTES_MAX
+            call.route.waits and (len(frame) > HELD_BYTES_MAX or (joins and call.connection in self._joining))
         ):
             call.is_paused = True
             call.connection.pause_reading(len(frame))
+        if joins:
+            self._joining.add(call.connection)
         self._follow(self._finish(call, values), call.head, call.reply, call.connection)
         return False
 
@@ -572,6 +577,8 @@ class Dispatcher:
                 call.reply.send(answer)
         finally:
             call.leave_slot()
+            if head.key == ApiKey.JOIN_GROUP:
+                self._joining.discard(connection)
         if call.is_paused:  # not after an error: the connection is closed then
             connection.resume_reading()
 

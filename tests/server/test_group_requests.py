@@ -25,7 +25,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import borders, create, told_of, with_channel
-from tests.server.group_speaker import Speaker, assignment, code, subscription, with_speakers
+from tests.server.group_speaker import SESSION_MS, Speaker, assignment, code, subscription, with_speakers
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUEST = 42
@@ -43,6 +43,7 @@ GROUP_ID_NOT_FOUND = 69
 FENCED_INSTANCE_ID = 82
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 SOON_S = 10.0
+JOINS = 50
 STEP_PARTITIONS = 1000
 """docs/guarantees.md: a commit of so many partitions is one step, where names have some thirty characters."""
 
@@ -269,6 +270,22 @@ def test_a_held_heartbeat_is_answered_when_the_group_changes_or_something_else_i
         assert await second.heartbeat() == 0, "of a client that is not known to wait it is not held back"
 
     with_speakers(broker.bootstrap, group, 2, hold)
+
+
+def test_of_a_connection_two_joins_wait(broker: RunningBroker, group: str) -> None:
+    """Each could make a member: one connection made a thousand of them, and others waited for seconds."""
+
+    async def join(first: Speaker, crowd: Speaker) -> None:
+        first.versions = crowd.versions = {ApiKey.JOIN_GROUP: 3}
+        await first.join()
+        joins = [asyncio.create_task(crowd.join(rebalance_ms=SESSION_MS)) for _ in range(JOINS)]
+        asked = codec.request(ApiKey.DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=False)
+        await asyncio.wait(joins, timeout=0.5)
+        assert len((await first.channel.request(asked)).groups[0].members) == 3
+        for one in joins:
+            one.cancel()
+
+    with_speakers(broker.bootstrap, group, 2, join)
 
 
 # --- Offsets ----------------------------------------------------------------------------------------------------------
