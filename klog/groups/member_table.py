@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from klog.errors import FencedInstanceId, GroupMaxSizeReached, InconsistentGroupProtocol, UnknownMemberId
@@ -16,6 +17,8 @@ class MemberTable:
         self._group = group
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
+        self._supporters = Counter[str]()
+        """By protocol. A join looks at no other member, for in a large group all join at once."""
         self.leader = ""
         self.size_bytes = 0
         """Of all members."""
@@ -60,6 +63,7 @@ class MemberTable:
     def add(self, member: Member) -> None:
         """Add a member; the first is the leader."""
         self._members[member.member_id] = member
+        self._supporters.update(_protocols(member))
         self.count(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -69,6 +73,7 @@ class MemberTable:
     def remove(self, member: Member) -> None:
         """Remove a member; if it was the leader, the next one becomes leader."""
         del self._members[member.member_id]
+        self._withdraw(member)
         self.size_bytes -= member.counted_bytes
         if member.instance_id is not None and self._static.get(member.instance_id) == member.member_id:
             del self._static[member.instance_id]
@@ -82,20 +87,31 @@ class MemberTable:
             (new if one is old else one).member_id: new if one is old else one for one in self._members.values()
         }
         self._static[new.instance_id] = new.member_id
+        self._withdraw(old)
+        self._supporters.update(_protocols(new))
         self.size_bytes -= old.counted_bytes
         self.count(new)
         if self.leader == old.member_id:
             self.leader = new.member_id
 
+    def _withdraw(self, member: Member) -> None:
+        for name in _protocols(member):
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
+
     def clear(self) -> None:
         self._members.clear()
         self._static.clear()
+        self._supporters.clear()
         self.leader = ""
         self.size_bytes = 0
 
     def takes(self, member: Member, join: Join) -> None:
         """Update a member that joins again."""
+        self._withdraw(member)
         member.takes(join)
+        self._supporters.update(_protocols(member))
         self.count(member)
 
     def give(self, member: Member, assignment: bytes) -> None:
@@ -121,18 +137,24 @@ class MemberTable:
             )
         if known is not None and (known.joining is not None or not of_joined):
             return
-        if sum(1 for one in self if one is not known and (one.joining is not None or not of_joined)) >= members_max:
+        if len(self) >= members_max and members_max <= sum(
+            1 for one in self if one is not known and (one.joining is not None or not of_joined)
+        ):
             raise GroupMaxSizeReached(f"group {self._group!r} has {len(self)} members; group.max.size is {members_max}")
 
     def check_protocols(self, join: Join, replaced: Member | None, protocol_type: str) -> None:
         """Raise InconsistentGroupProtocol unless all members share a protocol; a single member may have any."""
-        others = [one for one in self if one.member_id != join.member_id and one is not replaced]
+        known = self._members.get(join.member_id, replaced)
+        others = len(self) - (known is not None)
         names = {name for name, _ in join.protocols}
+        own = set() if known is None else _protocols(known)
         if not join.protocol_type or not names:
             raise InconsistentGroupProtocol("a member must name a protocol type and at least one protocol")
-        if others and (join.protocol_type != protocol_type or not names & common_protocols(others)):
+        is_shared = any(self._supporters[name] - (name in own) == others for name in names)
+        if others and (join.protocol_type != protocol_type or not is_shared):
+            common = common_protocols([one for one in self if one is not known])
             raise InconsistentGroupProtocol(
-                f"group {self._group!r} ({protocol_type}) agrees on {sorted(common_protocols(others))}; "
+                f"group {self._group!r} ({protocol_type}) agrees on {sorted(common)}; "
                 f"offered are {sorted(names)} ({join.protocol_type})"
             )
 
@@ -145,3 +167,7 @@ class MemberTable:
     def deadline_s(self) -> float:
         """The next time at which a member without heartbeats is removed."""
         return min((member.deadline_s for member in self._members.values()), default=NEVER_S)
+
+
+def _protocols(member: Member) -> set[str]:
+    return {name for name, _ in member.protocols}
