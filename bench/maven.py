@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,15 @@ CONNECTOR = (
 )
 """Each by itself: Scala, compression and logging come with Spark. There is no 4.3.0 of the connector, and of its own
 companion for delegation tokens, which nothing here uses, no 4.2.0 that can be fetched."""
+
+TABLES_SPARK_VERSION = "4.1.4"
+TABLES = (
+    ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),
+    ("io.delta", "delta-spark_4.1_2.13", "4.4.0"),
+    ("io.delta", "delta-storage", "4.4.0"),
+    ("org.xerial", "sqlite-jdbc", "3.51.3.0"),
+)
+"""The newest of both formats, which are for Spark 4.1: Spark 4.3 cannot load Iceberg's classes, nor read by Delta's."""
 
 HDFS = (
     ("org.apache.hadoop", "hadoop-client-minicluster", "3.5.0"),
@@ -184,20 +194,17 @@ def java_tools(name: str, cache: Path | None = None) -> JavaTools:
 
 def connector_jars(cache: Path | None = None) -> list[Path]:
     """The jars of Spark's own Kafka connector (10 MB), fetched on the first call; PeerMissing as `java_tools`."""
-    home = (cache or cache_folder()) / f"spark-kafka-{CONNECTOR_VERSION}"
-    if not (home / "lib").is_dir():
-        dependencies = "\n".join(_ALONE.format(*artifact) for artifact in CONNECTOR)
-        _fetch(f"Spark's Kafka connector {CONNECTOR_VERSION}", CONNECTOR_POM.format(dependencies=dependencies), home)
-    return sorted((home / "lib").glob("*.jar"))
+    return _lone_jars("Spark's Kafka connector", CONNECTOR, f"spark-kafka-{CONNECTOR_VERSION}", cache)
+
+
+def table_jars(cache: Path | None = None) -> list[Path]:
+    """What Spark reads Iceberg and Delta Lake by (60 MB); fetched and missing as `connector_jars`."""
+    return _lone_jars("Spark's table formats", TABLES, f"spark-tables-{TABLES[0][2]}", cache)
 
 
 def hdfs_jars(cache: Path | None = None) -> list[Path]:
     """Hadoop's servers for tests (56 MB), beside pyspark's jars; fetched and missing as `connector_jars`."""
-    home = (cache or cache_folder()) / f"hdfs-{HDFS[0][2]}"
-    if not (home / "lib").is_dir():
-        dependencies = "\n".join(_ALONE.format(*artifact) for artifact in HDFS)
-        _fetch(f"HDFS {HDFS[0][2]}", CONNECTOR_POM.format(dependencies=dependencies), home)
-    return sorted((home / "lib").glob("*.jar"))
+    return _lone_jars("HDFS", HDFS, f"hdfs-{HDFS[0][2]}", cache)
 
 
 def activemq_lib(cache: Path | None = None) -> Path:
@@ -214,6 +221,14 @@ def frameworks(cache: Path | None = None) -> JavaTools:
     """Kafka Streams, Connect and MirrorMaker 2 of 3.9, fetched on the first call; PeerMissing as `java_tools`."""
     version = VERSIONS["kafka-3.9"]
     return JavaTools(version, _jars_of("Kafka's frameworks", version, FRAMEWORKS_POM, "kafka-frameworks", cache))
+
+
+def _lone_jars(what: str, artifacts: Sequence[tuple[str, str, str]], folder: str, cache: Path | None) -> list[Path]:
+    home = (cache or cache_folder()) / folder
+    if not (home / "lib").is_dir():
+        dependencies = "\n".join(_ALONE.format(*artifact) for artifact in artifacts)
+        _fetch(f"{what} {artifacts[0][2]}", CONNECTOR_POM.format(dependencies=dependencies), home)
+    return sorted((home / "lib").glob("*.jar"))
 
 
 def _jars_of(what: str, version: str, pom: str, folder: str, cache: Path | None) -> Path:
