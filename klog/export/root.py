@@ -277,6 +277,11 @@ class ExportRoot:
             return f"{aside(manifest.batch, manifest.run)}/{path}"
         return f"{self.batch_folder(manifest)}/{path}"
 
+    @property
+    def undecodable_folders(self) -> str:
+        """A pattern of the folders of undecodable messages, relative to the root."""
+        return f"{BATCHES if self.by_rename else 'data'}/*/{UNDECODABLE}"
+
     def folders(self, manifest: Manifest) -> list[str]:
         """The folders to which the paths in a manifest are relative."""
         folder = self.batch_folder(manifest)

@@ -16,7 +16,7 @@ from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
-from klog.export.batch_writer import UNDECODABLE, BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
+from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.commit import commit_batch
 from klog.export.file_statistics import FileStatistics, collect_statistics
 from klog.export.files import check_format, check_known
@@ -367,7 +367,7 @@ def _export(
         on_note(
             f"{counted(undecodable, 'message')} of batch {plan.batch} cannot be decoded"
             f"{'' if reason is None else f', the first because {reason}'}; "
-            f"{place}/batches/*/{UNDECODABLE} has the bytes and the reasons"
+            f"{place}/{place.undecodable_folders} has the bytes and the reasons"
         )
     for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
         of_schema = f" of schema {schema_id}" if schema_id >= 0 else ""

@@ -70,7 +70,9 @@ def test_fields_are_columns_and_later_schemas_add_some(
     topic, root = new_topic(), tmp_path / "visits"
     sent = send(registry, topic, FIRST, first(0), first(1))
     sent += topic.produce([Message(b"k", b"plain"), Message(b"k", None)])
-    assert [row.messages for row in export(topic, root, table)] == [4]
+    notes: list[str] = []
+    assert [row.messages for row in export(topic, root, table, on_note=notes.append)] == [4]
+    assert f"{root}/data/*/_undecodable has the bytes" in notes[0] and list(root.glob("data/*/_undecodable/*"))
     found = rows(root, table)
     assert [row["offset"] for row in found] == [sent[0], sent[1], sent[3]]
     assert "value" not in found[0] and found[0]["value_timestamp"] == 0
