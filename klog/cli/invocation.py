@@ -297,6 +297,8 @@ def perform(
     invocation = Invocation(shared, command_name(ctx), traits)
     # What matters of a command is in its error or its rows; klog's own log lines are a server's.
     logging.basicConfig(level=logging.WARNING if shared.verbose else logging.ERROR, format="%(levelname)s %(message)s")
+    if not shared.verbose:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs, with all frames, is raised as well
     if traits.own_interrupt:
         interrupt.leave_to_command()
     try:

@@ -15,20 +15,22 @@ from inspect import signature
 from typing import Final
 
 import klog.security.errors  # noqa: F401 - its classes are found by their names
-from klog.errors import HostError, KlogError, StorageError, TimedOut, UsageError
+from klog.errors import CorruptLog, HostError, KlogError, StorageError, TimedOut, UsageError
 
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 """pyspark looks at it when it writes down what was raised; its process ends with that."""
 _OF_WORKERS: Final = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_UNIX_DOMAIN_ENABLED")
 """One of them Spark gives to each Python process that it starts, of tasks and of planners: how they find it again."""
 
-_PYTHON_ERROR: Final = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
+_PYTHON_ERROR: Final = re.compile(r"^[\s:]*(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
 _CALLING: Final = "An error occurred while calling"
 """How py4j begins what a call into the JVM has raised."""
 _KLOG_ERROR: Final = re.compile(r"klog\.(?:\w+\.)*(\w+): (.*)(?:\s*\n\s*hint: (.*))?")
 
 _NOT_CONNECTED: Final = "Python worker failed to connect back"
 """What Spark says when it has waited for 10 s, which no setting of its own changes."""
+_MALFORMED: Final = re.compile(r"MALFORMED_RECORD_IN_PARSING.*?JsonParseException: ([^\n]*)", re.DOTALL)
+"""What Spark says of a value that is not JSON, with the parser's reason."""
 _DAEMON_ENDED: Final = "EOFException occurred while reading the port number"
 """What Spark says when the process from which its Python workers come has ended before it could be asked."""
 
@@ -67,9 +69,12 @@ def translated(text: str) -> KlogError:
         return UsageError('Spark has no output mode "update" for sinks in Python', hint=_BY_BATCHES)
     if _NOT_CONNECTED in text:
         return TimedOut("Spark's Python worker has not started within 10 s", hint="is this machine overloaded?")
+    if malformed := _MALFORMED.search(text):
+        return CorruptLog(f"a value is not JSON: {malformed[1]}", hint='bad="null" reads such values as null')
     if _DAEMON_ENDED in text:
         return PythonWorkerLost("the process that starts Spark's Python workers has ended", hint="was it killed?")
-    said = _PYTHON_ERROR.findall(text.partition("Traceback (most recent call last)")[2].partition("\tat ")[0])
+    raised = _PYTHON_ERROR.findall(text.partition("Traceback (most recent call last)")[2].partition("\tat ")[0])
+    said = [line for line in raised if _CALLING not in line]
     lines = [line.lstrip(": ") for line in text.strip().splitlines() if not line.startswith(_CALLING)] or [text]
     return StorageError(f"Spark failed: {said[-1] if said else lines[0]}")
 

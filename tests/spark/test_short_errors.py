@@ -7,6 +7,7 @@ import os
 import pytest
 
 from klog.errors import (
+    CorruptLog,
     HostError,
     KlogError,
     StorageError,
@@ -40,6 +41,25 @@ def test_a_daemon_that_was_killed_is_another_try() -> None:
         "Job aborted: EOFException occurred while reading the port number from pyspark.daemon's stdout and terminated"
     )
     assert type(translated(text)) is PythonWorkerLost
+
+
+IN_A_BATCH = """\
+Traceback (most recent call last):
+  File "sink.py", line 83, in fill
+py4j.protocol.Py4JJavaError: An error occurred while calling o339.save.
+: org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed: [null].
+\tat org.apache.spark.X
+"""
+
+
+def test_what_the_jvm_raised_in_a_batch_is_said() -> None:
+    assert "SparkException: [MALFORMED" in translated(IN_A_BATCH).message
+
+
+def test_a_value_that_is_not_json_has_its_reason() -> None:
+    found = translated(f"{IN_A_BATCH}Caused by: com.fasterxml.jackson.core.JsonParseException: token 'not'\n at [1]")
+    assert type(found) is CorruptLog and found.message.endswith(": token 'not'")
+    assert 'bad="null"' in (found.hint or "")
 
 
 def test_an_update_names_what_serves_instead() -> None:
