@@ -337,7 +337,7 @@ class Group:
         if member.joining is not None:  # it has asked again: the earlier request is obsolete
             self._answer(member.joining, Refused(RebalanceInProgress("the member has asked again"), member.member_id))
         member.joining = to
-        member.deadline_s = now_s + NEW_MEMBER_S if member.is_new else NEVER_S
+        self.members.expect(member, now_s + NEW_MEMBER_S if member.is_new else NEVER_S)
 
     def _make_node(self, to: Any, now_s: float) -> None:
         if self.state.version >= 0:
@@ -447,7 +447,7 @@ class Group:
         if member.syncing is not None:
             self._answer(member.syncing, Refused(RebalanceInProgress("the member has asked again"), member_id))
         member.syncing = to
-        member.deadline_s = NEVER_S
+        self.members.expect(member, NEVER_S)
         self._all_synced()
         if member_id == self.members.leader:
             state = self._next_state(is_assigned=True, assignments=assignments)
@@ -524,6 +524,7 @@ class Group:
         for member in self.members:
             if member.deadline_s <= now_s:
                 self._remove(member, now_s)
+        self.members.look_again()
         if self.phase is Phase.PREPARING:
             self._tick_preparing(now_s)
         elif self._sync_until_s <= now_s:
@@ -567,7 +568,7 @@ class Group:
 
     def _heard(self, member: Member, now_s: float) -> None:
         if member.joining is None and member.syncing is None:
-            member.deadline_s = now_s + member.session_timeout_s
+            self.members.expect(member, now_s + member.session_timeout_s)
 
     def _next_state(
         self, generation: int | None = None, is_assigned: bool = False, assignments: Mapping[str, bytes] | None = None

@@ -11,14 +11,19 @@ from klog.groups.members import NEVER_S, Join, Member, common_protocols
 
 
 class MemberTable:
-    """``leader``: the id of the member that assigns the partitions, "" without members."""
+    """``leader``: the id of the member that assigns the partitions, "" without members.
+
+    A join looks at no other member, for in a large group all join at once.
+    """
 
     def __init__(self, group: str) -> None:
         self._group = group
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supporters = Counter[str]()
-        """By protocol. A join looks at no other member, for in a large group all join at once."""
+        """By protocol."""
+        self.deadline_s = NEVER_S
+        """No member is removed for want of heartbeats before. `look_again` after that."""
         self.leader = ""
         self.size_bytes = 0
         """Of all members."""
@@ -64,6 +69,7 @@ class MemberTable:
         """Add a member; the first is the leader."""
         self._members[member.member_id] = member
         self._supporters.update(_protocols(member))
+        self.expect(member, member.deadline_s)
         self.count(member)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -89,6 +95,7 @@ class MemberTable:
         self._static[new.instance_id] = new.member_id
         self._withdraw(old)
         self._supporters.update(_protocols(new))
+        self.expect(new, new.deadline_s)
         self.size_bytes -= old.counted_bytes
         self.count(new)
         if self.leader == old.member_id:
@@ -104,6 +111,7 @@ class MemberTable:
         self._members.clear()
         self._static.clear()
         self._supporters.clear()
+        self.deadline_s = NEVER_S
         self.leader = ""
         self.size_bytes = 0
 
@@ -163,10 +171,14 @@ class MemberTable:
         """The longest rebalance time-out of all members."""
         return max((member.rebalance_timeout_s for member in self._members.values()), default=0.0)
 
-    @property
-    def deadline_s(self) -> float:
-        """The next time at which a member without heartbeats is removed."""
-        return min((member.deadline_s for member in self._members.values()), default=NEVER_S)
+    def expect(self, member: Member, until_s: float) -> None:
+        """Remove the member without a heartbeat until then; NEVER_S: it may be silent."""
+        member.deadline_s = until_s
+        self.deadline_s = min(self.deadline_s, until_s)
+
+    def look_again(self) -> None:
+        """Find the next deadline: earlier ones have moved, or are over."""
+        self.deadline_s = min((member.deadline_s for member in self._members.values()), default=NEVER_S)
 
 
 def _protocols(member: Member) -> set[str]:
