@@ -36,8 +36,8 @@ def test_those_long_gone_are_not_kept() -> None:
     former_brokers = FormerBrokers(lambda: now_s[0])
     for number in range(1000):
         former_brokers.note({number: BrokerImage(number, "host", 1, None, number)}, {})
-        now_s[0] += LINGER_S / 10
-    assert len(former_brokers._left) <= 10
+        now_s[0] += LINGER_S / 8
+    assert len(former_brokers._left) == 8
 
 
 def test_when_each_left_is_kept_until_it_returns() -> None:

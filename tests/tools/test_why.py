@@ -18,7 +18,7 @@ from klog.tools.events import Event
 from klog.tools.where import Place
 from klog.tools.why.causes import why_broker, why_partition, why_topic
 from klog.tools.why.finding_causes import SOUGHT_MAX, first_causes
-from klog.tools.why.gathering import find, parsed
+from klog.tools.why.gathering import find, found_about, parsed
 from klog.tools.why.group_causes import GroupFacts
 from klog.tools.why.message_causes import MessageFacts, why_message
 from klog.tools.why.produce_causes import FLUSHES, PURGATORY, REQUESTS, Reading, pace, why_slow
@@ -51,6 +51,13 @@ def checked(steps: list[Step]) -> Step:
 def test_a_cluster_that_is_well_has_no_steps() -> None:
     for steps in (why_topic(known(), "t"), why_broker(known(), 1)):
         assert [one.do for one in steps] == [None]
+
+
+def test_nothing_is_well_without_zookeeper() -> None:
+    of_well = known()
+    assert found_about(of_well, None, "t") == []
+    of_well.snapshot.no_zookeeper = "refused"
+    assert [(one.what, one.do is not None) for one in found_about(of_well, None, "t")] == [("zookeeper: refused", True)]
 
 
 ELECTED: Event = {

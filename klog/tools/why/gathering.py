@@ -82,7 +82,7 @@ async def why(
             if any(one.do is not None for one in found):
                 return found
             slow = await _slow(cluster, known, kind, name)
-            return slow or numbered([*found, *_found_about(known, kind, name)])
+            return slow or numbered([*found, *found_about(known, kind, name)])
     if kind in (None, "group"):
         session = await zookeeper()
         try:
@@ -135,9 +135,9 @@ async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], 
     return near_hint(name, there[:NAMES_MAX], lists)
 
 
-def _found_about(known: Known, kind: str | None, name: str) -> list[Step]:
-    """What `klog status` finds about a topic or a broker."""
-    named = [f"{one} {name}" for one in ("topic", "broker") if kind in (None, one)]
+def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
+    """What `klog status` finds about a topic or a broker, and a ZooKeeper that is down: nothing fails over then."""
+    named = ["zookeeper", *(f"{one} {name}" for one in ("topic", "broker") if kind in (None, one))]
     return [
         step(known.now, f"{one.what}: {one.found}", f"expected: {one.expected}", one.do)
         for one in judge(known.snapshot, known.snapshot.asked)
