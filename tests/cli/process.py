@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import codecs
+import codecs
+import codecs
 import fcntl
 import os
 import pty
