@@ -28,6 +28,9 @@ KLOG = [sys.executable, "-m", "klog"]
 PADDING = "-" * 1_000
 """The room for the command lines of children: they are shown where the server's own is."""
 
+ENVIRONMENT = dict(os.environ)
+"""As no test has changed it: the server is started by whichever needs a process first."""
+
 COLD = "KLOG_TEST_COLD"
 """In the environment: every process is started cold (coverage follows no fork)."""
 
@@ -52,10 +55,10 @@ class ForkServer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
-        self.environment = dict(os.environ)
+        self.environment = ENVIRONMENT
         command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno()), PADDING]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=False
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), env=ENVIRONMENT
         )
         theirs.close()
         if not self._control.recv(NUMBER.size):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import codecs
-import codecs
-import codecs
 import fcntl
 import os
 import pty

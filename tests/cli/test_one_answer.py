@@ -153,7 +153,7 @@ def test_what_is_wrong_is_told_and_what_helps_helps(folder: Path) -> None:
     at = bootstrap.split(",")[0]
     (server,) = status().about["zookeeper"]
     astray = status("-B", at, "-z", f"{server['address']}/astray")
-    own = re.search(r"-z (\S+)", top(astray)["do"])
+    own = re.search(r"-z ([^\s`]+)", top(astray)["do"])
     assert own is not None and is_well(awaited(is_well, "-B", at, "-z", own[1]))
 
     hung = pids(folder)["broker 2"]

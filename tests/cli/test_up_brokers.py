@@ -55,9 +55,13 @@ def test_brokers_side_by_side(home: Path, port: int) -> None:
 
         killed = next(row for row in klog("up", "--detach", "-o", "json").rows if row["id"] == 2)
         os.kill(killed["pid"], signal.SIGKILL)
-        down = klog("status", "-o", "json")
-        assert down.code == 1
-        assert {one["broker"]: one["state"] for one in down.about["brokers"]} == {1: "up", 2: "dead"}
+
+        def shown_states() -> dict[int, str]:
+            down = klog("status", "-o", "json")
+            assert down.code == 1
+            return {one["broker"]: one["state"] for one in down.about["brokers"]}
+
+        until(lambda: shown_states() == {1: "up", 2: "dead"}, "the other broker has seen it")
         assert states() == {1: "running", 2: "started"}
         assert klog("status", "topics", "--wait", "20s").code == 0
 

@@ -43,10 +43,15 @@ VOLATILE_COLUMNS = frozenset(
     {
         *("PID", "MS", "SINCE", "RATE", "CRC", "TIME", "TIMESTAMP", "ETA", "PERCENT", "SESSION"),
         *("BYTES", "BYTES-LEFT", "LOG-END-OFFSET", "END", "EPOCH"),
-        *("LEADER", "LEADER-EPOCH", "OLD", "CONTROLLER", "LEADERS", "REPLICAS"),
+        *("LEADER", "LEADER-EPOCH", "OLD", "CONTROLLER", "LEADERS", "REPLICAS", "FLUSHED-BY"),
+        *("LAG-MS", "LAG-BYTES", "LAST-OFFSET", "PRIOR", "DELTA", "THEN", "TO", "FILES", "BATCHES"),
     }
 )
-"""Who leads depends on who was quicker, and how many bytes messages are on how they were batched."""
+"""Who leads depends on who was quicker, and how many bytes messages are, and so where they are, on how they were
+batched."""
+CONTINUES = " " * 12
+"""Before what goes on with a cell or a finding in a line of its own, but for commands of an advice: where it is cut
+depends on the folder's name."""
 
 
 @dataclass
@@ -182,9 +187,11 @@ def normalised(printed: str) -> list[str]:
     """Lines in which what differs from run to run is made equal: columns of times and process ids, moments, rates."""
     lines: list[str] = []
     header: list[str] = []
-    for line in printed.splitlines():
+    for line in re.sub(rf"\n(?:{CONTINUES} +| *(?=`))", " ", printed).splitlines():
         if line.startswith("changed in"):
             break  # the end of `klog status`: acts of one minute come in any order, the controller's among them
+        if line.endswith(("; still trying", "earlier: -o start")):
+            continue  # on stderr, at whatever moment: a client that has not heard yet who has gone, a count
         line = _plain(line)
         words = line.split()
         if len(words) > 1 and all(re.fullmatch(r"[A-Z][A-Z-]*", word) for word in words):
@@ -194,6 +201,8 @@ def normalised(printed: str) -> list[str]:
             words = [_cell(name, word) for name, word in zip(header, words, strict=True)]
             if words[0] == "controller":  # whoever was first
                 words[1:3] = "*", "*"
+            if "FIRST-DIFFERENCE" in header:  # a line a replica, the preferred leader's first
+                words[header.index("BROKER")] = "*"
         else:
             header = []
         if words:
@@ -213,7 +222,8 @@ def _plain(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "MOMENT", line)
     line = re.sub(r"\b\d[\d,.]* ?(?:ms|s|MB/s|KB/s|kB/s|B/s|/s)(?![\w/])", "SOME", line)
     line = re.sub(r"[\d,]+ bytes", "SOME bytes", line)
-    line = ACT.sub("ACT", line)
+    line = re.sub(r"\b(act|undo) [0-9a-z]{12}\b", r"\1 ACT", line)
+    line = re.sub(r"\b127\.0\.0\.1:[1-6]\d{4}\b", "ADDRESS", line)  # ZooKeeper's, chosen by `klog up`
     line = re.sub(r"\bklog \d+\.\d+\.\d+\S*", "klog VERSION", line)
     line = re.sub(r"\bZooKeeper \d+\.\d+\.\d+", "ZooKeeper VERSION", line)
     line = re.sub(r"RunningAs\w+, leads \d+ of \d+ partitions?", "RUNNING, leads some of some partitions", line)
@@ -221,8 +231,13 @@ def _plain(line: str) -> str:
     line = re.sub(r"\d+ in \d+ topics?", "some in some topics", line)
     line = re.sub(r"holds \d+ partitions?", "holds some partitions", line)
     line = re.sub(r"[1-9]\d* not in sync", "some not in sync", line)
+    # A partition that the broker led has another leader, others have one replica less in sync.
+    line = re.sub(r"broker \d leads, epoch.*leader-elected|in-sync replicas [\d,]+ \(.*isr-changed", "CHANGED", line)
+    line = re.sub(r"\b\d(?:,\d)+\b", lambda found: ",".join(sorted(found[0].split(","))), line)
+    line = re.sub(r"(broker-up: )broker \d(?:, broker \d)+", r"\1brokers", line)
     # The screen of `klog status`: who is the controller, what was changed when, and whether klog.events is there yet.
     line = re.sub(r"\b\d\d:\d\d:\d\d(?:Z\b)?", "CLOCK", line)
+    line = re.sub(r"\b\d{4}-\d\d-\d\d CLOCK", "MOMENT", line)
     line = re.sub(r"\b(?:OK|WARNING: \d+ findings?)  ", "WELL ", line)  # leaders may not be back yet
     line = re.sub(r"none yet$", "all in sync", line)
     line = re.sub(r"\b(\d+)\* ", r"\1 ", line)
