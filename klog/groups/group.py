@@ -369,7 +369,7 @@ class Group:
         waits = self._gather_until_s < NEVER_S or any(
             now_s < one.awaited_until_s < NEVER_S for one in self.pending.values()
         )
-        if not (self.members and waits) and all(member.joining is not None for member in self.members):
+        if not (self.members and waits) and self.members.have_all_joined:
             self._complete(now_s)
 
     def _complete(self, now_s: float) -> None:

@@ -167,6 +167,12 @@ class MemberTable:
             )
 
     @property
+    def have_all_joined(self) -> bool:
+        """Whether every member waits for the next generation; found without looking further than the first that does
+        not, and asked at every join."""
+        return all(member.joining is not None for member in self._members.values())
+
+    @property
     def rebalance_timeout_s(self) -> float:
         """The longest rebalance time-out of all members."""
         return max((member.rebalance_timeout_s for member in self._members.values()), default=0.0)

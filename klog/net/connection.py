@@ -35,7 +35,9 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from klog.errors import MalformedRequest, PeerError
@@ -667,3 +669,18 @@ class Connection:
         for act in at_end:
             act()
         self._on_closed(self)
+
+
+@contextmanager
+def while_open(connection: Connection) -> Iterator[None]:
+    """Cancel the task that is within when the connection ends."""
+    task = asyncio.current_task()
+    assert task is not None
+    if connection.closed:
+        task.cancel()
+    cancel = partial(task.cancel)  # an object of its own, should one be within another
+    connection.at_end.add(cancel)
+    try:
+        yield
+    finally:
+        connection.at_end.discard(cancel)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
-from klog.net.connection import Connection
+from klog.net.connection import Connection, while_open
 
 IN_HAND_MAX: Final = 32
 OF_ADDRESS_MAX: Final = 8
@@ -59,13 +59,8 @@ class LongRequests:
 
 @asynccontextmanager
 async def _waited_for(slots: asyncio.Semaphore, connection: Connection) -> AsyncIterator[None]:
-    task = asyncio.current_task()
-    assert task is not None
-    connection.at_end.add(task.cancel)
-    try:
+    with while_open(connection):
         await slots.acquire()
-    finally:
-        connection.at_end.discard(task.cancel)
     try:
         yield
     finally:

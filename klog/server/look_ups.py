@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from klog.errors import RequestTimedOut
-from klog.net.connection import Connection
+from klog.net.connection import Connection, while_open
 from klog.server.executors import Executors, Purpose
 from klog.storage.lookup_budget import LookupBudget
 
@@ -69,12 +70,8 @@ class LookUp:
 
         If the connection ends, the waiting task is cancelled.
         """
-        task = asyncio.current_task()
-        assert task is not None
         connection = self._connection
-        if connection is not None:
-            connection.at_end.add(task.cancel)
-        try:
+        with nullcontext() if connection is None else while_open(connection):
             if not self._has_turn:
                 await self._turn.acquire()
                 self._has_turn = True
@@ -83,9 +80,6 @@ class LookUp:
             whose = "" if connection is None else connection.address
             budget = LookupBudget(seconds=LOOK_UP_S, bytes_max=LOOK_UP_BYTES_MAX, is_wanted=self._is_wanted)
             return await self._executors.run_in_turn(whose, disk, Purpose.LOOK_UPS, question, budget)
-        finally:
-            if connection is not None:
-                connection.at_end.discard(task.cancel)
 
     def _is_wanted(self) -> bool:
         """In the thread."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
+import struct
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +24,10 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
+from tests.cli.runner import until
 from tests.security.broker_doors import listen_to, ports_of, unique
 from tests.server.asking import error, told_of
-from tests.server.wire import ASKED, RawConnection, resident_bytes
+from tests.server.wire import ASKED, RawConnection, framed, head, resident_bytes
 
 MakeBroker = Callable[..., RunningBroker]
 MEGABYTE = 1_000_000
@@ -174,3 +177,33 @@ def test_a_crowd_that_asks_without_end_delays_itself_alone(make_broker: MakeBrok
         assert one.in_front_s <= IN_FRONT_MAX_S and one.in_front_p99_s <= IN_FRONT_P99_MAX_S, figures
         assert one.megabytes < 100, figures
         assert one.slowest_s < 5, f"it waits for something else than processor time: {figures}"
+
+
+JOINS = 3_000
+
+
+@pytest.mark.slow
+def test_joins_whose_connections_have_ended_cost_little(make_broker: MakeBroker) -> None:
+    """A join waits as long as its rebalance may take: each one held its connection, ten kilobytes, for half an hour."""
+    broker = make_broker().start()
+    half_an_hour_ms = 1_800_000
+    body = struct.pack(">h5sii", 5, b"group", half_an_hour_ms, half_an_hour_ms)
+    body += struct.pack(">hh8sih5si", 0, 8, b"consumer", 1, 5, b"range", 0)
+    join = framed(head(ApiKey.JOIN_GROUP, 1) + body)
+    with RawConnection(broker.bootstrap, source_address="127.0.0.2") as other:
+        other.send(ASKED["Metadata"])
+        other.answer()
+        before, descriptors = resident_bytes(broker.pid), psutil.Process(broker.pid).num_fds() + 2
+        open_now: deque[RawConnection] = deque()
+        for number in range(JOINS):
+            one = RawConnection(broker.bootstrap)
+            one.send(join)
+            open_now.append(one)
+            if number >= PLACES:
+                open_now.popleft().socket.close()
+        for one in open_now:
+            one.socket.close()
+        until(lambda: psutil.Process(broker.pid).num_fds() <= descriptors, "the broker has seen them end")
+        other.send(ASKED["Metadata"])
+        other.answer()
+        assert resident_bytes(broker.pid) - before < 15 * MEGABYTE

@@ -293,7 +293,7 @@ def test_long_work_ends_with_its_connection() -> None:
 
 def test_so_many_long_requests_are_in_hand() -> None:
     def peer(address: str) -> Any:
-        return SimpleNamespace(address=address, at_end=set())
+        return SimpleNamespace(address=address, at_end=set(), closed=False)
 
     async def run() -> None:
         requests, may_end, begun = LongRequests(), asyncio.Event(), list[str]()

@@ -182,6 +182,8 @@ class CachedGroup:
     used_s: float = 0.0
     """When it was last used."""
     delayed: DelayedHeartbeats = field(default_factory=DelayedHeartbeats)
+    looking: asyncio.Future[KlogError | None] | None = None
+    """The look for consumers that coordinate through ZooKeeper, of the members that join the empty group now."""
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no write of the group's node is under way."""
     reported_generation: int = -1

@@ -109,7 +109,7 @@ class Coordinator:
             with self._counted(join):
                 cached = await cache.load(name)
                 if cached.group.phase is Phase.EMPTY:
-                    await cache.check_without_streams(cached)
+                    await cache.check_joins(cached)
                 result = await cache.submit(cached, lambda to: cached.group.join(join, to, cache.now_s))
         except KlogError as error:
             return Refused(error.bare(), join.member_id)

@@ -300,6 +300,24 @@ class GroupCache:
                 hint="stop them, or use another group",
             )
 
+    async def check_joins(self, cached: CachedGroup) -> None:
+        """As `check_without_streams`, once for all who join meanwhile. A consumer that comes after the look has begun
+        is found by their generation's write: it has changed the version of the group's node."""
+        if cached.looking is None:
+            cached.looking = asyncio.ensure_future(self._look(cached))
+        error = await asyncio.shield(cached.looking)
+        if error is not None:
+            raise error.bare()
+
+    async def _look(self, cached: CachedGroup) -> KlogError | None:
+        try:
+            await self.check_without_streams(cached)
+        except KlogError as error:
+            return error.bare()
+        finally:
+            cached.looking = None
+        return None
+
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, cached: CachedGroup, outcomes: list[Outcome]) -> None:
