@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -38,9 +39,9 @@ def with_channel(bootstrap: str, work: Callable[[Channel], Awaitable[T]]) -> T:
 
 def borders(api: ApiKey, versions: range) -> list[int]:
     """Of these versions the lowest, the highest, and both sides of where the encoding became flexible."""
-    flexible = [version for version in versions if is_flexible(api, version)]
-    wanted = {versions[0], versions[-1], *flexible[:1], *((flexible[0] - 1,) if flexible else ())}
-    return sorted(wanted.intersection(versions))
+    first = bisect.bisect(versions, False, key=lambda version: is_flexible(api, version))
+    wanted = {0, first - 1, first, len(versions) - 1}
+    return [version for place, version in enumerate(versions) if place in wanted]
 
 
 def ask(bootstrap: str, api: ApiKey, version: int, /, **fields: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog import load_catalog
-from pyiceberg.utils.config import Config
 
 from klog.errors import Refused, UsageError
 from klog.export.compact import compact
@@ -28,7 +27,12 @@ from tests.spark.killed_export import Kill, kill_each
 pytestmark = pytest.mark.xdist_group("tables")  # whose libraries take seconds to load
 
 NewTopic = Callable[..., TopicOnBroker]
-THEIRS = pa.table({"page": ["a", "b"], "key": [b"x", None]})
+
+
+@functools.cache
+def theirs() -> pa.Table:
+    """Made by the test: pyarrow then imports pandas, which other workers need not."""
+    return pa.table({"page": ["a", "b"], "key": [b"x", None]})
 
 
 class OthersTable:
@@ -87,11 +91,19 @@ class OthersTable:
         return sorted(row["offset"] for row in self.read().to_pylist() if row.get("offset") is not None)
 
 
+def load_catalog(name: str, **settings: str) -> Any:
+    from pyiceberg import catalog  # a second's import, for which no other worker waits
+
+    return catalog.load_catalog(name, **settings)
+
+
 @pytest.fixture(params=["iceberg", "delta"])
 def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OthersTable:
     made = OthersTable(request.param, tmp_path)
     for name, value in made.settings().items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__PROD__{name.upper()}", value)
+    from pyiceberg.utils.config import Config
+
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it has read them long ago
     return made
 
@@ -107,10 +119,10 @@ def states(topic: TopicOnBroker, table: OthersTable) -> list[str]:
 
 def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersTable) -> None:
     topic = new_topic()
-    table.create(THEIRS)
+    table.create(theirs())
     sent = topic.produce(make_messages(10))
     assert [row.messages for row in export(topic, table)] == [10]
-    table.append(THEIRS)
+    table.append(theirs())
     sent += topic.produce(make_messages(10))
     assert [row.messages for row in export(topic, table, choice=None)] == [10]
     assert (table.theirs(), table.ours()) == (["a", "a", "b", "b"], sent)
@@ -128,7 +140,7 @@ def test_rows_of_others_and_their_files_stay(new_topic: NewTopic, table: OthersT
 @pytest.mark.long("test_tables.py kills the same commit, in a table of klog's")
 def test_what_a_killed_run_has_committed_is_not_there_twice(new_topic: NewTopic, table: OthersTable) -> None:
     topic = new_topic()
-    table.create(THEIRS)
+    table.create(theirs())
     sent = topic.produce(make_messages(10))
     kill = Kill(topic.name, str(table.root), "committed", table.choice)
     assert kill_each(topic.bootstrap, {kill: kill}) == {kill: True}
@@ -140,7 +152,7 @@ def test_what_a_killed_run_has_committed_is_not_there_twice(new_topic: NewTopic,
 
 def test_fields_of_messages_go_into_columns_of_others(new_topic: NewTopic, table: OthersTable) -> None:
     topic = new_topic()
-    table.create(THEIRS, by="page")
+    table.create(theirs(), by="page")
     topic.produce([Message(b"k", b'{"page": "c", "user": 7}')])
     decoding = {"decode": Decode("json").plan, "partition_by": "page"}
     assert [row.messages for row in export(topic, table, **decoding)] == [1]
@@ -182,7 +194,7 @@ def test_a_table_that_does_not_fit_is_left_as_it_was(new_topic: NewTopic, table:
 def test_a_delta_table_with_rules_that_klog_does_not_keep(new_topic: NewTopic, tmp_path: Path) -> None:
     topic, table = new_topic(), OthersTable("delta", tmp_path)
     topic.produce(make_messages(3))
-    table.create(THEIRS)
+    table.create(theirs())
     assert [row.messages for row in export(topic, table)] == [3]
     table.load().alter.add_constraint({"short": "page IS NULL OR page < 'z'"})
     topic.produce(make_messages(3))

@@ -13,7 +13,6 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.expressions import EqualTo
 
 from klog.coordination.schemas import SchemaRegistry
 from klog.errors import Refused, UsageError
@@ -93,6 +92,8 @@ def test_a_table_by_a_field(registry: SchemaRegistry, new_topic: NewTopic, tmp_p
 
 @pytest.mark.parametrize("how", ["bucket(4,key)", "truncate(2,key)"])
 def test_a_table_by_icebergs_transforms(new_topic: NewTopic, tmp_path: Path, how: str) -> None:
+    from pyiceberg.expressions import EqualTo  # a second's import, which other workers need not
+
     topic, root = new_topic(), tmp_path / "t"
     keys = [b"%03d" % number for number in range(40)] + [None]
     topic.produce([Message(key, b"v") for key in keys])

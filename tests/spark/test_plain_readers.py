@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -31,10 +30,18 @@ from tests.spark.conftest import (
 
 HOUR_MS = 3_600_000
 
+
+def by_pandas(data: Path) -> list[int]:
+    import pandas as pd  # a second's import, which other workers need not
+
+    offsets: list[int] = pd.read_parquet(data)["offset"].tolist()
+    return offsets
+
+
 READERS: dict[str, Callable[[Path], list[int]]] = {
     "polars": lambda data: pl.scan_parquet(data).collect()["offset"].to_list(),
     "duckdb": lambda data: [row[0] for row in duckdb.sql(f"SELECT \"offset\" FROM '{data}/**/*.parquet'").fetchall()],
-    "pandas": lambda data: pd.read_parquet(data)["offset"].tolist(),
+    "pandas": by_pandas,
     "pyarrow table": lambda data: pq.read_table(data)["offset"].to_pylist(),
     "pyarrow dataset": lambda data: ds.dataset(data, partitioning="hive").to_table()["offset"].to_pylist(),
 }

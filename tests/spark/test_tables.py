@@ -12,8 +12,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
 
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.compact import compact
@@ -50,7 +48,9 @@ def export(topic: TopicOnBroker, root: Path, table: str | None = None, **options
     return run(topic.bootstrap, [topic.name], str(root), LocalWriter(), table=choice, **options)
 
 
-def iceberg(root: Path) -> Table:
+def iceberg(root: Path) -> Any:
+    from pyiceberg.catalog import load_catalog  # here: a second's import, which other workers need not
+
     return load_catalog("klog", uri=f"sqlite:///{root}/_klog/catalog.db", type="sql").load_table(f"klog.{root.name}")
 
 

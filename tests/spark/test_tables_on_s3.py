@@ -10,8 +10,6 @@ from typing import Any
 import polars as pl
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
-from pyiceberg.table import Table
 
 from klog.errors import UsageError
 from klog.export.gc import find_garbage
@@ -53,7 +51,9 @@ class Place:
         chosen = None if ExportRoot(self.url).batches() else self.choice
         return run(topic.bootstrap, [topic.name], self.url, LocalWriter(), table=chosen, **options)
 
-    def iceberg(self) -> Table:
+    def iceberg(self) -> Any:
+        from pyiceberg.catalog import load_catalog
+
         access = {"s3.endpoint": self.endpoint, "s3.access-key-id": "k", "s3.secret-access-key": "s"}
         return load_catalog("klog", uri=self.catalog, type="sql", **access).load_table("klog.clicks")
 
