@@ -136,6 +136,7 @@ def test_what_helps_is_a_command(home: Path, port: int, tmp_path: Path) -> None:
         klog("down", "--dir", folder)
 
 
+@pytest.mark.long("the advice of test_what_helps_is_a_command, for brokers that a parent keeps")
 def test_a_broker_that_was_stopped_under_its_parent(home: Path, port: int) -> None:
     """Its parent starts it no more, so `klog up` would wait in vain for it. One that is interrupted stops nothing."""
     up = ("up", "--detach", "--processes", 2, "--port", port)

@@ -39,6 +39,7 @@ class Bucket(LocalStore):
         return Bucket, (self.path,)
 
 
+@pytest.mark.long("test_export_run.py kills runs at any step, test_store.py tells how an object store differs")
 def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic: NewTopic, tmp_path: Path) -> None:
     topic = new_topic(1)
     produced = topic.produce(make_messages(200))
