@@ -5,21 +5,24 @@ Strategy
     thread per connection, so that no request delays the event loop.
 
 Limits
-    `CONNECTIONS_MAX` connections, one thread each; further ones wait in the kernel's queue. A whole request must arrive
-    within `REQUEST_S`, its answer be taken within `ANSWER_S`, however often a byte moves; a request has
-    `REQUEST_BYTES_MAX` at most. An application may return an iterator, which makes each piece when the one before was
-    taken. HTTP/1.0, one request per connection, plain text, no authentication: open the port only where a broker's port
-    may be open.
+    `CONNECTIONS_MAX` connections, one thread each; further ones wait in the kernel's queue. Where one waits there, the
+    connection ends whose peer has neither sent nor taken anything for the longest, and for `STALLED_S` at least. A
+    whole request must arrive within `REQUEST_S`, its answer be taken within `ANSWER_S`, however often a byte moves; a
+    request has `REQUEST_BYTES_MAX` at most. An application may return an iterator, which makes each piece when the one
+    before was taken. HTTP/1.0, one request per connection, plain text, no authentication: open the port only where a
+    broker's port may be open.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import math
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 32
 QUEUE_MAX: Final = 128
 """Connections in the kernel's queue."""
+STALLED_S: Final = 1.0
 REQUEST_S: Final = 10.0
 ANSWER_S: Final = 30.0
 REQUEST_BYTES_MAX: Final = 5 * 1024 * 1024
@@ -101,11 +105,37 @@ class _Deadline:
         self._socket.settimeout(left_s)
 
 
+class _Waits:
+    """Connections that wait for their peers, and since when."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_s: dict[socket.socket, float] = {}
+
+    @contextmanager
+    def of(self, sock: socket.socket) -> Iterator[None]:
+        self._since_s[sock] = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self._since_s.pop(sock, None)
+
+    def end_longest(self) -> None:
+        """End the connection that has waited for the longest, if for `STALLED_S`."""
+        until_s = self._clock.monotonic_s() - STALLED_S
+        sock, since_s = min(list(self._since_s.items()), key=lambda one: one[1], default=(None, math.inf))
+        if sock is not None and since_s <= until_s:
+            self._since_s.pop(sock, None)
+            with suppress(OSError):  # it has just ended
+                sock.shutdown(socket.SHUT_RDWR)
+
+
 class _Incoming(io.RawIOBase):
     """A request's bytes, up to a number of bytes and a time. Raises TimeoutError."""
 
-    def __init__(self, sock: socket.socket, clock: Clock) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock, waits: _Waits) -> None:
         self._socket = sock
+        self._waits = waits
         self._deadline = _Deadline(sock, REQUEST_S, clock)
         self._bytes_left = REQUEST_BYTES_MAX
 
@@ -114,7 +144,8 @@ class _Incoming(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         self._deadline.apply()
-        size = self._socket.recv_into(memoryview(buffer)[: self._bytes_left])
+        with self._waits.of(self._socket):
+            size = self._socket.recv_into(memoryview(buffer)[: self._bytes_left])
         self._bytes_left -= size
         return size
 
@@ -122,9 +153,10 @@ class _Incoming(io.RawIOBase):
 class _Outgoing(io.BufferedIOBase):
     """An answer's bytes. Raises TimeoutError if the peer has not taken them in time, counted from the first byte."""
 
-    def __init__(self, sock: socket.socket, clock: Clock) -> None:
+    def __init__(self, sock: socket.socket, clock: Clock, waits: _Waits) -> None:
         self._socket = sock
         self._clock = clock
+        self._waits = waits
         self._deadline: _Deadline | None = None
 
     def writable(self) -> bool:
@@ -135,7 +167,8 @@ class _Outgoing(io.BufferedIOBase):
             self._deadline = _Deadline(self._socket, ANSWER_S, self._clock)
         for at in range(0, len(data), SENT_AT_ONCE_BYTES):
             self._deadline.apply()
-            self._socket.sendall(memoryview(data)[at : at + SENT_AT_ONCE_BYTES])  # the time-out is for the whole call
+            with self._waits.of(self._socket):
+                self._socket.sendall(memoryview(data)[at : at + SENT_AT_ONCE_BYTES])  # the time-out: of the whole call
         return len(data)
 
 
@@ -179,10 +212,12 @@ def _server(application: Application, host: str, port: int, clock: Clock) -> WSG
         block_on_close = False
         request_queue_size = QUEUE_MAX
         room = threading.Semaphore(CONNECTIONS_MAX)
+        waits = _Waits(clock)
 
         def process_request(self, request: Any, client_address: Any) -> None:
             """Start a thread for a connection; wait while there are `CONNECTIONS_MAX`. In the accepting thread."""
-            self.room.acquire()
+            while not self.room.acquire(timeout=STALLED_S / 10):
+                self.waits.end_longest()
             try:
                 super().process_request(request, client_address)
             except BaseException:  # no thread could be started
@@ -207,8 +242,16 @@ def _server(application: Application, host: str, port: int, clock: Clock) -> WSG
     class Handler(WSGIRequestHandler):
         def setup(self) -> None:
             super().setup()
-            self.rfile = io.BufferedReader(_Incoming(self.connection, clock))
-            self.wfile = _Outgoing(self.connection, clock)
+            self.rfile = io.BufferedReader(_Incoming(self.connection, clock, Server.waits))
+            self.wfile = _Outgoing(self.connection, clock, Server.waits)
+
+        def parse_request(self) -> bool:
+            if not super().parse_request():
+                return False
+            if len(self.headers.get_all("Content-Length", [])) > 1:  # RFC 9112, section 6.3
+                self.send_error(400, "more than one Content-Length")
+                return False
+            return True
 
         def get_environ(self) -> dict[str, Any]:
             self.path = _AUTHORITY.sub("", self.path)

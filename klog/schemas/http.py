@@ -91,10 +91,8 @@ class HttpRegistry:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         target = environ.get(RAW_TARGET) or environ.get("PATH_INFO", "/")
-        try:
-            length = int(environ.get("CONTENT_LENGTH") or 0)
-        except ValueError:
-            length = -1
+        told = environ.get("CONTENT_LENGTH") or "0"
+        length = int(told) if re.fullmatch("[0-9]{1,12}", told) else -1
         coding = str(environ.get("HTTP_CONTENT_ENCODING") or "identity").lower()
         if environ.get("HTTP_TRANSFER_ENCODING"):
             status, answer = _failed(411, "Transfer-Encoding is not served: a body comes whole, with a Content-Length")

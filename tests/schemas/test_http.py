@@ -200,12 +200,19 @@ def test_bytes_and_headers(server: HttpServer) -> None:
     refused.value.close()
 
 
-@each("length", [str(BODY_BYTES_MAX + 1), "-1", "many"])
+@each("length", [str(BODY_BYTES_MAX + 1), "-1", "many", "+1", "1_0", "9" * 5000])
 def test_a_body_that_is_too_long_is_not_read(server: HttpServer, length: str) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), 10) as peer:
         peer.sendall(f"POST /subjects/s HTTP/1.0\r\nContent-Length: {length}\r\n\r\n".encode())
         assert peer.recv(100).startswith(b"HTTP/1.0 413 ")
+
+
+def test_two_lengths_are_refused(server: HttpServer) -> None:
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as peer:
+        peer.sendall(b"POST /subjects/s HTTP/1.0\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}}")
+        assert peer.recv(100).startswith(b"HTTP/1.0 400 ")
 
 
 def test_a_compressed_body_is_not_unpacked(server: HttpServer) -> None:
