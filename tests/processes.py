@@ -200,7 +200,10 @@ def klog_process(
 
 def _is_another_python(environment: Mapping[str, str]) -> bool:
     def read_at_start(of: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in of.items() if name.startswith(READ_AT_START)}
+        found = {name: value for name, value in of.items() if name.startswith(READ_AT_START)}
+        # Where klog is imported from; a Spark session adds it for its workers, to all that is started afterwards.
+        paths = found.pop("PYTHONPATH", "").split(os.pathsep)
+        return {**found, "PYTHONPATH": os.pathsep.join(path for path in paths if path not in ("", str(ROOT)))}
 
     return read_at_start(environment) != read_at_start(fork_server().environment)
 
