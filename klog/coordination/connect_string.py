@@ -41,6 +41,8 @@ class ConnectString:
             )
         if "//" in chroot:
             raise UsageError(f"chroot {chroot!r} in ZooKeeper connect string {text!r} has an empty part")
+        if {".", ".."} & set(chroot.split("/")):
+            raise UsageError(f"chroot {chroot!r} in ZooKeeper connect string {text!r} has the part . or ..")
         return cls(tuple(_server(part.strip(), text) for part in hosts.split(",")), chroot)
 
     @property

@@ -25,7 +25,7 @@ def test_parse(text: str, servers: object, chroot: str) -> None:
     assert ConnectString.parse(str(parsed)) == parsed
 
 
-@each("text", ["", ":2181", "h:x", "h:0", "h:70000", "a:1,,b:2", "a:1/k,b:2/k", "h:1/a//b"])
+@each("text", ["", ":2181", "h:x", "h:0", "h:70000", "a:1,,b:2", "a:1/k,b:2/k", "h:1/a//b", "h:1/a/..", "h:1/./a"])
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         ConnectString.parse(text)
