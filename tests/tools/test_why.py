@@ -12,6 +12,8 @@ from klog.admin.health.findings import Finding
 from klog.admin.health.local_brokers import LocalBroker, LogLine
 from klog.admin.health.snapshot import LogDirFact
 from klog.admin.quarantine import LostRow
+from klog.coordination.group_states import GroupState
+from klog.coordination.groups import Group
 from klog.errors import GroupIdNotFound, UsageError
 from klog.names import TopicPartition
 from klog.tools.events import Event
@@ -19,11 +21,11 @@ from klog.tools.where import Place
 from klog.tools.why.causes import why_broker, why_partition, why_topic
 from klog.tools.why.finding_causes import SOUGHT_MAX, first_causes
 from klog.tools.why.gathering import find, found_about, parsed
-from klog.tools.why.group_causes import GroupFacts
+from klog.tools.why.group_causes import GroupFacts, why_group
 from klog.tools.why.message_causes import MessageFacts, why_message
 from klog.tools.why.produce_causes import FLUSHES, PURGATORY, REQUESTS, Reading, pace, why_slow
 from klog.tools.why.steps import Known, Step, moment
-from tests.admin.test_check import NOW_MS, change_partition, kill, well
+from tests.admin.test_check import NOW_MS, change_partition, kill, read, well
 from tests.rows import each
 
 DOWN: Event = {"ts": "2026-02-01T03:00:12Z", "kind": "broker-down", "broker": 1, "id": 2, "reason": "refused"}
@@ -238,3 +240,10 @@ def test_causes_of_findings_are_bounded() -> None:
     causes = asyncio.run(first_causes(of, [*settings, gone, *dirs], of_group))
     assert list(causes) == [one.what for one in dirs[: SOUGHT_MAX - 1]], "what settings say has no cause behind it"
     assert all("broker 2 " in text and "2026-02-01 03:00:12" in text for text in causes.values())
+
+
+def test_no_member_is_nearer_than_a_leader_that_is_silent() -> None:
+    of = known()
+    of.snapshot.silent = {1: "no answer"}
+    cause = checked(why_group(of, GroupFacts(Group(GroupState("g"), (), {}), "Empty", rows=[read(5, 0, 9, lag=4)])))
+    assert "no member" in cause.what

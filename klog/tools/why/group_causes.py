@@ -104,7 +104,9 @@ def _coordinator(known: Known, of: GroupFacts) -> Iterator[Step]:
 
 
 def _partitions(known: Known, of: GroupFacts) -> Iterator[Step]:
-    """Partitions that cannot be read."""
+    """Partitions that cannot be read; of a group with unread messages and no member, that is not the nearest cause."""
+    if of.unread and not of.group.members:
+        return
     for row in of.rows:
         topic = known.metadata.topics.get(row.topic or "")
         one = topic.partitions.get(row.partition if row.partition is not None else -1) if topic is not None else None
