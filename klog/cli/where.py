@@ -36,15 +36,18 @@ async def where(
         invocation.detail(f"cannot tell which groups have read it: {error.message}")
     notes = [f"already read by: {', '.join(place.groups_past)}"] if place.groups_past else []
     if root is not None:
-        from klog.export.listing import batch_with
+        from klog.export.listing import batch_with, commit_of
         from klog.spark.running.hadoop import register_stores
 
         register_stores()  # ROOT may be in Hadoop's file systems
         found = await asyncio.to_thread(batch_with, root, TopicPartition(topic, partition), offset)
         place = replace(place, batch=None if found is None else found.batch)
-        notes.append(
-            f"not in {root}"
-            if found is None
-            else f"in batch {found.batch} of {root}, of run {found.run}, committed at {found.committed_at:%F %T} UTC"
-        )
+        if found is None:
+            notes.append(f"not in {root}")
+        else:
+            notes.append(
+                f"in batch {found.batch} of {root}, of run {found.run}, committed at {found.committed_at:%F %T} UTC"
+            )
+            commit = await asyncio.to_thread(commit_of, root, found.batch)
+            notes += [] if commit is None else [f"the table's own commit: {commit}"]
     return invocation.report([place], footer=place.dump or None, notes=tuple(notes))

@@ -70,6 +70,13 @@ def batch_with(root: str | Store, one: TopicPartition, offset: int) -> ExportedB
     return None
 
 
+def commit_of(root: str | Store, batch: int) -> str | None:
+    """The name of a batch's commit in its table; None where the export is none, or keeps no such commit any more."""
+    place = ExportRoot(root)
+    place.existing_identity()
+    return None if place.table is None else place.table.commit_of(batch)
+
+
 def batch_of(root: str | Store, ranges: Sequence[ExportedRange]) -> ExportedBatch | None:
     """The batch that took these ranges, as it was committed: the last, unless others have committed or merged since."""
     place = ExportRoot(root)

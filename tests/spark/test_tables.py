@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.compact import compact
 from klog.export.gc import find_garbage
-from klog.export.listing import batch_with, list_batches
+from klog.export.listing import batch_with, commit_of, list_batches
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
@@ -92,9 +92,12 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
     if table == "delta":
         last = DeltaTable(root).history(1)[0]
         assert (DeltaTable(root).transaction_version("klog"), last["klog.batch"]) == (1, "1")
+        assert commit_of(str(root), 1) == f"version {last['version']}"
     else:
         snapshots = iceberg(root).metadata.snapshots
         assert [one.summary["klog.batch"] for one in snapshots if one.summary] == ["0", "1"]
+        assert commit_of(str(root), 1) == f"snapshot {snapshots[-1].snapshot_id}"
+    assert commit_of(str(root), 2) is None
 
 
 @pytest.mark.long("test_partitioned_export.py has partitions of tables")

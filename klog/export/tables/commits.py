@@ -123,6 +123,10 @@ class TableCommits:
         found = self._table.last()
         return found is not None and found.run == run
 
+    def commit_of(self, batch: int) -> str | None:
+        """The table's own name of the commit that added the batch; None where its history is kept no longer."""
+        return self._table.commit_of(batch)
+
     def count(self) -> int:
         """The rows that readers see now."""
         return self._table.count()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import operator
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,6 +71,9 @@ class Delta(Table):
                     if found is not None and found.batch == version:
                         return found
         return TableBatch(version, "", "")  # its commit has left the log, long after it was recorded
+
+    def _commits(self, table: DeltaTable) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        return ((f"version {one['version']}", one) for one in table.history())
 
     def _create(self, schema: Any, by: Partitioning | None) -> None:
         import pyarrow as pa

@@ -17,7 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +68,12 @@ class Iceberg(Table):
 
     def _last(self, table: IcebergTable) -> TableBatch | None:
         return TableBatch.of(table.properties)
+
+    def _commits(self, table: IcebergTable) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        return (
+            (f"snapshot {one.snapshot_id}", {} if one.summary is None else one.summary.additional_properties)
+            for one in table.metadata.snapshots
+        )
 
     def _create(self, schema: Any, by: Partitioning | None) -> None:
         self._catalog().create_namespace_if_not_exists(self._name[:-1])

@@ -76,6 +76,21 @@ class Table(ABC):
         table = self._open()
         return None if table is None else self._last(table)
 
+    def commit_of(self, batch: int) -> str | None:
+        """The table's own name of the commit that added the batch; None where its history is kept no longer."""
+        table = self._open()
+        if table is not None:
+            with self._named("read"):
+                for name, facts in self._commits(table):
+                    found = TableBatch.of(facts)
+                    if found is not None and found.batch == batch:
+                        return name
+        return None
+
+    @abstractmethod
+    def _commits(self, table: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Each commit that the table knows, by name, with the facts in it."""
+
     def create(self, schema: Any, by: Partitioning | None) -> None:
         """Make the table with the columns of an Arrow schema; nothing happens where it is there."""
         if self._open() is not None:
