@@ -201,7 +201,7 @@ def _changed(snapshot: Snapshot, width: int) -> Iterator[Line]:
         start = f"{act.time:%H:%M}  "
         room = width - len(start) - len(undo) - 2 * bool(undo)
         who = f"by {act.principal}" if act.undoes is None else f"as before act {act.undoes}"
-        said = visible(f"{act.kind} of {act.subject} {who}")
+        said = visible(f"{act.kind} of {act.subject.removeprefix('quota ')} {who}")
         said = said if len(said) <= room else said[: room - 3] + "..."
         yield Line(f"{start}{said:{room}}  {undo}".rstrip())
     more = snapshot.acts_in_all - len(snapshot.acts[:ACTS_MAX])
