@@ -35,7 +35,7 @@ ACL_ACT: Final = "acls"
 ``{"resourceType":"Topic","name":"orders","patternType":"Literal","version":1,"acls":[..]}``."""
 
 NODE_BYTES_MAX: Final = MULTI_BYTES_MAX // 4
-RACE_TRIES: Final = 20
+RACE_TRIES: Final = 50
 NOTICE_AGE_MS: Final = 15 * 60_000
 """As in Kafka: by then every broker has seen it, or reads everything."""
 NOTICES_AT_ONCE: Final = 1_000

@@ -20,7 +20,7 @@ from klog.errors import BadVersion, MalformedRequest, NodeExists, NoNode, Sessio
 from klog.security.quotas import DEFAULT_NODE
 from klog.security.scram import ScramCredential, ScramMechanism
 
-RACE_TRIES = 10
+RACE_TRIES = 50
 
 USER_ACT: Final = "user"
 """The kind of act; its states have each credential's number of iterations."""
