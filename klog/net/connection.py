@@ -672,8 +672,11 @@ class Connection:
 
 
 @contextmanager
-def while_open(connection: Connection) -> Iterator[None]:
-    """Cancel the task that is within when the connection ends."""
+def while_open(connection: Connection | None) -> Iterator[None]:
+    """Cancel the task that is within when the connection ends. None: the broker's own, which has no end."""
+    if connection is None:
+        yield
+        return
     task = asyncio.current_task()
     assert task is not None
     if connection.closed:

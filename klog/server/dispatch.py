@@ -27,14 +27,14 @@ import logging
 import struct
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
 from klog.errors import ClusterAuthorizationFailed, KlogError, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
-from klog.net.connection import Connection, Part, Reply, while_open
+from klog.net.connection import Connection, Part, Reply
 from klog.net.turns import ConnectionEnded, Share
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
@@ -563,8 +563,7 @@ class Dispatcher:
         try:
             if not connection.is_broker:
                 await turns.wait_for_turn(address)
-            with while_open(connection) if call.route.waits else nullcontext():
-                answered = await values
+            answered = await values
             if _is_long(answered):
                 sending = self._send_long(call, answered)
                 del answered

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Final, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -71,7 +70,7 @@ class LookUp:
         If the connection ends, the waiting task is cancelled.
         """
         connection = self._connection
-        with nullcontext() if connection is None else while_open(connection):
+        with while_open(connection):
             if not self._has_turn:
                 await self._turn.acquire()
                 self._has_turn = True

@@ -20,6 +20,7 @@ from typing import Any
 from klog.groups.bounds import CLIENT_ID_CHARS_MAX
 from klog.groups.members import Join
 from klog.groups.outcomes import Refused
+from klog.net.connection import while_open
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
@@ -46,7 +47,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         new_id=f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}",
         must_ask_twice=version >= ASKS_TWICE_FROM,
     )
-    joined = await parts.groups.join(entity.group_id, join)
+    with while_open(request.connection):
+        joined = await parts.groups.join(entity.group_id, join)
     if isinstance(joined, Refused):
         return {
             "error_code": joined.error.wire,

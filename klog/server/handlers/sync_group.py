@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from klog.groups.outcomes import Refused
+from klog.net.connection import while_open
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
@@ -22,14 +23,15 @@ from klog.server.parts import Parts
 @handles(ApiKey.SYNC_GROUP, 0, 5, waits=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
-    synced = await parts.groups.sync(
-        entity.group_id,
-        entity.member_id,
-        getattr(entity, "group_instance_id", None),
-        entity.generation_id,
-        (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None)),
-        {one.member_id: bytes(one.assignment) for one in entity.assignments},
-    )
+    with while_open(request.connection):
+        synced = await parts.groups.sync(
+            entity.group_id,
+            entity.member_id,
+            getattr(entity, "group_instance_id", None),
+            entity.generation_id,
+            (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None)),
+            {one.member_id: bytes(one.assignment) for one in entity.assignments},
+        )
     if isinstance(synced, Refused):
         return {"error_code": synced.error.wire, "protocol_type": None, "protocol_name": None, "assignment": b""}
     return {
