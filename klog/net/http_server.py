@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import io
 import logging
-import math
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -123,11 +123,10 @@ class _Waits:
     def end_longest(self) -> None:
         """End the connection that has waited for the longest, if for `STALLED_S`."""
         until_s = self._clock.monotonic_s() - STALLED_S
-        sock, since_s = min(list(self._since_s.items()), key=lambda one: one[1], default=(None, math.inf))
-        if sock is not None and since_s <= until_s:
-            self._since_s.pop(sock, None)
+        stalled = [(since_s, sock) for sock, since_s in list(self._since_s.items()) if since_s <= until_s]
+        if stalled:
             with suppress(OSError):  # it has just ended
-                sock.shutdown(socket.SHUT_RDWR)
+                min(stalled, key=itemgetter(0))[1].shutdown(socket.SHUT_RDWR)
 
 
 class _Incoming(io.RawIOBase):
@@ -206,18 +205,19 @@ def _server(application: Application, host: str, port: int, clock: Clock) -> WSG
     from socketserver import TCPServer, ThreadingMixIn
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+    waits = _Waits(clock)
+
     class Server(ThreadingMixIn, WSGIServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
         block_on_close = False
         request_queue_size = QUEUE_MAX
         room = threading.Semaphore(CONNECTIONS_MAX)
-        waits = _Waits(clock)
 
         def process_request(self, request: Any, client_address: Any) -> None:
             """Start a thread for a connection; wait while there are `CONNECTIONS_MAX`. In the accepting thread."""
             while not self.room.acquire(timeout=STALLED_S / 10):
-                self.waits.end_longest()
+                waits.end_longest()
             try:
                 super().process_request(request, client_address)
             except BaseException:  # no thread could be started
@@ -242,8 +242,8 @@ def _server(application: Application, host: str, port: int, clock: Clock) -> WSG
     class Handler(WSGIRequestHandler):
         def setup(self) -> None:
             super().setup()
-            self.rfile = io.BufferedReader(_Incoming(self.connection, clock, Server.waits))
-            self.wfile = _Outgoing(self.connection, clock, Server.waits)
+            self.rfile = io.BufferedReader(_Incoming(self.connection, clock, waits))
+            self.wfile = _Outgoing(self.connection, clock, waits)
 
         def parse_request(self) -> bool:
             if not super().parse_request():
