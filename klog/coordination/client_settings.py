@@ -11,10 +11,14 @@ was created for the nodes below it, by Kafka or klog.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from klog.coordination import entries
 from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZNode
 from klog.errors import ZooKeeperError
+
+RACE_TRIES: Final = 50
+"""Of a writer, while others write the same node."""
 
 
 def settings_of(path: str, node: ZNode | None) -> dict[str, object]:

@@ -20,7 +20,7 @@ from typing import Final
 
 from klog.coordination import config_notices, paths
 from klog.coordination.acts import Actor, landed, new_act
-from klog.coordination.client_settings import settings_of, write_settings
+from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
 from klog.coordination.zookeeper import Operation, ZNode, ZooKeeper
 from klog.errors import BadVersion, InvalidRequest, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
 from klog.security.quotas import DEFAULT, Entity, QuotaKey, Values, name_of, parse_value, plain_ip, text_of
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 QUOTA_ACT: Final = "quotas"
 """The kind of acts on quotas. The subject is the entity's path; the states are its quotas:
 ``{"producer_byte_rate":"1024"}``."""
-RACE_TRIES: Final = 50
 
 Damage = dict[str, str]
 """Path of a node -> what cannot be read."""

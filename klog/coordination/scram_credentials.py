@@ -14,13 +14,11 @@ from urllib.parse import quote, unquote
 
 from klog.coordination import paths
 from klog.coordination.acts import Actor, landed, new_act
-from klog.coordination.client_settings import settings_of, write_settings
+from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
 from klog.coordination.zookeeper import Watch, ZooKeeper
 from klog.errors import BadVersion, MalformedRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
 from klog.security.quotas import DEFAULT_NODE
 from klog.security.scram import ScramCredential, ScramMechanism
-
-RACE_TRIES = 50
 
 USER_ACT: Final = "user"
 """The kind of act; its states have each credential's number of iterations."""
