@@ -111,6 +111,7 @@ def test_without_zookeeper_what_is_in_sync_goes_on_and_changes_say_why_they_wait
                 running.wait_for_more(60)
             judge(running, cluster.bootstrap)
             cluster.wait_until(lambda: create_error(cluster, "later") == SessionLost.wire, "it is said that they wait")
+            assert create_error(cluster, "later") == SessionLost.wire, "also while the first one's outcome is not known"
             for one in cluster.brokers:
                 cluster.wait_until_unregistered(one)  # their sessions have ended
         cluster.wait_until(lambda: create_error(cluster, "later") in (0, 36), "topics are made again")

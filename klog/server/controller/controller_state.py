@@ -42,6 +42,8 @@ class ControllerState:
         self._on_deposed = on_deposed
         self._election: ControllerElection | None = None
         self.term: ControllerTerm | None = None
+        self._is_in_doubt = False
+        """The outcome of the last write is unknown, and the term not begun again."""
         self.lock = asyncio.Lock()
         self.context = Context(runtime.config, runtime.loop.time)
         self.has_work = asyncio.Event()
@@ -58,7 +60,9 @@ class ControllerState:
         return self.term is not None and self._runtime.identity.fenced is None
 
     def require(self) -> ControllerTerm:
-        """Raise NotController unless this broker is the controller."""
+        """Raise NotController unless this broker is the controller, SessionLost where only ZooKeeper can tell."""
+        if self._is_in_doubt:
+            raise SessionLost("ZooKeeper does not answer: what the controller wrote last is not known yet")
         if self.term is None or not self.active:
             raise NotController(f"broker {self._runtime.broker_id} is not the controller")
         return self.term
@@ -73,6 +77,7 @@ class ControllerState:
     def begin(self, term: ControllerTerm, election: ControllerElection) -> None:
         """The term begins; ``election``: where it was won."""
         self.term = term
+        self._is_in_doubt = False
         self._election = election
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -82,6 +87,7 @@ class ControllerState:
     def end(self) -> None:
         """The term is over."""
         self.term = None
+        self._is_in_doubt = False
         self._dirty.clear()
         for task in self._tasks:
             task.cancel()
@@ -124,6 +130,7 @@ class ControllerState:
             if self.term is not None and self._election is not None:
                 log.warning("the outcome of the last write is unknown: reading everything when ZooKeeper answers")
                 self.term = None
+                self._is_in_doubt = True
                 self._election.begin_again()
             raise
 
