@@ -43,12 +43,12 @@ VOLATILE_COLUMNS = frozenset(
     {
         *("PID", "MS", "SINCE", "RATE", "CRC", "TIME", "TIMESTAMP", "ETA", "PERCENT", "SESSION"),
         *("BYTES", "BYTES-LEFT", "LOG-END-OFFSET", "END", "EPOCH"),
-        *("LEADER", "LEADER-EPOCH", "OLD", "CONTROLLER", "LEADERS", "REPLICAS", "FLUSHED-BY"),
-        *("LAG-MS", "LAG-BYTES", "LAST-OFFSET", "PRIOR", "DELTA", "THEN", "TO", "FILES", "BATCHES"),
+        *("LEADER", "LEADER-EPOCH", "OLD", "CONTROLLER", "LEADERS", "REPLICAS", "LAG-MS", "LAG-BYTES", "BATCHES"),
     }
 )
-"""Who leads depends on who was quicker, and how many bytes messages are, and so where they are, on how they were
-batched."""
+"""Who leads depends on who was quicker, and how many bytes messages are on how they were batched."""
+OFFSETS = frozenset({"LAST-OFFSET", "PRIOR", "DELTA", "THEN", "TO"})
+"""So do offsets, but for the first: numbers of three digits and more; TO may be brokers, and THEN another setting's."""
 CONTINUES = " " * 12
 """Before what goes on with a cell or a finding in a line of its own, but for commands of an advice: where it is cut
 depends on the folder's name."""
@@ -213,7 +213,9 @@ def normalised(printed: str) -> list[str]:
 def _cell(column: str, text: str) -> str:
     if column in VOLATILE_COLUMNS:
         return "*"
-    if column == "ISR":
+    if column in OFFSETS and re.fullmatch(r"-?\d{3,}", text):
+        return "*"
+    if column in ("ISR", "FLUSHED-BY") and re.fullmatch(r"[\d,]+", text):
         return ",".join(sorted(text.split(",")))
     return " ".join(text.split())
 
@@ -222,6 +224,7 @@ def _plain(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", "MOMENT", line)
     line = re.sub(r"\b\d[\d,.]* ?(?:ms|s|MB/s|KB/s|kB/s|B/s|/s)(?![\w/])", "SOME", line)
     line = re.sub(r"[\d,]+ bytes", "SOME bytes", line)
+    line = re.sub(r"[\d,]+ messages/s", "SOME messages/s", line)
     line = re.sub(r"\b(act|undo) [0-9a-z]{12}\b", r"\1 ACT", line)
     line = re.sub(r"\b127\.0\.0\.1:[1-6]\d{4}\b", "ADDRESS", line)  # ZooKeeper's, chosen by `klog up`
     line = re.sub(r"\bklog \d+\.\d+\.\d+\S*", "klog VERSION", line)
@@ -233,11 +236,13 @@ def _plain(line: str) -> str:
     line = re.sub(r"[1-9]\d* not in sync", "some not in sync", line)
     # A partition that the broker led has another leader, others have one replica less in sync.
     line = re.sub(r"broker \d leads, epoch.*leader-elected|in-sync replicas [\d,]+ \(.*isr-changed", "CHANGED", line)
-    line = re.sub(r"\b\d(?:,\d)+\b", lambda found: ",".join(sorted(found[0].split(","))), line)
+    line = re.sub(r"(?<=metadata: )replicas [\d,]+", "replicas", line)
+    line = re.sub(r"(?<=in-sync )[\d,]+", lambda found: ",".join(sorted(found[0].split(","))), line)
     line = re.sub(r"(broker-up: )broker \d(?:, broker \d)+", r"\1brokers", line)
     # The screen of `klog status`: who is the controller, what was changed when, and whether klog.events is there yet.
     line = re.sub(r"\b\d\d:\d\d:\d\d(?:Z\b)?", "CLOCK", line)
     line = re.sub(r"\b\d{4}-\d\d-\d\d CLOCK", "MOMENT", line)
+    line = line.replace("it shut down by CLOCK", "it shut down at CLOCK")  # by whoever noticed
     line = re.sub(r"\b(?:OK|WARNING: \d+ findings?)  ", "WELL ", line)  # leaders may not be back yet
     line = re.sub(r"none yet$", "all in sync", line)
     line = re.sub(r"\b(\d+)\* ", r"\1 ", line)
