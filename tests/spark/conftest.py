@@ -127,10 +127,9 @@ def make_messages(count: int, start: int = 0) -> list[Message]:
 
 
 def exported_rows(root: Path) -> list[dict[str, Any]]:
-    """Every row that a reader of the export sees, by partition and offset."""
-    rows = [
-        row for path in root.glob("data/batch=*/*.parquet") for row in pq.read_table(path, columns=COLUMNS).to_pylist()
-    ]
+    """Every row that a reader of the export sees, by partition and offset. It lists first, and then opens."""
+    paths = sorted(root.glob("data/batch=*/*.parquet"))
+    rows = [row for path in paths for row in pq.read_table(path, columns=COLUMNS).to_pylist()]
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
