@@ -69,12 +69,13 @@ def list_acts(zookeeper: ZooKeeper, *, since_ms: int = 0) -> list[ActRow]:
 def recent_acts(zookeeper: ZooKeeper, since_ms: int, most: int) -> tuple[list[ActRow], int]:
     """The last acts from a time on, so many at most, the newest first; and how many there are in all. Blocks.
 
-    What cannot be read is left out.
+    What cannot be read is left out, and what the cluster has done for itself.
     """
     ids = acts.ids_since(zookeeper, since_ms)
-    found = [act for _, act in acts.read_by_transaction(zookeeper, ids[-most:])]
-    undone = _undone(found)
-    return [row(act, undone.get(act.act_id)) for act in reversed(found)], len(ids)
+    read = [act for _, act in acts.read_by_transaction(zookeeper, ids[-most:])]
+    undone = _undone(read)
+    found = [act for act in reversed(read) if act.actor.host != acts.OF_CLUSTER]
+    return [row(act, undone.get(act.act_id)) for act in found], len(ids) - len(read) + len(found)
 
 
 def show_act(zookeeper: ZooKeeper, act_id: str) -> tuple[ActRow, Act]:

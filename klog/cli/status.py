@@ -121,11 +121,11 @@ async def _explain(invocation: Invocation, subject: list[str]) -> Report:
     from klog.tools.why.steps import Step
 
     steps = await steps_of(invocation, subject)
-    helps = next((step.do for step in reversed(steps) if step.do is not None), None)
-    footer = "nothing is wrong" if helps is None else ""
-    if helps is not None and invocation.output is Format.TABLE:
-        footer = "\n".join(wrapped(helps, "to do: ", _width(sys.stderr)))
-    return Report(invocation.command, Step, steps, failed=helps is not None, footer=footer)
+    helps = dict.fromkeys(step.do for step in steps if step.do is not None)
+    footer = "" if helps else "nothing is wrong"
+    if helps and invocation.output is Format.TABLE:
+        footer = "\n".join(line for one in helps for line in wrapped(one, "to do: ", _width(sys.stderr)))
+    return Report(invocation.command, Step, steps, failed=bool(helps), footer=footer)
 
 
 async def _answer(

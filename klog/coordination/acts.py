@@ -63,6 +63,9 @@ ZNODE_KINDS: Final = frozenset({ZNODE_CREATE, ZNODE_SET, ZNODE_DELETE})
 AUTO_CREATE: Final = "auto.create.topics.enable"
 """Prefix of the client id in the act of an automatically created topic."""
 
+OF_CLUSTER: Final = "cluster"
+"""The host in the act of a broker that does something for itself, such as creating the topic of events."""
+
 UNDO_CLIENT: Final = "klog-undo-"
 """Prefix of the client id in a request that undoes an act, before the act's id. Kafka's protocol has no better
 place."""

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from klog.coordination.acts import CLIENT_CHARS_MAX, Actor
+from klog.coordination.acts import CLIENT_CHARS_MAX, OF_CLUSTER, Actor
 from klog.errors import ClusterAuthorizationFailed, KlogError, PeerError, RequestTimedOut, UnsupportedVersion
 from klog.metrics import RequestMeter
 from klog.net.connection import Connection, Part, Reply
@@ -80,7 +80,7 @@ class Request(NamedTuple):
         """Who asks: for a forwarded request the client that the broker names (`forwarding_client`)."""
         client = self.head.client_id or ""
         if self.connection is None:
-            return Actor(client or "controller", "cluster")  # for the topic of events; no client sees it
+            return Actor(client or "controller", OF_CLUSTER)  # for the topic of events; no client sees it
         if self.connection.is_broker and FORWARDED in client:
             return _forwarded(client.partition(FORWARDED)[2])
         principal = "" if self.connection.principal is ANONYMOUS else str(self.connection.principal)

@@ -173,6 +173,7 @@ at_min_isr = partition(2, isr=(3, 1))
 above_factor = has(min_isr={"t": 4})
 uneven = partition(0, replicas=(1, 2), isr=(1, 2))
 silent = has(silent={2: "no answer to DescribeConfigs within 10 s"})
+hangs = has(silent={2: "no answer to ApiVersions within 2.5 s"}, hung={2: "h:9002"})
 cut = lost(4, "cut", "lost")
 deleting = has(deletions={"t": NOW_MS - 60_000})
 server_down = server(1, None, "Connection refused")
@@ -278,7 +279,7 @@ def test_two_dead_brokers_are_one_cause_and_all_that_they_do_is_its_consequence(
     assert [one.split(":")[0].split()[0] for one in found[0].consequences] == ["3"]
     assert verdict(snapshot, found).word == "BROKEN"
     counts = count_partitions(snapshot.metadata, snapshot.min_isr) if snapshot.metadata else None
-    assert counts == (1, 3, 3, 0, 3)
+    assert counts == (1, 3, 3, 0, 3, 0)
 
 
 @each(
@@ -291,6 +292,7 @@ def test_two_dead_brokers_are_one_cause_and_all_that_they_do_is_its_consequence(
         (gone_zookeeper, "AT RISK"),
         (at_min_isr, "AT RISK"),
         (silent, "AT RISK"),
+        (hangs, "BROKEN"),
         (unpreferred, "WARNING"),
     ],
 )

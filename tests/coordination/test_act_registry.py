@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.admin.acts import recent_acts
 from klog.coordination import acts, paths
 from klog.coordination.acts import STATE_BYTES_MAX, UNDO_CLIENT, Actor, forget_oldest, is_act_id, new_act, new_id
 from klog.coordination.zookeeper import Create, ZooKeeper
@@ -58,6 +59,13 @@ def test_the_acts_of_a_busy_host_do_not_push_out_those_of_others(registry: ZooKe
     assert forget_oldest(registry, kept_max=6) == 4
     left = acts.read(registry, acts.list_ids(registry))
     assert sorted(act.actor.host for act in left) == ["10.0.0.7"] * 3 + ["10.0.0.8"] * 3
+
+
+def test_what_the_cluster_does_for_itself_is_no_news(registry: ZooKeeper) -> None:
+    for actor in (Actor("c", "h"), Actor("controller", acts.OF_CLUSTER)):
+        registry.commit([new_act("topic-create", actor, topic="t").write], never)
+    found, in_all = recent_acts(registry, 0, 20)
+    assert ([one.principal for one in found], in_all) == (["c@h"], 1)
 
 
 def test_acts_are_bounded_in_bytes(registry: ZooKeeper) -> None:

@@ -76,6 +76,13 @@ def test_of_a_partition_that_is_well_who_leads_and_since_when() -> None:
     assert since.time is None
 
 
+def test_of_two_dead_brokers_each_is_a_cause() -> None:
+    steps = why_topic(known(UP, {**UP, "id": 3, "port": 9003}, DOWN, {**DOWN, "id": 3}, dead=(2, 3)), "t")
+    causes = [one for one in steps if one.do is not None]
+    assert [one.what for one in causes] == ["broker 2 is dead", "broker 3 is dead"]
+    assert ["--id 2" in str(one.do) for one in causes] == [True, False] and "--id 3" in str(causes[1].do)
+
+
 def test_a_dead_broker_is_the_cause_with_the_time_of_its_event() -> None:
     cause = checked(why_topic(known(UP, DOWN, dead=(2,)), "t"))
     assert "broker 2" in cause.what and "start broker 2" in (cause.do or "")

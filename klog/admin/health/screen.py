@@ -104,6 +104,7 @@ def _parts(snapshot: Snapshot, found: PartitionCounts | None, width: int) -> Ite
         (found.under_replicated, "under-replicated"),
         (found.refusing or 0, "refuse acks=all"),
         (found.offline, "without a leader"),
+        (found.hanging, "led by a broker that hangs"),
     ]
     said = ", ".join(f"{count:,} {what}" for count, what in troubles if count) or "all in sync"
     yield from _row("partitions", f"{found.partitions:,}", said if found.partitions else "none yet", width)

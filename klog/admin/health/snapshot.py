@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from klog.coordination.topics import Topic
     from klog.coordination.zookeeper import ZooKeeper
 
+T = TypeVar("T")
 ZOOKEEPER_TIMEOUT_S: Final = 2.5
 SERVED_S: Final = 1.0
 """A topic that is registered is known to the brokers by then."""
@@ -299,10 +300,7 @@ def _or_raise(error: KlogError) -> str:
 
 
 async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: float) -> Cluster | None:
-    """The cluster, its metadata read; None, with the reason in the snapshot, where none of these servers answers.
-
-    While they are silent it is looked at the same time which of them hang, and not after each has had its time.
-    """
+    """The cluster, its metadata read; None, with the reason in the snapshot, where none of these servers answers."""
     from klog.client.bootstrap import parse_bootstrap
     from klog.client.cluster import Cluster
 
@@ -315,26 +313,17 @@ async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: f
             raise
         return cluster
 
-    connecting = asyncio.ensure_future(reached())
-    probing: asyncio.Future[list[str]] | None = None
-    try:
-        done, _ = await asyncio.wait({connecting}, timeout=SOON_S)
-        if not done:
-            wait_s = min(PROBE_S, timeout_s)
-            probing = asyncio.ensure_future(_hung(parse_bootstrap(bootstrap, source), wait_s))
-        return await connecting
-    except KlogError as error:
-        snapshot.hung_addresses = await probing if probing is not None else []
-        asks = isinstance(error, CannotConnect) and not snapshot.hung_addresses
-        other = await instead_of_brokers(bootstrap, source) if asks else None
-        given = f" (addresses from {source})" if other is None else ""
-        snapshot.no_brokers = _or_raise(other or error) + given
-        snapshot.brokers_do = None if other is None else other.hint
-        return None
-    finally:
-        connecting.cancel()
-        if probing is not None:
-            probing.cancel()
+    servers = parse_bootstrap(bootstrap, source)
+    found = await _answer_of(reached(), servers, min(PROBE_S, timeout_s))
+    if not isinstance(found, _Silence):
+        return found
+    snapshot.hung_addresses = found.hung_addresses
+    asks = isinstance(found.error, CannotConnect) and not found.hung_addresses
+    other = await instead_of_brokers(bootstrap, source) if asks else None
+    given = f" (addresses from {source})" if other is None else ""
+    snapshot.no_brokers = _or_raise(other or found.error) + given
+    snapshot.brokers_do = None if other is None else other.hint
+    return None
 
 
 async def _connect_registered(snapshot: Snapshot, session: ZooKeeper, where: Where) -> Cluster | None:
@@ -488,7 +477,8 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
         if cluster.is_klog:
             from klog.admin.quarantine import list_lost
 
-            snapshot.lost = await list_lost(cluster, known=metadata)
+            answering = {one: node for one, node in metadata.brokers.items() if one not in snapshot.silent}
+            snapshot.lost = await list_lost(cluster, known=metadata._replace(brokers=answering))
         kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
         snapshot.standing_still, snapshot.watched_s = await watch_reassignments(
             cluster, metadata, kept, snapshot.max_bytes
@@ -527,22 +517,25 @@ async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) 
 async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None:
     from klog.admin.brokers import describe_self
     from klog.admin.log_dirs import free_bytes, total_bytes
-    from klog.admin.settings import describe_broker_settings
+    from klog.admin.settings import Described, describe_broker_settings
     from klog.protocol.apis import ApiKey
 
-    try:
+    async def asked() -> tuple[list[Described], Any]:
         names = [*SHARED_SETTINGS, *SIZE_SETTINGS, WARNING_DAYS]
-        told = await describe_broker_settings(cluster, broker, names=names)
-        snapshot.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
-        snapshot.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
-        answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
-    except KlogError as error:
-        snapshot.silent[broker] = _or_raise(error)
-        assert snapshot.metadata is not None
-        node = snapshot.metadata.brokers[broker]
-        if await _hung([(node.host, node.port)]):
+        settings = await describe_broker_settings(cluster, broker, names=names)
+        return settings, await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=[])
+
+    assert snapshot.metadata is not None
+    node = snapshot.metadata.brokers[broker]
+    found = await _answer_of(asked(), [(node.host, node.port)])
+    if isinstance(found, _Silence):
+        snapshot.silent[broker] = _or_raise(found.error)
+        if found.hung_addresses:
             snapshot.hung[broker] = node.address
         return
+    told, answer = found
+    snapshot.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
+    snapshot.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
     before_ms = SYSTEM_CLOCK.now_ms()
     own = await describe_self(cluster, broker)
     if own is not None and not isinstance(own, str):
@@ -577,6 +570,32 @@ async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | Non
         except UsageError:
             continue
     snapshot.hung_addresses = await _hung([one for one in servers if one not in live][:PROBES_MAX])
+
+
+class _Silence(NamedTuple):
+    """Instead of an answer: the error, and those of the servers that take connections and do not answer."""
+
+    error: KlogError
+    hung_addresses: list[str]
+
+
+async def _answer_of(
+    asking: Coroutine[Any, Any, T], servers: Sequence[tuple[str, int]], probe_s: float = PROBE_S
+) -> T | _Silence:
+    """What these servers answer. While they are silent it is looked which of them hang, and not after that."""
+    answer = asyncio.ensure_future(asking)
+    probing: asyncio.Future[list[str]] | None = None
+    try:
+        done, _ = await asyncio.wait({answer}, timeout=SOON_S)
+        if not done:
+            probing = asyncio.ensure_future(_hung(servers, probe_s))
+        return await answer
+    except KlogError as error:
+        return _Silence(error, await probing if probing is not None else [])
+    finally:
+        answer.cancel()
+        if probing is not None:
+            probing.cancel()
 
 
 async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = PROBE_S) -> list[str]:

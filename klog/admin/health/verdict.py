@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.health.dead import replicas_of_dead
@@ -23,13 +23,15 @@ WELL: Final = "OK"
 
 
 class PartitionCounts(NamedTuple):
-    """``refusing``: led, with fewer in sync than acks=all needs; None where `min.insync.replicas` is not known."""
+    """``refusing``: led, with fewer in sync than acks=all needs; None where `min.insync.replicas` is not known.
+    ``hanging``: led by a broker that takes connections and does not answer."""
 
     topics: int
     partitions: int
     under_replicated: int
     offline: int
     refusing: int | None = None
+    hanging: int = 0
 
 
 class BrokerState(NamedTuple):
@@ -52,9 +54,14 @@ class Verdict(NamedTuple):
 
 
 def count_partitions(
-    metadata: Metadata, min_isr: Mapping[str, int] | None = None, *, only: str | None = None
+    metadata: Metadata,
+    min_isr: Mapping[str, int] | None = None,
+    *,
+    only: str | None = None,
+    hung: Collection[int] = (),
 ) -> PartitionCounts:
-    """How many partitions, or those of one topic, have which trouble. The one place that counts them."""
+    """How many partitions, or those of one topic, have which trouble. The one place that counts them. ``hung``: the
+    brokers that hang."""
     topics = [metadata.topics[only]] if only is not None else metadata.topics.values()
     every = [(topic.name, one) for topic in topics for one in topic.partitions.values()]
     refusing = None
@@ -69,6 +76,7 @@ def count_partitions(
         sum(one.is_under_replicated for _, one in every),
         sum(one.leader is None for _, one in every),
         refusing,
+        sum(one.leader in hung for _, one in every),
     )
 
 
@@ -115,7 +123,7 @@ def verdict(snapshot: Snapshot, findings: Sequence[Finding]) -> Verdict:
     """The worst that users of the cluster feel: no broker, no leader, refused writes, data at risk, anything else."""
     if snapshot.metadata is None:
         return Verdict(DOWN, "no cluster is there" if snapshot.no_chroot else "no broker answers")
-    found = count_partitions(snapshot.metadata, snapshot.min_isr)
+    found = count_partitions(snapshot.metadata, snapshot.min_isr, hung=snapshot.hung)
     return Verdict(*_worst(snapshot, found, causes(findings)), found)
 
 
@@ -124,6 +132,8 @@ def _worst(snapshot: Snapshot, found: PartitionCounts, first: Sequence[Finding])
     if found.offline:
         more = f", {found.refusing:,} refuse acks=all" if found.refusing else ""
         return BROKEN, f"{found.offline:,} {of} without a leader{more}"
+    if found.hanging:
+        return BROKEN, f"{found.hanging:,} {of} led by a broker that hangs"
     if found.refusing:
         return BROKEN, f"{found.refusing:,} {of} refuse acks=all"
     if snapshot.no_zookeeper is not None:

@@ -5,7 +5,7 @@ The first step is the symptom, the last one the cause with what helps. Without a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
@@ -73,7 +73,7 @@ def why_gone(known: Known, topic: str) -> list[Step]:
             steps.append(step(act.time, f"{act.principal} deleted topic {topic}", f"act {act.act}"))
         what = f"its deletion waits for broker {listed(awaited)}: the name is taken until then"
         steps.append(step(moment(known.snapshot.deletions[topic]), what, f"ZooKeeper: {paths.delete_topic(topic)}"))
-        return numbered([*steps, *broker_steps(known, awaited[0])])
+        return numbered([*steps, *brokers_steps(known, awaited)])
     do = f"`klog topic create {topic}` makes an empty one"
     if topic in known.snapshot.deleted:
         do = f"`klog topic restore {topic}` brings it back"
@@ -164,7 +164,7 @@ def partition_steps(known: Known, name: TopicPartition, one: PartitionNode) -> I
         yield told(event)
     down = [broker for broker in suspects if _is_down(known, broker)]
     if down:
-        yield from broker_steps(known, down[0])
+        yield from brokers_steps(known, down)
         return
     for broker in suspects:
         disks = list(_disks(known, broker))
@@ -196,7 +196,7 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
         yield told(stalled)
     down = [broker for broker in filling if _is_down(known, broker)]
     if down:
-        *before, cause = broker_steps(known, down[0])
+        *before, cause = brokers_steps(known, down)
         yield from before
         do = f"{cause.do}, or take the reassignment back: `klog reassign cancel`"
         yield step(cause.time, cause.what, cause.evidence, do)
@@ -211,6 +211,11 @@ def _reassignment(known: Known, name: TopicPartition, filling: list[int]) -> Ite
     else:
         do = "wait: `klog reassign status --watch` shows how far it is"
         yield step(known.now, "the reassignment is under way", "ZooKeeper, and the logs of new replicas grow", do)
+
+
+def brokers_steps(known: Known, brokers: Iterable[int]) -> Iterator[Step]:
+    """Why each of these brokers does not serve: as many causes, since none of them alone is the trouble."""
+    return (one for broker in brokers for one in broker_steps(known, broker))
 
 
 def broker_steps(known: Known, broker: int) -> Iterator[Step]:
@@ -283,9 +288,9 @@ def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
     """Of a partition that is led and in sync: a replica that does not answer now, or a leader's disk."""
     silent = [broker for broker in one.isr if broker in known.snapshot.silent]
     if silent:
-        what = f"in-sync broker {silent[0]} does not answer: acks=all waits until it leaves the in-sync replicas"
+        what = f"in-sync broker {listed(silent)} does not answer: acks=all waits until it leaves the in-sync replicas"
         yield step(known.now, what, f"metadata: in-sync {listed(one.isr)}")
-        yield from broker_steps(known, silent[0])
+        yield from brokers_steps(known, silent)
     elif one.leader is not None:
         yield from _disks(known, one.leader)
 
