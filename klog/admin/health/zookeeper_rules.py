@@ -41,7 +41,10 @@ def _servers(snapshot: Snapshot) -> Iterator[Finding]:
         if share is not None and share >= HEAP_SHARE_MAX:
             heap_mib = (one.size.heap_bytes or 0) >> 20
             found = f"{one.size.nodes:,} nodes take some {share:.0%} of its heap of {heap_mib:,} MiB"
-            do = "a larger heap (`klog zookeeper start --heap SIZE`, `klog up --zookeeper-heap SIZE`), or fewer groups"
+            do = (
+                "a larger heap (`klog zookeeper start --heap SIZE`, `klog up --zookeeper-heap SIZE`), or less in it: "
+                "groups that nobody uses, old schemas, deleted topics"
+            )
             severity = CRITICAL if share >= FULL_SHARE else WARNING
             expected = f"less than {HEAP_SHARE_MAX:.0%}; at {FULL_SHARE:.0%} brokers refuse metadata and schemas"
             yield Finding(severity, f"zookeeper {one.address}", found, expected, do, "zookeeper-heap")
