@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from klog.spark.reading import read as read
     from klog.tools.schemas import Schemas as Schemas
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 _LIBRARY = {
     "Consumer": "klog.client.consumer",

@@ -128,7 +128,7 @@ def plan_undo(zookeeper: ZooKeeper, act: Act) -> Undo:
 def _deletion(zookeeper: ZooKeeper, act: Act, topic: str) -> Undo:
     found = topics.find_deleted(zookeeper, topic)
     if found is None or found[1].act != act.act_id:
-        refused = _cannot(act, f"topic {topic} is restored, or purged")
+        refused = _cannot(act, f"topic {topic} is restored, or purged, or klog 0.2 deleted it and can restore it")
         refused.hint = "`klog topic list --deleted` lists what can be restored; the act has the assignment and settings"
         raise refused
 

@@ -139,6 +139,8 @@ def read_settings(
     codec = str(rdkafka.get("compression.type") or "none")
     rdkafka["compression.type"] = _CODECS.get(codec, codec)
     acks = rdkafka["acks"] = str(rdkafka["acks"])
+    if acks not in ("all", "-1", "0", "1"):  # 0.8 waited for so many replicas; each message would be refused
+        raise InvalidConfig(f"acks={acks}: must be all, which is -1, or 1 or 0")
     if "enable.idempotence" not in rdkafka:
         rdkafka["enable.idempotence"] = acks in ("all", "-1") and str(rdkafka.get("retries", "1")) != "0"
     age_ms = _number(rdkafka["metadata.max.age.ms"], "metadata.max.age.ms", 0)

@@ -124,6 +124,7 @@ class ZooKeeper:
         """Dates what is written through this session, and measures its waits."""
         self._state: SessionState | None = None
         self._connected = threading.Event()
+        self._session_id = 0
         self._away_from_s: float | None = None
         """Since when the session has been disconnected."""
         self._stopping = False
@@ -253,9 +254,11 @@ class ZooKeeper:
 
     @property
     def session_id(self) -> int:
-        """The id of the session that has our ephemeral nodes; 0 while not connected."""
-        identity = self._client.client_id
-        return _unsigned(identity[0]) if identity and identity[0] else 0
+        """The id of the session that has our ephemeral nodes, also while it is suspended; 0 before and after it.
+
+        kazoo's own knows none while there is no connection: whoever had read a node of ours in that moment would take
+        it for another's, and a controller would follow itself from then on."""
+        return self._session_id
 
     def _state_changed(self, state: str) -> None:
         """kazoo's connection thread."""
@@ -265,9 +268,11 @@ class ZooKeeper:
             KazooState.LOST: SessionState.EXPIRED,
         }[state]
         if now is SessionState.CONNECTED:
+            self._session_id = _unsigned(self._client.client_id[0])
             self._away_from_s = None
             self._connected.set()
         else:
+            self._session_id = 0 if now is SessionState.EXPIRED else self._session_id
             self._connected.clear()
             if self._away_from_s is None:
                 self._away_from_s = self.clock.monotonic_s()

@@ -204,7 +204,7 @@ class Broker:
                 lambda name: LogConfig.of(self.config.of_topic(name.topic), overrides.get(name.topic, {})),
             )
             self.log_dirs.start()
-            self.events = Events(self.identity.broker_id, to_topic=self.config.flag("klog.events.enable"))
+            self.events = Events(self.identity, to_topic=self.config.flag("klog.events.enable"))
             self.runtime.on_event = self.events.record
             self.runtime.on_events_awaited = self.events.sent
             for path in self.log_dirs.offline.keys() - {one.path for one in self.log_dirs.dirs}:

@@ -8,7 +8,7 @@ JSON, its kind (`klog.event_kinds`) the key, so that ``klog events --follow`` sh
 Rules
     * Each broker reports its own actions, and sends its events to the topic's leader over another connection, with
       acks=all and as an idempotent producer: each event is there once, in this broker's order. Between brokers the
-      order is that of arrival; ``ts`` is the reporting broker's clock.
+      order is that of arrival; ``ts`` is the reporting broker's clock, less what it knows to be wrong with it.
     * Recording never waits and never fails. Events that cannot be sent are kept and retried; beyond `KEPT_MAX` the
       oldest are dropped, and an event reports their number.
     * The controller creates the topic once no broker has come or gone for `SETTLE_S`, on up to three brokers; earlier
@@ -37,7 +37,7 @@ from klog.secret import Secret
 from klog.server.image import ClusterImage
 from klog.server.peer_probe import introduction
 from klog.server.producer_ids import ProducerIds
-from klog.server.runtime import Runtime
+from klog.server.runtime import Identity, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ SETTINGS: Final = {
     "cleanup.policy": "delete",
     "flush.messages": "1",
     "min.insync.replicas": "1",
+    "message.timestamp.after.max.ms": str((1 << 63) - 1),  # a leader whose clock is behind takes them, too
 }
 """Whatever the brokers' own settings."""
 
@@ -82,13 +83,13 @@ _SHORT: Final = frozenset({int, bool, float, type(None)})
 class Events:
     """One per broker. Event loop only; `told` and `dropped` may be read from any thread."""
 
-    def __init__(self, broker_id: int, *, to_topic: bool) -> None:
+    def __init__(self, identity: Identity, *, to_topic: bool) -> None:
         """``to_topic``: klog.events.enable."""
         self.told: Counter[str] = Counter()
         """Events by kind, sent or not."""
         self.dropped = 0
         """Events that never reached the topic."""
-        self._broker_id = broker_id
+        self._identity = identity
         self._to_topic = to_topic
         self._kept: deque[dict[str, Any]] = deque()
         self._underway: list[dict[str, Any]] = []
@@ -110,7 +111,11 @@ class Events:
             self._keep(self._event(kind, facts))
 
     def _event(self, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        return {"ts": _now_text(), "broker": self._broker_id, "kind": kind, **_bounded(facts)}
+        return {"ts": self._now_text(), "broker": self._identity.broker_id, "kind": kind, **_bounded(facts)}
+
+    def _now_text(self) -> str:
+        now_ms = time.time_ns() // 1_000_000 - self._identity.clock_ahead_ms
+        return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _keep(self, event: dict[str, Any]) -> None:
         if len(self._kept) >= KEPT_MAX:
@@ -148,7 +153,7 @@ class Events:
         await self._topic.close()
 
     async def _send(self, topic: EventsTopic) -> None:
-        retry_s = RETRY_S_MIN
+        retry_s, warned = RETRY_S_MIN, ""
         while True:
             if not self._kept and not self._underway:
                 self._woken.clear()
@@ -159,9 +164,12 @@ class Events:
                     await asyncio.sleep(LOOK_AGAIN_S)
                     continue
                 await self._send_some(topic)
-                retry_s = RETRY_S_MIN
+                retry_s, warned = RETRY_S_MIN, ""
             except KlogError as error:
-                log.debug("%d events wait: %s", len(self._kept) + len(self._underway), error.message)
+                lasts = retry_s == RETRY_S_MAX and error.message != warned
+                warned = error.message if lasts else warned
+                level = logging.WARNING if lasts else logging.DEBUG
+                log.log(level, "%d events wait: %s", len(self._kept) + len(self._underway), error.message)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_S_MAX)
             except Exception:
@@ -176,6 +184,9 @@ class Events:
                 self._dropped_now = 0
             while self._kept and len(self._underway) < BATCH_EVENTS_MAX:
                 self._underway.append(self._kept.popleft())
+        now = self._now_text()
+        for event in self._underway:  # from ahead of now: told before this clock was known to be wrong
+            event["ts"] = min(event["ts"], now)
         records = [_record(event) for event in self._underway]
         fit = _how_many_fit(records)
         if fit < len(records):
@@ -369,8 +380,3 @@ def _record(event: dict[str, Any]) -> Record:
     moment = datetime.fromisoformat(event["ts"])
     value = _JSON.encode(event)
     return Record(0, round(moment.timestamp() * 1000), str(event["kind"]).encode(), value.encode(), ())
-
-
-def _now_text() -> str:
-    now_ms = time.time_ns() // 1_000_000
-    return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,7 +2,8 @@
 
 A leader with a wrong clock takes correct messages for future ones, or deletes young ones. Of three brokers or more, a
 clock is the odd one if it differs from most of the others; of two, neither is: `klog status` shows both. The other
-brokers, or a sample of many, are asked when a broker joins, and now and then.
+brokers, or a sample of many, are asked when a broker joins, when messages are refused for their times, and now and
+then.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from klog.storage.retention import CLOCKS_APART_MS_MAX
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 30.0
+DOUBTED_S: Final = 5.0
+"""The same while the clock is the odd one, and where messages were refused for their times: it may just have been set.
+Whoever sends such messages on and on has it compared no oftener."""
 NEWS_S: Final = 0.5
 """Interval of checks for a new broker."""
 ANSWER_WITHIN_S: Final = 5.0
@@ -49,7 +53,10 @@ class PeerClocks:
         looked_s = 0.0
         while True:
             now_s, brokers = self._runtime.loop.time(), frozenset(self._image.brokers)
-            if brokers - known or now_s - looked_s >= LOOK_AGAIN_S:
+            identity = self._runtime.identity
+            again_s = DOUBTED_S if identity.is_clock_doubted or identity.clock_ahead_ms else LOOK_AGAIN_S
+            if brokers - known or now_s - looked_s >= again_s:
+                identity.is_clock_doubted = False
                 await self._look()
                 looked_s = now_s
             known = brokers
@@ -61,16 +68,16 @@ class PeerClocks:
         chosen = random.sample(others, min(len(others), PEERS_MAX))
         asked = await asyncio.gather(*map(self._ahead_of_us_ms, chosen))
         ahead_ms = odd_by_ms([one for one in asked if one is not None])
-        if ahead_ms and not identity.clock_ahead_ms:
+        before_ms, identity.clock_ahead_ms = identity.clock_ahead_ms, ahead_ms
+        if ahead_ms and not before_ms:
             log.error(
                 "this broker's clock is %s most other brokers': set it. Messages that it takes for ones of the future"
                 " are refused for now, and retention by time pauses",
                 clock_text(ahead_ms),
             )
             self._runtime.tell("clock-skew", ahead_ms=ahead_ms)
-        elif identity.clock_ahead_ms and not ahead_ms:
+        elif before_ms and not ahead_ms:
             log.info("this broker's clock agrees with the other brokers' again")
-        identity.clock_ahead_ms = ahead_ms
 
     async def _ahead_of_us_ms(self, there: BrokerImage) -> int | None:
         """How far another broker's clock is ahead of ours; None if it does not answer."""

@@ -43,12 +43,16 @@ class Identity:
         """The error of appends while the broker may not append (its session has expired); None while it may."""
         self.clock_ahead_ms = 0
         """How far this broker's clock is ahead of most others', if it is the odd one (`PeerClocks`); else 0."""
+        self.is_clock_doubted = False
+        """Whether messages were refused for their times since it was last compared."""
 
     def by_its_clock(self, found: T) -> T | NotLeader:
         """The result; if this broker's clock is wrong, a refusal of messages for their times becomes a retriable
         error."""
-        if self.clock_ahead_ms and isinstance(found, InvalidTimestamp):
-            return NotLeader(f"{found.message}; but it is this broker's clock that is wrong")
+        if isinstance(found, InvalidTimestamp):
+            if self.clock_ahead_ms:
+                return NotLeader(f"{found.message}; but it is this broker's clock that is wrong")
+            self.is_clock_doubted = True
         return found
 
     @property

@@ -456,6 +456,7 @@ def test_names_of_today_and_of_0_8_mean_the_same() -> None:
     [
         ({"no_such_thing": 1, "linger_ms": 1, "nor_this": 2}, "no.such.thing, nor.this"),
         ({"acks": 1, "request_required_acks": 1}, "acks .*request.required.acks"),
+        ({"request_required_acks": 2}, "acks=2"),
         ({"queue_buffering_max_ms": "soon"}, "queue.buffering.max.ms"),
         ({"serializer_class": "kafka.serializer.StringEncoder"}, "serializer.class"),
         ({"partitioner_class": "MyPartitioner"}, "partitioner.class"),

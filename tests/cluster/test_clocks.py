@@ -1,10 +1,9 @@
-"""Rule L7: a broker whose clock is ten days behind knows it, clients may retry, an event and `check` name it."""
+"""Rule L7: a broker whose clock falls ten days behind knows it, clients may retry, an event and `status` name it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -20,35 +19,60 @@ from tests.cluster_fixture import RunningCluster
 from tests.tools.verbs import read
 
 DAY_MS = 86_400_000
-SHIFTED = f"""
-import time
-time_ns, seconds = time.time_ns, time.time
-time.time_ns = lambda: time_ns() - {10 * DAY_MS} * 1_000_000
-time.time = lambda: seconds() - {10 * DAY_MS / 1000}
+SHIFTED = """
+import pathlib, time
+time_ns, seconds, ahead = time.time_ns, time.time, pathlib.Path({!r})
+time.time_ns = lambda: time_ns() + int(ahead.read_text()) * 1_000_000
+time.time = lambda: seconds() + int(ahead.read_text()) / 1000
 """
+SOON_S = 15.0
+"""Less than the time between two looks at the others' clocks."""
 
 
 def test_messages_wait_for_a_broker_whose_clock_is_wrong(
     make_cluster: Callable[..., RunningCluster], topic: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(SHIFTED)
+    ahead_ms = tmp_path / "ahead_ms"
+
+    def shift(by_ms: int) -> None:
+        (tmp_path / "next").write_text(str(by_ms))
+        (tmp_path / "next").replace(ahead_ms)
+
+    shift(0)
+    (tmp_path / "sitecustomize.py").write_text(SHIFTED.format(str(ahead_ms)))
     cluster = make_cluster(3)
     cluster.brokers[3].wrapper = ["env", f"PYTHONPATH={tmp_path}"]
     cluster.start()
     cluster.create(topic, assignment=[[3, 1, 2]])
-    cluster.brokers[3].wait_for_log("clock")
-    errors: list[Any] = []
-    settings = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 3000, "enable.idempotence": True}
-    producer = Producer(settings)
-    producer.produce(topic, b"now", on_delivery=lambda error, message: errors.append(error))
-    assert producer.flush(20) == 0
-    assert [error.code() for error in errors] == [KafkaError._MSG_TIMED_OUT], "no final error: they may retry"
+
+    def outcome() -> int | None:
+        """Of a message of now: None, or the error."""
+        codes: list[int | None] = []
+        settings = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 3000, "enable.idempotence": True}
+        producer = Producer(settings)
+        producer.produce(topic, b"now", on_delivery=lambda error, _: codes.append(error and error.code()))
+        assert producer.flush(20) == 0
+        return codes[0]
+
+    assert outcome() is None
+    shift(-10 * DAY_MS)
+    assert outcome() == KafkaError.INVALID_TIMESTAMP, "as if the message were of the future"
+    cluster.brokers[3].wait_for_log("clock", "behind", timeout_s=SOON_S)
+    assert outcome() == KafkaError._MSG_TIMED_OUT, "no final error: they may retry"
     cluster.wait_until(lambda: cluster.partitions(EVENTS_TOPIC), "the topic of events is there")
     cluster.wait_until(
         lambda: b'"clock-skew"' in read(cluster.bootstrap, EVENTS_TOPIC, last=1000, until_end=True)[0], "the event"
     )
     found = klog("status", "brokers", "-B", cluster.bootstrap, "-o", "json").rows
     assert [row["what"] for row in found if row["kind"] == "clock-skew"] == ["broker 3"]
+    assert len(klog("events", "--kind", "clock-skew", "-B", cluster.bootstrap, "-o", "json").rows) == 1, (
+        "it is of today"
+    )
+    (cause,) = [row for row in klog("status", topic, "-B", cluster.bootstrap, "-o", "json").rows if row["do"]]
+    assert "clock" in cause["what"] and "3" in cause["what"]
+    shift(0)
+    cluster.brokers[3].wait_for_log("clock agrees", timeout_s=SOON_S)
+    assert outcome() is None
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_silence_beyond_the_timeout_expires_the_session(
     with proxy.silent():
         assert gone.wait(20)
         states.wait_for(CONNECTED, SUSPENDED)
+        assert session.session_id == before, "what is ours stays ours while there is no connection"
         begun = time.monotonic()
         with pytest.raises(SessionLost):
             session.get("/e")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from klog.event_kinds import EVENT_KINDS
 from klog.record.records import Record
 from klog.server import events
 from klog.server.events import ITEMS_MAX, KEPT_MAX, TOPIC, Events
+from klog.server.runtime import Identity
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
 from tests.server.asking import create, produce, told_of, values
@@ -25,7 +27,7 @@ def make(*, to_topic: bool = True) -> Events:
     """Events of broker 7 that are not started: nothing is sent."""
 
     async def made() -> Events:
-        return Events(7, to_topic=to_topic)
+        return Events(Identity(7), to_topic=to_topic)
 
     return asyncio.run(made())
 
@@ -93,7 +95,7 @@ class Topic:
 @each("bytes_max", [events.BATCH_BYTES_MAX, 50_000])
 def test_long_events_are_not_lost_with_their_batch(bytes_max: int) -> None:
     async def run() -> None:
-        one = Events(7, to_topic=True)
+        one = Events(Identity(7), to_topic=True)
         for number in range(100):
             one.tell("settings-changed", topic=f"t{number}", settings={f"s{n}": "x" * 300 for n in range(50)})
             one.tell("act", act=str(number))
@@ -167,6 +169,27 @@ def test_damage_that_recovery_finds_is_told(make_broker: Callable[..., RunningBr
         "recovery",
     )
     assert found["end_address"] > second > first
+
+
+def test_what_a_wrong_clock_has_stamped_is_of_now_at_the_latest() -> None:
+    """A leader refuses messages from ahead of its clock: the events behind one would wait for ever."""
+    day_ms = 86_400_000
+    now_ms = time.time_ns() // 1_000_000
+
+    async def run() -> None:
+        identity = Identity(7)
+        one, topic = Events(identity, to_topic=True), Topic(events.BATCH_BYTES_MAX, 2)
+        identity.clock_ahead_ms = -day_ms  # it stamps what is of a day ahead
+        one.tell("topic-created", topic="before it was known")
+        identity.clock_ahead_ms = 0
+        one.tell("clock-skew")
+        one.start(cast(Any, SimpleNamespace(spawn=asyncio.ensure_future)), cast(Any, topic))
+        async with asyncio.timeout(20):
+            await topic.all_there.wait()
+        await one.close()
+        assert [record.timestamp_ms - now_ms < 60_000 for batch in topic.batches for record in batch] == [True, True]
+
+    asyncio.run(run())
 
 
 @each("kind", sorted(EVENT_KINDS))

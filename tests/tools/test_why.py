@@ -76,6 +76,14 @@ def test_of_a_partition_that_is_well_who_leads_and_since_when() -> None:
     assert since.time is None
 
 
+def test_a_leader_whose_clock_is_wrong_takes_no_messages() -> None:
+    facts = known()
+    facts.snapshot.clocks = {1: 0, 2: -864_000_000, 3: 5}
+    assert "broker 2 leads it, and its clock" in checked(why_topic(facts, "t")).what
+    facts.snapshot.clocks = {1: 0, 2: 3, 3: 5}
+    assert [one.do for one in why_topic(facts, "t")] == [None]
+
+
 def test_of_two_dead_brokers_each_is_a_cause() -> None:
     steps = why_topic(known(UP, {**UP, "id": 3, "port": 9003}, DOWN, {**DOWN, "id": 3}, dead=(2, 3)), "t")
     causes = [one for one in steps if one.do is not None]

@@ -26,7 +26,6 @@ from klog.export.partitioning import Partitioning
 from klog.export.stores.store import Store
 from klog.export.tables.table import AddedFile, Table, TableBatch
 
-CHANGE: Final = "change it so, or export to another place"
 MANIFESTS: Final = "_klog/manifests"
 
 
@@ -67,15 +66,18 @@ class TableCommits:
 
     def check_others(self, decode: dict[str, Any] | None) -> None:
         """Refused where a table that others made is missing, or cannot take klog's rows."""
-        hint = CHANGE
+        hint = None
         if decode is not None and decode.get("form") == "json":  # one odd message in the sample is enough
             hint = "change it so, or give --read-as: a file with an Avro schema that has the table's types"
         self._check_fit(schema_of(decode), hint, is_first=self._table.last_number() is None)
 
-    def _check_fit(self, schema: Any, hint: str = CHANGE, *, is_first: bool = False) -> None:
+    def _check_fit(self, schema: Any, hint: str | None = None, *, is_first: bool = False) -> None:
         found = self._table.misfits(schema, self._by, is_first=is_first)
         if found:
-            raise Refused(f"{self._store.url}: the table does not fit. {'; '.join(found)}", hint=hint)
+            raise Refused(
+                f"{self._store.url}: the table does not fit. {'; '.join(found)}",
+                hint=hint or "change it so, or export to another place",
+            )
 
     def record(self, batch: int, run: str, data: bytes) -> None:
         """Write the root's commit of a batch that the table has."""

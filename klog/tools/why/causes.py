@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from klog.admin.health.dead import hangs_do, how_to_start, mend_disk, mend_first, never_was, never_was_do
+from klog.admin.health.odds import clocks
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
@@ -293,6 +294,7 @@ def _ailing(known: Known, one: PartitionNode) -> Iterator[Step]:
         yield from brokers_steps(known, silent)
     elif one.leader is not None:
         yield from _disks(known, one.leader)
+        yield from _clock(known, one.leader)
 
 
 def _disks(known: Known, broker: int) -> Iterator[Step]:
@@ -322,6 +324,13 @@ def _disks(known: Known, broker: int) -> Iterator[Step]:
         evidence = f"{counted(one.free_bytes or 0, 'byte')} free; appends need {ROOM_BYTES_MIN:,}"
         do = "delete topics, shorten their retention, or give it a larger disk"
         yield step(known.now, f"the disk of {one.path} on broker {broker} is full", evidence, do)
+
+
+def _clock(known: Known, leader: int) -> Iterator[Step]:
+    """A leader whose clock differs from the other brokers': it takes correct messages for ones of the future."""
+    for one in clocks(known.snapshot, known.metadata):
+        if one.what == f"broker {leader}":
+            yield step(known.now, f"broker {leader} leads it, and {one.found}", "the brokers' answers", one.do)
 
 
 def _address(known: Known, broker: int) -> str | None:
