@@ -41,7 +41,7 @@ TIERS = {"fast": "fast", "default": "not timed and not long", "all": "not timed"
 PROFILE = {"all": ("--hypothesis-profile=all",)}
 """More examples of each property: tests/conftest.py."""
 
-WORKERS = {"fast": 3, "default": 4, "all": 3}
+WORKERS = {"fast": 3, "default": 6, "all": 3}
 """For two cores: tests mostly wait for brokers. The long ones beside four others failed by chance."""
 
 RUNS_KEPT = 20
