@@ -186,9 +186,15 @@ async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None
         invocation.say("stopping; a batch in hand is begun again by the next run")
         stop.set()
 
+    def begin() -> Any:
+        invocation.say("starting Spark")
+        query = start()
+        invocation.say("the stream runs: a line for each batch, the first one may take a while")
+        return query
+
     interrupt.stop_in_order(stopping)
     done = await asyncio.to_thread(
-        running.run, folder, start, stop, on_batch=lambda one: show([BatchRow.of(one)]), say=invocation.say
+        running.run, folder, begin, stop, on_batch=lambda one: show([BatchRow.of(one)]), say=invocation.say
     )
     batches = 0 if done.batch is None else done.batch + 1
     invocation.say(f"stopped after {counted(batches, 'batch', 'batches')}; the next run continues from there")
