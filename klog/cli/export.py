@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from klog.cli import interrupt
 from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
+from klog.cli.error_report import show
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs
@@ -217,7 +219,8 @@ async def run(
     try:
         await asyncio.to_thread(_check_undecodable, rows, limit, open_root)
     except TooManyUndecodable as error:
-        invocation.say(f"{error.message}: exit code 1; {error.hint}")
+        invocation.clear_line()
+        show(error, invocation.command, invocation.output, sys.stderr)  # an error, which -q does not silence
         return replace(report, failed=True)
     return report
 
@@ -362,7 +365,16 @@ async def status(
     late = max_lag is not None and behind > max_lag
     footer = f"a partition lags by {counted(behind, 'message')}; the limit is {max_lag:,}" if late else None
     lost = tuple(export_status.losses(rows))
-    return invocation.report(rows, notes=lost, footer=footer, failed=late or (max_lag is not None and bool(lost)))
+    notes = (*lost, *await _why_undecodable(root, sum(row.undecodable for row in rows)))
+    return invocation.report(rows, notes=notes, footer=footer, failed=late or (max_lag is not None and bool(lost)))
+
+
+async def _why_undecodable(root: str, messages: int) -> tuple[str, ...]:
+    """The first reason, and how to read them."""
+    from klog.export.undecodable import told_of_all
+
+    told = await asyncio.to_thread(told_of_all, root) if messages else None
+    return () if told is None else (told,)
 
 
 @export.command("verify", rows="klog.export.rows:ExportCheck")
@@ -376,7 +388,8 @@ async def verify(
 
     servers = None if without_brokers else await servers_of(invocation)
     async with counting(invocation, "batches") as count:
-        return invocation.report(await asyncio.to_thread(export_verify.verify, servers, root, count))
+        rows = await asyncio.to_thread(export_verify.verify, servers, root, count)
+    return invocation.report(rows, notes=await _why_undecodable(root, sum(row.undecodable or 0 for row in rows)))
 
 
 @export.command("list", rows="klog.export.listing:ExportedBatch", connects=False)
@@ -390,7 +403,8 @@ async def list_batches(
 
     rows = await asyncio.to_thread(lambda: list(listing.list_batches(root, parts=parts)))
     messages, size = sum(row.messages for row in rows), sum(row.bytes for row in rows)
-    return invocation.report(rows, footer=f"{counted(messages, 'message')}, {size:,} bytes")
+    notes = await _why_undecodable(root, sum(row.undecodable for row in rows))
+    return invocation.report(rows, notes=notes, footer=f"{counted(messages, 'message')}, {size:,} bytes")
 
 
 @export.command("compact", rows="klog.export.compact:CompactedBatches", connects=False)

@@ -81,9 +81,10 @@ async def register(invocation: Invocation, subject: Subject, file: File = STDIN)
     row = await asyncio.to_thread(rows.register, registry, subject, text)
     level = (await asyncio.to_thread(rows.levels, registry, subject))[0].level
     note = ""
-    if not level.startswith(("FORWARD", "FULL")):  # an export reads later messages by the schema that it began with
-        do = f"`klog schema level FORWARD --subject {shlex.quote(subject)}`"
-        note = f"the level of {subject} is {level}; FORWARD protects exports: {do}"
+    # An export reads later messages by the columns of all earlier schemas, not of the last one alone.
+    if level not in ("FORWARD_TRANSITIVE", "FULL_TRANSITIVE"):
+        do = f"`klog schema level FORWARD_TRANSITIVE --subject {shlex.quote(subject)}`"
+        note = f"the level of {subject} is {level}; FORWARD_TRANSITIVE protects exports: {do}"
     return invocation.report([row], notes=(note,))
 
 

@@ -29,7 +29,7 @@ from klog.export.stores.store import Store
 from klog.export.tables.commits import TableCommits, schema_of
 from klog.export.tables.growth import added_columns, grown
 from klog.export.topics import check_same, describe, exported_to, partitions_of
-from klog.export.undecodable import UndecodableLimit, first_reason
+from klog.export.undecodable import UndecodableLimit, first_reason, told
 from klog.names import TopicPartition, counted
 
 STEPS = ("planned", "started", "staged", "written", "counted", "flushed", "committed", "checkpointed")
@@ -344,9 +344,10 @@ def _export(
     def fill(staged: Staged) -> Manifest:
         nonlocal plan, written, found, reason
         written = writer.write(_job(place, bootstrap, plan, staged.folder, max_file_bytes, checksum))
-        wider = grown(plan.decode, written.met, cluster.schema, str(place))
+        wider = grown(plan.decode, written.met, cluster.schema, types_stay=plan.identity.commit == "delta")
         if wider != plan.decode:
-            on_note(f"{place} gets the columns of later schemas: {', '.join(added_columns(plan.decode, wider))}")
+            if added := added_columns(plan.decode, wider):  # else a column that was always written need not be now
+                on_note(f"{place} gets the columns of later schemas: {', '.join(added)}")
             plan = plan._replace(decode=wider)
             place.store.remove(staged.folder)
             place.store.make_folder(staged.folder)
@@ -356,7 +357,7 @@ def _export(
         found = collect_statistics(place.store, staged.folder, checksum=summed)
         _check_counts(plan, found)
         on_step("counted")
-        reason = first_reason(place.store, staged.folder, (file.path for file in found.files))
+        reason = first_reason(place.store, found.files, lambda path: f"{staged.folder}/{path}")
         checksums = {one: part.checksum for one, part in found.partitions.items()} if summed else written.checksums
         return _manifest(plan, found, written, checksums or {}, staged.run, writer.engine, started_at)
 
@@ -364,11 +365,7 @@ def _export(
         return None
     undecodable = sum(part.undecodable for part in found.partitions.values())
     if undecodable:
-        on_note(
-            f"{counted(undecodable, 'message')} of batch {plan.batch} cannot be decoded"
-            f"{'' if reason is None else f', the first because {reason}'}; "
-            f"{place}/{place.undecodable_folders} has the bytes and the reasons"
-        )
+        on_note(told(place, f"{counted(undecodable, 'message')} of batch {plan.batch}", reason))
     for schema_id in sorted(written.left_out.keys() - plan.known_schema_ids):
         of_schema = f" of schema {schema_id}" if schema_id >= 0 else ""
         on_note(

@@ -7,16 +7,20 @@ but who reads the data does not see them. So a run with more than it may have en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
-from klog.errors import Refused, UsageError
+from klog.errors import KlogError, Refused, UsageError
 from klog.export.batch_writer import is_undecodable
 from klog.export.files import read_stored
+from klog.export.manifest import ExportedFile
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
+from klog.names import counted
 
-_LIMIT = re.compile(r"[0-9]{1,15}|(?:[0-9]{1,2}|100)%")
+_LIMIT = re.compile(r"[0-9]{1,15}|(?:[0-9]{1,2}(?:\.[0-9]{1,6})?|100)%")
 
 
 class UndecodableLimit(NamedTuple):
@@ -35,7 +39,7 @@ class UndecodableLimit(NamedTuple):
 
     def allows(self, undecodable: int, messages: int) -> bool:
         if self.text.endswith("%"):
-            return 100 * undecodable <= int(self.text[:-1]) * messages
+            return 100 * undecodable <= Decimal(self.text[:-1]) * messages
         return undecodable <= int(self.text)
 
 
@@ -55,13 +59,33 @@ def limit_of(place: ExportRoot) -> UndecodableLimit | None:
         ) from None
 
 
-def first_reason(store: Store, folder: str, paths: Iterable[str]) -> str | None:
-    """Why the first undecodable message of a batch could not be decoded; None where there is none.
+def first_reason(store: Store, files: Iterable[ExportedFile], where: Callable[[str], str]) -> str | None:
+    """Why the first undecodable message in a batch's files could not be decoded; None where there is none.
 
-    ``paths``: of all files of the batch, in the folder.
+    ``where``: the path in the store of a file's.
     """
-    for path in sorted(filter(is_undecodable, paths)):
-        for rows in read_stored(store, f"{folder}/{path}", ("error",)):
+    for path in sorted(file.path for file in files if is_undecodable(file.path)):
+        for rows in read_stored(store, where(path), ("error",)):
             if rows.num_rows:
                 return str(rows.column("error")[0].as_py())
     return None
+
+
+def told(place: ExportRoot, messages: str, reason: str | None) -> str:
+    """Of so many messages: why the first cannot be decoded, and how to read them."""
+    first = "" if reason is None else f", the first because {reason}"
+    return f"{messages} cannot be decoded{first}; {place}/{place.undecodable_folders} has the bytes and the reasons"
+
+
+def told_of_all(root: str | Store) -> str | None:
+    """The same of all that an export has; None where it has none, or is being changed at this moment."""
+    place, messages, reason = ExportRoot(root), 0, None
+    try:
+        for batch in place.batch_numbers():
+            manifest, _ = place.manifest(batch)
+            messages += sum(part.undecodable for part in manifest.partitions.values())
+            if messages and reason is None:
+                reason = first_reason(place.store, manifest.files, partial(place.file_path, manifest))
+    except KlogError:
+        return None
+    return told(place, counted(messages, "message"), reason) if messages else None

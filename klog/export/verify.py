@@ -193,18 +193,20 @@ def _compare_files(
     found: FileStatistics,
     findings: list[tuple[str, str]],
 ) -> None:
-    location = place.store.location(place.batch_folder(manifest))
+    def location(path: str) -> str:
+        return place.store.location(place.file_path(manifest, path))
+
     claimed = {file.path: file for file in files}
     there = {file.path: file for file in found.files}
-    findings += [("missing-file", f"{location}/{path} is not there") for path in sorted(claimed.keys() - there.keys())]
+    findings += [("missing-file", f"{location(path)} is not there") for path in sorted(claimed.keys() - there.keys())]
     findings += [
-        ("unknown-file", f"{location}/{path} is not in the manifest") for path in sorted(there.keys() - claimed.keys())
+        ("unknown-file", f"{location(path)} is not in the manifest") for path in sorted(there.keys() - claimed.keys())
     ]
     for path in sorted(there.keys() & claimed.keys()):
         has, had = there[path], claimed[path]
         if has != had:
             sizes = f"{has.bytes} bytes and {has.messages} messages; {had.bytes} and {had.messages} were exported"
-            findings.append(("changed-file", f"{location}/{path} has {sizes}"))
+            findings.append(("changed-file", f"{location(path)} has {sizes}"))
 
 
 def _check_offsets(

@@ -4,8 +4,8 @@ Rules
     * A field that only one of the two has is optional in the result: null where it was not written and has no default.
     * int becomes long, float double, and a decimal gets more digits of the same scale, where both mean the same thing.
       A finer unit of a timestamp replaces the coarser one. An enum gets the symbols of both.
-    * Everything else that changes the type of a column is refused: what is in the column already would mean
-      something else.
+    * Everything else leaves a column as it is, since what is in it already would mean something else. Messages whose
+      value it cannot take are undecodable.
     * Aliases rename nothing here: a field under a new name is a new column.
 """
 
@@ -25,11 +25,11 @@ from klog.schemas.decoding.plan import logical_problem
 from klog.schemas.resolution import branch_for, matches, names_match, sources_of
 
 
-def widened(reader: str, writer: str) -> str:
+def widened(reader: str, writer: str, *, types_stay: bool = False) -> str:
     """The text of a schema whose columns take what both schemas write; ``reader`` itself where it takes all already.
 
-    A writer's record of another name is not a version of the reader's, and adds nothing. InvalidSchema for a column
-    whose type cannot become what is written.
+    A writer's record of another name is not a version of the reader's, and adds nothing. InvalidSchema where all that
+    is written is of another type. ``types_stay``: a column's type stays where a wider one would take more.
     """
     before, written = parse_columns(reader), parse_columns(writer)
     records = [next((one for one in _branches(node) if isinstance(one, Record)), None) for node in (before, written)]
@@ -37,7 +37,7 @@ def widened(reader: str, writer: str) -> str:
         return reader
     if records.count(None) == 1:
         return reader
-    after = _Widening().of(before, written, "")
+    after = _Widening(types_stay).of(before, written, "")
     return reader if after is before else json.dumps(_Shown().of(after))
 
 
@@ -48,7 +48,8 @@ def _branches(node: Node) -> tuple[Node, ...]:
 class _Widening:
     """Each method returns ``column`` itself where it takes the values already; a type that occurs twice stays one."""
 
-    def __init__(self) -> None:
+    def __init__(self, types_stay: bool) -> None:
+        self._types_stay = types_stay
         self._done: dict[tuple[int, int], tuple[Node, Node, Node]] = {}  # all are kept: no id comes twice
 
     def of(self, column: Node, written: Node, path: str) -> Node:
@@ -101,7 +102,7 @@ class _Widening:
         for one in (written, column) if digits[1] > digits[0] > 0 else (column, written):
             reads_both = all(matches(other, one) and not logical_problem(other, one) for other in (column, written))
             if reads_both and _may_become(column, one):
-                return one
+                return column if self._types_stay and arrow_type(one) != arrow_type(column) else one
         raise _refused(column, written, path)
 
     def _record(self, column: Record, written: Record, path: str) -> Node:
@@ -111,7 +112,10 @@ class _Widening:
             if source is None:
                 fields.append(field if field.has_default else _absent(field))
                 continue
-            node = self.of(field.node, source.node, f"{path}.{field.name}" if path else field.name)
+            try:
+                node = self.of(field.node, source.node, f"{path}.{field.name}" if path else field.name)
+            except InvalidSchema:
+                node = field.node
             fields.append(field if node is field.node else replace(field, node=node))
         taken = {source.name for source in sources if source is not None}
         added = [replace(one, aliases=()) for one in written.fields if one.name not in taken]

@@ -320,19 +320,33 @@ def test_a_target_that_has_removed_what_was_copied(pair: tuple[RunningBroker, Ru
     create(source.bootstrap, topic)
     produce(source.bootstrap, topic, numbered(20))
     mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
-    partitions = [{"partition_index": 0, "offset": -1}]
-    answer = ask(
-        target.bootstrap,
-        ApiKey.DELETE_RECORDS,
-        1,
-        timeout=5000,
-        topics=[{"name": topic, "partitions": partitions}],
-    )
-    assert error(answer.topics[0].partitions[0]) == 0
+    _remove_all(target.bootstrap, topic)
     produce(source.bootstrap, topic, numbered(10, first=20))
     (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
     assert row.messages == 10
     assert values(everything(target.bootstrap, topic)[0]) == [b"%06d" % i for i in range(20, 30)]
+    # Whatever is removed behind the commit, too: a whole copy that somebody wrote behind that hides nothing.
+    later = numbered(10, first=30)
+    offsets = produce(source.bootstrap, topic, later)
+    produce(target.bootstrap, topic, [[Record(0, FIRST_MS, None, b"plain")]])
+    _remove_all(target.bootstrap, topic)
+    whose = ask(source.bootstrap, ApiKey.METADATA, 7, topics=[], allow_auto_topic_creation=False).cluster_id
+    copy = later[0][7]._replace(headers=(Marker(Source(whose, topic, 0)).header(offsets[0] + 7),))
+    produce(target.bootstrap, topic, [[copy]])
+    (row,) = mirrored(source.bootstrap, target.bootstrap, once=True, topics=[topic])
+    assert row.messages == 10
+    assert values(everything(target.bootstrap, topic)[0]) == [b"000037", *(b"%06d" % i for i in range(30, 40))]
+    notes: list[str] = []
+    (row,) = mirrored(
+        source.bootstrap, target.bootstrap, once=True, topics=[topic], group=f"{topic}-new", note=notes.append
+    )
+    assert row.messages == 0 and any("taken for copied" in one for one in notes), "without a commit it is said"
+
+
+def _remove_all(bootstrap: str, topic: str) -> None:
+    partitions = [{"partition_index": 0, "offset": -1}]
+    answer = ask(bootstrap, ApiKey.DELETE_RECORDS, 1, timeout=5000, topics=[{"name": topic, "partitions": partitions}])
+    assert error(answer.topics[0].partitions[0]) == 0
 
 
 def test_topics_and_partitions_that_come_later(

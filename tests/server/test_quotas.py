@@ -269,7 +269,7 @@ def test_topics_beyond_the_quota_are_refused_or_waited_for(broker: RunningBroker
         assert 2 <= codes.count(0) < 20  # a busy machine takes seconds for them, and each second gives four more
         assert set(codes) == {0, THROTTLED}
         assert codes == sorted(codes)
-        assert 0 < throttled_ms(answer) <= 1500
+        assert throttled_ms(answer) <= 1500  # 0 where the topics that were made took as long
     with limited(broker, entity(client="waiter"), controller_mutation_rate=4):
         first, second_s, second = as_client(broker, "waiter", patient)
     assert [error(one) for one in first.topics] == [0, 0, 0]

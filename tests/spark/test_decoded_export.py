@@ -181,7 +181,13 @@ def test_a_field_that_is_not_written_is_null(
 
 @each(
     ("text", "allowed", "too_many"),
-    [("0", (0, 9), (1, 9)), ("3", (3, 3), (4, 400)), ("1%", (1, 100), (1, 99)), ("100%", (7, 7), (8, 7))],
+    [
+        ("0", (0, 9), (1, 9)),
+        ("3", (3, 3), (4, 400)),
+        ("1%", (1, 100), (1, 99)),
+        ("0.5%", (1, 200), (1, 199)),
+        ("100%", (7, 7), (8, 7)),
+    ],
 )
 def test_how_many_may_be_undecodable(text: str, allowed: tuple[int, int], too_many: tuple[int, int]) -> None:
     limit = UndecodableLimit.parse(text)

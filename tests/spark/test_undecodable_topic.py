@@ -143,6 +143,14 @@ def test_by_the_command(new_topic: NewTopic, tmp_path: Path) -> None:
     assert [(row["messages"], row["undecodable"]) for row in done.rows] == [(2, 1)]
     assert target.name in done.stderr and "--max-undecodable" in done.stderr
     assert [value for _, _, value, _ in read(target)] == [b"bad 1"]
+    for verb in ("list", "status", "verify"):
+        said = klog("-B", topic.bootstrap, "export", verb, tmp_path / "root")
+        assert said.code == 0 and "not JSON" in said.stderr, said
+        (pattern,) = [one for one in said.stderr.split() if one.endswith("_undecodable")]
+        assert list(Path("/").glob(pattern[1:])), "where they can be read"
+    topic.produce([bad(3)])
+    quiet = klog(*words, target.name, "--to", tmp_path / "root", "-q")
+    assert quiet.code == 1 and "--max-undecodable" in quiet.stderr, "-q silences no error"
     topic.produce([GOOD, bad(2)])
     accepted = klog(*words, target.name, "--to", tmp_path / "root", "--max-undecodable", "50%")
     assert accepted.code == 0 and [row["undecodable"] for row in accepted.rows] == [1], accepted

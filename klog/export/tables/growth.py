@@ -1,24 +1,25 @@
 """Columns that later schemas add to a table (`klog.schemas.widening`).
 
 A batch is written by the decoding of the batch before it. If its messages turn out to have schemas that need more
-columns, or wider ones, it is written again by a decoding that has them, before it is committed.
+columns, or wider ones, it is written again by a decoding that has them, before it is committed. A schema that no column
+can follow changes nothing: those of its messages that cannot be read as the columns are undecodable, and stop nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from klog.errors import Refused
 from klog.protocol.schema_errors import InvalidSchema
 
 
 def grown(
-    decode: dict[str, Any] | None, met: Iterable[int], schema_of: Callable[[int], str], root: str
+    decode: dict[str, Any] | None, met: Iterable[int], schema_of: Callable[[int], str], *, types_stay: bool = False
 ) -> dict[str, Any] | None:
-    """The decoding that has columns for all that schemas ``met`` write; ``decode`` itself where it has, or is fixed.
+    """The decoding that has columns for what schemas ``met`` write; ``decode`` itself where it has, or is fixed.
 
-    Refused where a column's type cannot become what is written.
+    ``types_stay``: the table's columns cannot become wider ones, and only get company.
     """
     if decode is None or not decode.get("grows"):
         return decode
@@ -27,13 +28,8 @@ def grown(
 
     reader = before = decode["reader"]
     for schema_id in sorted(met):
-        try:
-            reader = widened(reader, schema_of(schema_id))
-        except InvalidSchema as error:
-            raise Refused(
-                f"{root} cannot have the messages of schema {schema_id}: {error.message}",
-                hint="export to another root, with --from where this one ends",
-            ) from None
+        with contextlib.suppress(InvalidSchema):
+            reader = widened(reader, schema_of(schema_id), types_stay=types_stay)
     if reader == before:
         return decode
     wider = {**decode, "reader": reader, "reader_id": -1}

@@ -200,7 +200,8 @@ class TargetLog:
         if below == AT_END:
             self.end = end
             return
-        is_cut_off = start > 0 and (below is None or below < start)  # the first copies may have been removed
+        # The first copies may have been removed. What the copier has committed tells where to go on, whatever is here.
+        is_cut_off = start > 0 and below is None
         begin = start if below is None or below > end else max(start, below)
         self.end = await self._scan(begin, end, may_begin_anywhere=is_cut_off)
 
@@ -214,9 +215,14 @@ class TargetLog:
                 position = self.next_offset
                 if copy.there < position:
                     continue
-                if may_begin_anywhere and self.mark is None:
-                    position = copy.there
-                if await self._is_confirmed(position, copy):
+                is_first = may_begin_anywhere and self.mark is None
+                if await self._is_confirmed(copy.there if is_first else position, copy):
+                    if is_first and copy.there > position:
+                        self._side.note(
+                            f"{self.partition} of the target has lost its first messages to retention, and its first"
+                            f" copy is that of {copy.there} of {self.source}: what lies before that in the source is"
+                            " taken for copied"
+                        )
                     self.mark = Mark(copy.there, copy.record.offset)
                 elif not self._has_doubted:
                     self._has_doubted = True
