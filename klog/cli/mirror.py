@@ -89,9 +89,10 @@ async def mirror(
 
     With --groups, the offsets that these groups have committed in the sources are translated and committed in the
     target every 5 s: the offset in the target of the first message copied from that position or from behind it. The
-    offset goes back only if the group was rewound in the source. A group with members in the target is skipped, and a
-    note names it. Names are separated by commas; a name with a character of regular expressions other than the dot is a
-    regular expression for the whole name. --offsets shows the committed offsets on both sides.
+    offset goes back only if the group was rewound in the source. It is found by the headers alone: let nobody else
+    write to these topics of the target. A group with members in the target is skipped, and a note names it. Names are
+    separated by commas; a name with a character of regular expressions other than the dot is a regular expression for
+    the whole name. --offsets shows the committed offsets on both sides.
     """
     from klog.tools.copying import mirror as mirroring
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint

@@ -18,7 +18,7 @@ from klog.names import TopicPartition
 from klog.record.codec import Codec
 from klog.record.provenance_header import Marked, Marker
 from klog.record.records import Headers, Record, encode_batch
-from klog.streams.stamp import ROWS_MAX, Digest, Stamp, batch_of, place, source_of
+from klog.streams.stamp import ROWS_MAX, Digest, Stamp, Stamped, batch_of, place, source_of
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
 from klog.tools.copying.fetch import record_at
 from klog.tools.copying.target import Fenced, Target, TargetLog
@@ -48,6 +48,8 @@ class PartPlan:
     """By partition; None where nothing is known: then the whole partition is searched for rows of the batch."""
     batch_bytes_max: int
     codec: Codec = Codec.NONE
+    secret: str = ""
+    """By which the query's own stamps are known; kept with its checkpoint."""
 
 
 @dataclass
@@ -104,7 +106,7 @@ class PartWriter:
         source = source_of(self.plan.query, partition.partition)
         ends = self.plan.ends
         below = None if ends is None else ends[partition.partition]
-        appended = self._target.log(partition, source)
+        appended = self._target.log(partition, source, Stamped(self.plan.query, partition, self.plan.secret))
         await appended.find(below)
         return _Part(self, appended, await self._there(appended))
 
@@ -115,14 +117,7 @@ class PartWriter:
         if mark is None or batch_of(mark.source) < self.plan.batch:
             return None
         record = await self._endpoint.patiently(lambda cluster: record_at(cluster, partition, mark.here))
-        stamp = None if record is None else Stamp.of(record)
-        if stamp is None:
-            raise Refused(
-                f"{partition} has a message of batch {batch_of(mark.source)} at {mark.here} that does not say how far"
-                " the batch was written",
-                hint="did something else write with this query's header? begin with a new checkpoint",
-            )
-        return stamp
+        return None if record is None else Stamp.of(record, partition, self.plan.secret)
 
     def append(self, appended: TargetLog, marked: Marked, stamp: Stamp) -> None:
         """Have these messages in the log, once."""
@@ -198,8 +193,8 @@ class _Part:
 
     def _flush(self, *, is_last: bool) -> None:
         stamp = Stamp(self._plan.query, self._plan.batch, self._rows, self._digest.text(), is_last)
-        records = self._records
-        records[-1] = records[-1]._replace(headers=(*records[-1].headers, stamp.header()))
+        header, records = stamp.header(self.partition, self._plan.secret), self._records
+        records[-1] = records[-1]._replace(headers=(*records[-1].headers, header))
         first, last = (place(self._plan.batch, one.offset) for one in (records[0], records[-1]))
         # One record batch, so that it is in the log whole or not at all.
         encoded = bytes(encode_batch(records, codec=self._plan.codec))

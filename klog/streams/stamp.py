@@ -2,18 +2,21 @@
 
     klog            of each message: the key of (query, partition), and the place batch << 32 | row, in the form of a
                     copied message's header (`klog.record.provenance_header`), so that the writer of copies reads it
-    klog.stream     of the last message of each append: QUERY/BATCH/ROWS/DIGEST, and /last behind it on the last
+    klog.stream     of the last message of each append: QUERY/BATCH/ROWS/DIGEST/MAC, and /last behind it on the last
                     append of the batch's part. ROWS of the part are in the log now; DIGEST is of all of them
 
-Both stand behind the headers that the row has itself.
+Both stand behind the headers that the row has itself. Whoever may write to the topic can write both, and so hide rows:
+MAC is by the secret that is kept with the query's checkpoint, and what has no right one does not count.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from hmac import compare_digest
 from typing import Final, NamedTuple
 
-from klog.record.provenance_header import Source
+from klog.names import TopicPartition
+from klog.record.provenance_header import Copy, Source
 from klog.record.records import Headers, Record
 
 STAMP_HEADER: Final = "klog.stream"
@@ -47,25 +50,49 @@ class Stamp(NamedTuple):
     digest: str
     is_last: bool
 
-    def header(self) -> tuple[str, bytes]:
-        words = [self.query, str(self.batch), str(self.rows), self.digest, *([_LAST] if self.is_last else [])]
-        return STAMP_HEADER, "/".join(words).encode()
+    @property
+    def place(self) -> int:
+        """Of the last row that is in the log."""
+        return place(self.batch, self.rows - 1)
+
+    def header(self, where: TopicPartition, secret: str) -> tuple[str, bytes]:
+        words = [self.query, str(self.batch), str(self.rows), self.digest, self._mac(where, secret)]
+        return STAMP_HEADER, "/".join([*words, *([_LAST] if self.is_last else [])]).encode()
+
+    def _mac(self, where: TopicPartition, secret: str) -> str:
+        said = "/".join(map(str, (*self, where)))
+        return blake2b(said.encode(), key=secret.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
     @classmethod
-    def of(cls, record: Record) -> Stamp | None:
-        """The stamp of a message; None where it has none, or another's of that name."""
+    def of(cls, record: Record, where: TopicPartition, secret: str) -> Stamp | None:
+        """The stamp of a message in this partition; None where it has none, or one that others wrote."""
         for name, content in reversed(record.headers):
             if name == STAMP_HEADER and content is not None:
-                return cls._parsed(content)
+                return cls._parsed(content, where, secret)
         return None
 
     @classmethod
-    def _parsed(cls, content: bytes) -> Stamp | None:
+    def _parsed(cls, content: bytes, where: TopicPartition, secret: str) -> Stamp | None:
         try:
-            query, batch, rows, digest, *rest = content.decode("ascii").split("/")
-            return cls(query, int(batch), int(rows), digest, rest == [_LAST])
+            query, batch, rows, digest, mac, *rest = content.decode("ascii").split("/")
+            stamp = cls(query, int(batch), int(rows), digest, rest == [_LAST])
         except ValueError:  # UnicodeDecodeError is one
             return None
+        return stamp if compare_digest(mac, stamp._mac(where, secret)) else None
+
+
+class Stamped:
+    """What of a query's messages in a partition is believed: those that end an append, by their stamps."""
+
+    def __init__(self, query: str, where: TopicPartition, secret: str) -> None:
+        self._query = query
+        self._where = where
+        self._secret = secret
+
+    async def confirm(self, position: int, copy: Copy) -> bool:
+        """Whether this query's writer ended an append with it. As `Originals.confirm`."""
+        stamp = Stamp.of(copy.record, self._where, self._secret)
+        return stamp is not None and stamp.query == self._query and stamp.place == copy.there
 
 
 class Digest:

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,10 @@ async def _room_of(bootstrap: str, topic: str) -> int:
 
 
 def plan_of(plan: PartPlan, checkpoint: Store, folder: str) -> tuple[PartPlan, int]:
-    """The plan of a batch with the ends that are kept for it, and over how many partitions it is spread."""
+    """The plan of a batch with the secret and the ends that are kept for it, and over how many partitions it is
+    spread."""
+    checkpoint.create(f"{folder}/secret", secrets.token_hex(16).encode())  # where none is there yet
+    plan = replace(plan, secret=(checkpoint.read(f"{folder}/secret") or b"").decode())
     _, now = bounds_of(plan.bootstrap, plan.topic)
     kept = BatchEnds(checkpoint, folder, plan.query, plan.topic).keep(plan.batch, now)
     if kept.topic_id != now.topic_id:  # a target that was deleted and created again has none of the old ends

@@ -17,16 +17,18 @@ from klog.client.positions import LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.errors import CannotConnect, Refused
 from klog.names import TopicPartition
+from klog.record.provenance_header import Marker
 from klog.streams import part_writer
 from klog.streams.part_writer import PartPlan, PartWriter, Row, WrittenPart
 from klog.streams.placement import murmur2, partition_of
-from klog.streams.stamp import Stamp, batch_of, source_of
+from klog.streams.stamp import Stamp, batch_of, place, source_of
 from klog.tools.copying.target import TargetLog
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 from tests.spark.streamed import messages_of
 
 NewTopic = Callable[..., TopicOnBroker]
 QUERY = "0f0f0f0f-0000-4000-8000-000000000001"
+SECRET = "5ec2e7"
 
 
 class _Cut(Exception):
@@ -45,7 +47,8 @@ def ends_of(topic: TopicOnBroker) -> tuple[int, ...]:
 
 
 def plan_of(topic: TopicOnBroker, batch: int = 0, ends: tuple[int, ...] | None = None) -> PartPlan:
-    return PartPlan(topic.bootstrap, topic.name, QUERY, batch, ends_of(topic) if ends is None else ends, 1_000_000)
+    ends = ends_of(topic) if ends is None else ends
+    return PartPlan(topic.bootstrap, topic.name, QUERY, batch, ends, 1_000_000, secret=SECRET)
 
 
 def write(plan: PartPlan, wanted: Sequence[Row]) -> list[WrittenPart]:
@@ -194,6 +197,34 @@ def test_rows_are_found_without_the_ends_and_only_behind_them(new_topic: NewTopi
     assert [one.there for one in write(plan, rows(10))] == [10]
 
 
+@pytest.mark.usefixtures("small_appends")
+def test_what_others_write_in_a_querys_name_hides_nothing(new_topic: NewTopic) -> None:
+    """Both headers are there to be read and written again: of a later batch, of this one, with a stamp and without."""
+    topic = new_topic()
+    plan = plan_of(topic, 1)
+    marker = Marker(source_of(QUERY, 0))
+
+    def forge(batch: int, rows: int, *more: tuple[str, bytes]) -> None:
+        topic.produce([Message(None, b"other", (marker.header(place(batch, rows - 1)), *more))])
+
+    def stamp(batch: int, rows: int) -> tuple[str, bytes]:
+        return Stamp(QUERY, batch, rows, "00" * 8, True).header(TopicPartition(topic.name, 0), "guessed")
+
+    wanted = rows(45, 0, 1)
+    forge(2000, 1)
+    forge(2000, 1, stamp(2000, 1))
+    with PartWriter(plan) as writer:
+        part = writer._begin(0)
+        for number, row in enumerate(wanted):
+            if number == 20:
+                forge(1, 45, stamp(1, 45))
+                forge(3, 1)
+            part.add(*row[1:])
+        assert part.finish().there == 0
+    assert [one.there for one in write(plan, wanted)] == [45]
+    assert [one for one in values(topic) if one != b"other"] == [row[3] for row in wanted]
+
+
 def test_each_message_has_its_place_and_the_last_one_how_far(new_topic: NewTopic) -> None:
     topic = new_topic()
     headed: list[Row] = [(0, None, None, None, (("a", b"1"), ("a", None)))]
@@ -202,9 +233,12 @@ def test_each_message_has_its_place_and_the_last_one_how_far(new_topic: NewTopic
     assert [one.value for one in found] == [b"0 of 0", b"1 of 0", None]
     assert found[2].key is None and [*found[2].headers][:2] == [("a", b"1"), ("a", None)]
     assert found[2].timestamp_ms > 1_700_000_000_000
-    stamps = [Stamp.of(one) for one in found]
+    where = TopicPartition(topic.name, 0)
+    stamps = [Stamp.of(one, where, SECRET) for one in found]
     assert stamps[:2] == [None, None]
     assert stamps[2] is not None and stamps[2][:3] == (QUERY, 7, 3) and stamps[2].is_last
+    for others in ((where, "other"), (where._replace(partition=1), SECRET)):
+        assert Stamp.of(found[2], *others) is None
     from klog.record.provenance_header import mark_of
 
     marks = [mark_of(one) for one in found]

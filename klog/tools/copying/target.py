@@ -35,7 +35,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from klog.client.blocking import error_of
@@ -90,6 +90,13 @@ class Mark(NamedTuple):
     here: int
 
 
+class Confirms(Protocol):
+    """`Originals`, or a stream's stamps (`klog.streams.stamp.Stamped`)."""
+
+    async def confirm(self, position: int, copy: Copy) -> bool:
+        """Whether the message counts as the copy that it says it is."""
+
+
 class TargetLeader(NamedTuple):
     """Who leads a target partition."""
 
@@ -131,7 +138,7 @@ class Target:
         self.writer = writer or writer_name()
         self._looking: asyncio.Task[Any] | None = None
 
-    def log(self, partition: TopicPartition, source: Source, originals: Originals | None = None) -> TargetLog:
+    def log(self, partition: TopicPartition, source: Source, originals: Confirms | None = None) -> TargetLog:
         """What there is of a source in a partition; `TargetLog.find` looks."""
         return TargetLog(self, partition, source, originals)
 
@@ -163,8 +170,9 @@ class Target:
 class TargetLog:
     """The copies of one source in one target partition. `find` them before the first `append`."""
 
-    def __init__(self, target: Target, partition: TopicPartition, source: Source, originals: Originals | None) -> None:
-        """``originals``: what copies are held against; without them every mark is believed."""
+    def __init__(self, target: Target, partition: TopicPartition, source: Source, originals: Confirms | None) -> None:
+        """``originals``: what copies are held against; without them every mark is believed. Where they are those of a
+        copy, and not a stream's own stamps, what does not count is told."""
         self.partition = partition
         self.source = source
         self.floor = 0
@@ -180,6 +188,7 @@ class TargetLog:
         self._side = target.side
         self._originals = originals
         self._place: TargetLeader | None = None
+        self._is_copy = isinstance(originals, Originals)
         self._has_doubted = False
 
     @property
@@ -217,14 +226,14 @@ class TargetLog:
                     continue
                 is_first = may_begin_anywhere and self.mark is None
                 if await self._is_confirmed(copy.there if is_first else position, copy):
-                    if is_first and copy.there > position:
+                    if is_first and copy.there > position and self._is_copy:
                         self._side.note(
                             f"{self.partition} of the target has lost its first messages to retention, and its first"
                             f" copy is that of {copy.there} of {self.source}: what lies before that in the source is"
                             " taken for copied"
                         )
                     self.mark = Mark(copy.there, copy.record.offset)
-                elif not self._has_doubted:
+                elif self._is_copy and not self._has_doubted:
                     self._has_doubted = True
                     self._side.note(
                         f"{self.partition} of the target has a message at {copy.record.offset} that says it is the copy"
