@@ -199,20 +199,21 @@ def test_joins_whose_connections_have_ended_cost_little(make_broker: MakeBroker)
     body = struct.pack(">h5sii", 5, b"group", half_an_hour_ms, half_an_hour_ms)
     body += struct.pack(">hh8sih5si", 0, 8, b"consumer", 1, 5, b"range", 0)
     join = framed(head(ApiKey.JOIN_GROUP, 1) + body)
+    grown = 0
     with RawConnection(broker.bootstrap, source_address="127.0.0.2") as other:
-        other.send(ASKED["Metadata"])
-        other.answer()
-        before = resident_bytes(broker.pid)
-        open_now: deque[RawConnection] = deque()
-        for number in range(JOINS):
-            one = RawConnection(broker.bootstrap)
-            one.send(join)
-            open_now.append(one)
-            if number >= PLACES:
-                open_now.popleft().socket.close()
-        for one in open_now:
-            one.socket.close()
-        until(lambda: not clients_of(broker, "127.0.0.1"), "the broker has seen them end")
-        other.send(ASKED["Metadata"])
-        other.answer()
-        assert resident_bytes(broker.pid) - before < 20 * MEGABYTE, "30 where each is kept"
+        for _ in range(2):  # the first crowd is for what so many take at once, and the process keeps
+            before = resident_bytes(broker.pid)
+            open_now: deque[RawConnection] = deque()
+            for number in range(JOINS):
+                one = RawConnection(broker.bootstrap)
+                one.send(join)
+                open_now.append(one)
+                if number >= PLACES:
+                    open_now.popleft().socket.close()
+            for one in open_now:
+                one.socket.close()
+            until(lambda: not clients_of(broker, "127.0.0.1"), "the broker has seen them end")
+            other.send(ASKED["Metadata"])
+            other.answer()
+            grown = resident_bytes(broker.pid) - before
+    assert grown < 15 * MEGABYTE, "30 where each is kept"
