@@ -26,7 +26,7 @@ from klog.cli.spark_flags import (
 )
 from klog.cli.target import klog_home
 from klog.cli.watching import check_watchable, rows_as_they_come
-from klog.errors import TimedOut, UsageError
+from klog.errors import NoSuchThing, TimedOut, UsageError
 from klog.names import counted
 from klog.render import Report
 
@@ -109,6 +109,9 @@ async def run(
         raise UsageError(f"{'--update' if update else '--late'} is for SQL; a program in Python says so itself")
     inputs = tuple(map(Input.parse, sources))
     check_names(inputs)
+    into = target.removeprefix("topic:") if target.startswith("topic:") else None
+    if into in {one.topic for one in inputs}:
+        raise UsageError(f"--to {target}: this topic is read, so the stream would read its own results for ever")
     if submit:
         if master is None or state is None:
             raise UsageError(
@@ -146,9 +149,14 @@ async def run(
         )
         return await show_or_run(invocation, made)
     folder = StreamFolder(state or klog_home() / "streams", name or target.rpartition(":")[2].rpartition("/")[2])
-    await invocation.cluster()
-    if target.startswith("topic:"):
+    if file is not None and not file.is_file():
+        raise NoSuchThing(f"{file}: no such file")
+    cluster = await invocation.cluster()
+    for one in inputs:
+        await cluster.topic(one.topic)  # which takes Spark, once it has started, a quarter of a minute to miss
+    if into is not None:
         invocation.check_may_change()
+        await cluster.topic(into)
     servers = await invocation.bootstrap_servers()
     options = {"startingOffsets": "earliest" if begin == "start" else "latest"}
     if max_messages is not None:

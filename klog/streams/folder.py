@@ -89,8 +89,9 @@ class StreamFolder:
     # --- What it is ---
 
     def describe(self, wanted: Description) -> None:
-        """Write what it is. Refused where the folder has a stream with another source or target."""
-        known = self.description()
+        """Write what it is. Refused where the folder has a stream that has begun, with another source or target."""
+        has_begun = any(self.checkpoint.glob("offsets/[0-9]*"))
+        known = self.description() if has_begun else None
         for what, found, asked in (
             []
             if known is None

@@ -26,6 +26,7 @@ from klog.streams.program import Input, check_names, from_python
 from klog.streams.stream import Stream
 from klog.streams.streams import Streams
 from tests.broker_fixture import ROOT
+from tests.cli.runner import klog
 from tests.spark.conftest import TopicOnBroker, make_messages
 from tests.spark.refusals import not_refused
 
@@ -47,6 +48,10 @@ def test_a_stream_keeps_what_it_is(tmp_path: Path) -> None:
     folder.describe(description())
     folder.describe(description(program="SELECT 2"))
     assert folder.existing().program == "SELECT 2"
+    folder.describe(description(sources=("veiws",)))  # mistyped: nothing was read yet
+    folder.describe(description())
+    (folder.checkpoint / "offsets").mkdir(parents=True)
+    (folder.checkpoint / "offsets/0").write_text("v1")
     for other in ({"target": "topic:others"}, {"sources": ("views", "clicks")}):
         with pytest.raises(Refused):
             folder.describe(description(**other))
@@ -56,6 +61,19 @@ def test_a_stream_keeps_what_it_is(tmp_path: Path) -> None:
     for name in ("", "../up", "a/b", ".hidden", "x" * 101):
         with pytest.raises(UsageError):
             StreamFolder(tmp_path, name)
+
+
+def test_what_is_wrong_is_said_before_spark_starts(new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic().name
+    for words, named in (
+        (("-e", "SELECT 1", "--from", topic, "--to", f"topic:{topic}"), "its own results"),
+        (("-e", "SELECT 1", "--from", f"{topic}-no", "--to", f"topic:{topic}"), f"{topic}-no"),
+        (("-e", "SELECT 1", "--from", topic, "--to", f"topic:{topic}-no"), f"{topic}-no"),
+        ((str(tmp_path / "no.py"), "--from", topic, "--to", f"topic:{topic}-no"), "no.py"),
+    ):
+        done = klog("stream", "run", *words, "--state", tmp_path / "state", "-B", new_topic().bootstrap)
+        assert done.code in (1, 2) and named in done.stderr and "Spark" not in done.stderr, done
+    assert not list(tmp_path.glob("state/*/stream.json"))
 
 
 def test_one_process_runs_a_stream_and_its_end_is_seen(tmp_path: Path) -> None:
