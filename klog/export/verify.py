@@ -66,6 +66,7 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
     rows_of_table = None
     if place.table is not None and known.stream is None:
         rows_of_table = TableRows(place.table, hashed=known.decode is None)
+    hashes = {} if place.table is None else place.table.hashes()
     for count.done, batch in enumerate(numbers):
         try:
             manifest, digest = place.manifest(batch)
@@ -84,6 +85,8 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
         if contiguous and first > 0 and manifest.previous_sha256 != previous:
             what = "refers to a previous manifest that is missing or was changed"
             findings.append(("broken-chain", f"{place.where(batch)} {what}"))
+        if hashes.get(batch, digest) != digest:
+            findings.append(("broken-chain", f"{place.where(batch)} is not what the table's commit has the hash of"))
         previous = digest
         findings.extend(("broken-chain", message) for message in history.check(place, manifest))
         if rows_of_table is not None:

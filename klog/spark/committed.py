@@ -1,4 +1,4 @@
-"""What an export has committed, as a DataFrame: exactly the files that its manifests list.
+"""What an export has committed, as a DataFrame: exactly the files that its manifests list, or that its table has now.
 
 Where batches are renamed into place, any reader of ``ROOT/data`` sees the same; where they are committed by their
 manifests (object stores), what runs have written and never committed lies in ``data`` too.
@@ -7,9 +7,11 @@ manifests (object stores), what runs have written and never committed lies in ``
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from klog.errors import NoSuchThing
+from klog.export.partitioning import NULL_FOLDER
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
 from klog.spark.frames import AVRO
@@ -25,7 +27,8 @@ def read_export(spark: Any, root: str | Store) -> Any:
     For ``s3a:``, ``gs:``, ``abfs:`` Spark needs those file systems' jars and settings itself. A frame does not see what
     is committed after it was made.
 
-    NoSuchThing where there is no export, or nothing was committed yet; Refused where a batch is missing.
+    NoSuchThing where there is no export, or nothing was committed yet; Refused where a batch is missing, or rows of a
+    table are deleted in a way that needs its own reader. ``batch`` is null where others have rewritten a table's files.
     """
     from pyspark.sql import functions as sql
 
@@ -40,31 +43,42 @@ def read_export(spark: Any, root: str | Store) -> Any:
         for file in manifest.files:
             if not any(part.startswith("_") for part in file.path.split("/")):
                 files.append(place.store.location(place.file_path(manifest, file.path)))
+    if place.table is not None:
+        files = [one if "://" in one or one[0] == "/" else place.store.location(one) for one in place.table.files()]
     if not files:
         raise NoSuchThing(f"{place}: nothing was committed here yet")
-    reader = spark.read.option("basePath", place.store.location("data"))
-    if decode is not None and (decode.get("flat") or has_grown):
+    table = place.table
+    reader = spark.read
+    # Where folders have values Spark would take their names for columns; files of a table lie anywhere in it.
+    about = ("basePath", place.store.location("data")) if table is None else ("recursiveFileLookup", "true")
+    reader = reader.option(*about)
+    if table is not None or (decode is not None and has_grown):
         reader = _as_last_written(reader, format_, decode)
-    if format_ == "avro":
-        frame = _avro(reader, files)
-    else:
-        frame = reader.format(format_).load(files)
+    frame = _avro(reader, files) if format_ == "avro" else reader.format(format_).load(files)
     # batch=0000000042-<run> is a text to Spark; the number is what all ways of committing have.
-    source = (
-        sql.col("_metadata.file_path")
-        if place.table
-        else sql.concat(sql.lit("/data/"), sql.col("batch").cast("string"))
-    )
-    number = sql.regexp_extract(source, r".*/data/(\d+)", 1).cast("bigint")
-    return frame.withColumn("batch", number)
+    path = sql.col("_metadata.file_path")
+    if table is None:
+        path = sql.concat(sql.lit("/data/"), sql.col("batch").cast("string"))
+    frame = frame.withColumn("batch", sql.regexp_extract(path, r".*/data/(\d+)", 1).try_cast("bigint"))
+    if table is None:
+        return frame
+    for name in table.folders:
+        said = sql.regexp_extract(path, f"/{re.escape(name)}=([^/]+)/", 1)
+        value = sql.when(~said.isin("", NULL_FOLDER), sql.url_decode(said))
+        if name in frame.columns:  # which files have that klog has written, and others that the table's tools have not
+            value = sql.coalesce(sql.col(name), value.try_cast(frame.schema[name].dataType))
+        else:
+            value = value.try_cast("date" if name == "dt" else "int")
+        frame = frame.withColumn(name, value)
+    return frame.where("offset is not null") if table.has_others else frame
 
 
-def _as_last_written(reader: Any, format_: str, decode: dict[str, Any]) -> Any:
+def _as_last_written(reader: Any, format_: str, decode: dict[str, Any] | None) -> Any:
     """With the columns of the last batch, which has those of all before: Spark would take whichever file it opens."""
     from klog.export.message_columns import SCHEMA
     from klog.schemas.decoding.decoder import Decoding
 
-    columns = Decoding.from_json(decode).typed_schema(SCHEMA)
+    columns = SCHEMA if decode is None else Decoding.from_json(decode).typed_schema(SCHEMA)
     if format_ == "avro":
         from klog.export.files.avro_encoding import avro_schema
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from klog.streams.export_sink import ExportSink
 from klog.streams.folder import StreamFolder
 from klog.streams.part_writer import PartWriter
 from klog.streams.topic_sink import TopicSink
-from tests.spark.conftest import NOW_MS, Message, TopicOnBroker
+from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
 from tests.spark.streamed import messages_of
-from tests.spark.test_tables import iceberg, upkeep
+from tests.spark.test_tables import export, iceberg, upkeep
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -259,6 +259,26 @@ def test_results_in_a_table_are_there_once(spark: Any, tmp_path: Path, table: st
     assert "wrong-count" in [one.state for one in verify(None, root)]
     with pytest.raises(Refused, match=table):
         ExportSink(root, TableChoice("iceberg" if table == "delta" else "delta")).check(frame)
+
+
+@pytest.mark.parametrize("table", ["delta", "iceberg"])
+def test_an_export_to_a_table_is_what_the_table_is(spark: Any, new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    """Rows that others have deleted are gone, and files that they have merged are read."""
+    topic, root = new_topic(), tmp_path / "t"
+    for _ in range(2):
+        sent = topic.produce(make_messages(20))
+        export(topic, root, table, partition_by="day" if table == "delta" else None)
+    assert {row.batch for row in read_export(spark, str(root)).collect()} == {0, 1}
+    if table == "delta":
+        DeltaTable(root).delete(f"offset < {sent[5]}")
+        DeltaTable(root).optimize.compact()
+        DeltaTable(root).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    else:
+        iceberg(root).delete(f"offset < {sent[5]}")
+    found = read_export(spark, str(root)).collect()
+    assert sorted(row.offset for row in found) == sent[5:]
+    if table == "delta":
+        assert {row.dt for row in found} == {datetime.fromtimestamp(NOW_MS / 1000, UTC).date()}, "its folders have it"
 
 
 def test_results_in_an_export_are_there_once(

@@ -100,6 +100,45 @@ def test_each_run_is_one_commit_that_readers_see(new_topic: NewTopic, tmp_path: 
     assert commit_of(str(root), 2) is None
 
 
+@pytest.mark.parametrize("table", FORMATS)
+def test_a_receipt_is_what_the_tables_commit_says(new_topic: NewTopic, tmp_path: Path, table: str) -> None:
+    topic, root = new_topic(), tmp_path / "t"
+    for _ in range(2):
+        topic.produce(make_messages(5))
+        export(topic, root, table)
+    assert states(topic, root) == ["ok"]
+    newest = root / "_klog/commits/0000000001.json"
+    text = newest.read_text()
+    newest.write_text(
+        text.replace('"leader_epoch": 0', '"leader_epoch": 7').replace('"leader_epoch":0', '"leader_epoch":7')
+    )
+    assert newest.read_text() != text
+    assert states(topic, root) == ["ok", "broken-chain"], "no later receipt refers to it, and nothing in it is counted"
+
+
+@pytest.mark.parametrize("table", ONE)
+def test_another_run_may_commit_between_two_looks(
+    new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """At the table, and at the root's own commits."""
+    topic, root = new_topic(), tmp_path / "t"
+    topic.produce(make_messages(5))
+    export(topic, root, table)
+    commits = ExportRoot(str(root)).table
+    assert commits is not None
+    look = commits._table.last_number
+
+    def late() -> int | None:
+        found = look()
+        topic.produce(make_messages(5))
+        export(topic, root)
+        return found
+
+    monkeypatch.setattr(commits._table, "last_number", late)
+    commits.settle()
+    assert len(rows(root, table)) == 10
+
+
 @pytest.mark.long("test_partitioned_export.py has partitions of tables")
 @pytest.mark.parametrize("table", ONE)
 def test_partitions_by_time_are_the_tables_own(new_topic: NewTopic, tmp_path: Path, table: str) -> None:

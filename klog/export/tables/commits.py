@@ -89,8 +89,8 @@ class TableCommits:
 
         Refused where the table has less than the root knows of, or something else.
         """
+        known = self._store.names("_klog/commits")  # first: what the table gets meanwhile is no batch that it lacks
         last = self._table.last_number()
-        known = self._store.names("_klog/commits")
         newest = int(known[-1].removesuffix(".json")) if known else -1
         if last is None or last < newest:
             if last is not None or any(self._shows(name) for name in known):
@@ -129,6 +129,19 @@ class TableCommits:
     def commit_of(self, batch: int) -> str | None:
         """The table's own name of the commit that added the batch; None where its history is kept no longer."""
         return self._table.commit_of(batch)
+
+    def hashes(self) -> dict[int, str]:
+        """Batch -> the hash of its manifest: as `Table.hashes`."""
+        return self._table.hashes()
+
+    def files(self) -> list[str]:
+        """The files whose rows readers see now: as `Table.files`."""
+        return self._table.files()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The columns whose values folders name, NAME=VALUE, and files may lack."""
+        return tuple(self._table.folders(self._by))
 
     def count(self) -> int:
         """The rows that readers see now."""

@@ -119,6 +119,14 @@ class Delta(Table):
         table.create_write_transaction(actions, "append", table.schema(), columns or None, commit_properties=properties)
         self._store.sync("_delta_log")
 
+    def folders(self, by: Partitioning | None) -> Sequence[str]:
+        return _columns_of(by)
+
+    def _files(self, table: DeltaTable) -> list[str]:
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            raise self._deleted_beside()
+        return list(table.file_uris())
+
     def _count(self, table: DeltaTable) -> Any:
         return table.to_pyarrow_dataset().count_rows()
 

@@ -120,6 +120,12 @@ class Iceberg(Table):
                     path = f"{self.location}/{file.path}"
                     rows.append_data_file(_data_file(table, adding.table_metadata, path, file))
 
+    def _files(self, table: IcebergTable) -> Iterator[str]:
+        for task in table.scan().plan_files():
+            if task.delete_files:
+                raise self._deleted_beside()
+            yield task.file.file_path
+
     def _count(self, table: IcebergTable) -> Any:
         return table.scan().count()
 

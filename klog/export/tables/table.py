@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -87,6 +87,15 @@ class Table(ABC):
                         return name
         return None
 
+    def hashes(self) -> dict[int, str]:
+        """Batch -> the hash of its manifest, as the table's commits say that its history still has."""
+        table = self._open()
+        if table is None:
+            return {}
+        with self._named("read"):
+            found = [TableBatch.of(facts) for _, facts in self._commits(table)]
+        return {one.batch: one.sha256 for one in (*found, self._last(table)) if one is not None and one.sha256}
+
     @abstractmethod
     def _commits(self, table: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Each commit that the table knows, by name, with the facts in it."""
@@ -127,6 +136,26 @@ class Table(ABC):
                     raise
         raise StorageError(f"{self.location}: others committed to the table {TRIES} times first")
 
+    def files(self) -> list[str]:
+        """The files whose rows a reader sees now, below `location`, or where they are if they lie elsewhere.
+
+        Refused where some of their rows are deleted by other files."""
+        table = self._existing()
+        with self._named("read"):
+            found = [str(one) for one in self._files(table)]
+        places = {f"{one.rstrip('/')}/" for one in (self.location, self.location.removeprefix("file://"))}
+        return [next((one[len(place) :] for place in places if one.startswith(place)), one) for one in found]
+
+    def folders(self, by: Partitioning | None) -> Sequence[str]:
+        """The columns whose values folders name, NAME=VALUE, and files may lack."""
+        return ()
+
+    def _deleted_beside(self) -> Refused:
+        return Refused(
+            f"{self.location}: rows of the table are deleted by files beside the data, which only its own readers know",
+            hint="read it by the table's own format, or have the table's own tools rewrite its files",
+        )
+
     def count(self) -> int:
         """The rows that a reader sees now."""
         table = self._open()
@@ -166,6 +195,9 @@ class Table(ABC):
     @abstractmethod
     def _commit(self, table: Any, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> None:
         """Raises `conflict` where others have committed since the table was read."""
+
+    @abstractmethod
+    def _files(self, table: Any) -> Iterable[str]: ...
 
     @abstractmethod
     def _count(self, table: Any) -> Any: ...
