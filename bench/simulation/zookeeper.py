@@ -296,7 +296,6 @@ class KazooModel:
 
     def __init__(self, server: Server, session: int) -> None:
         self.server = server
-        self.client_id = (session, b"")
         self.session = session
         self.answered_s = 0.0
         self.last_zxid = 0
@@ -413,6 +412,7 @@ class ModelledZooKeeper(ZooKeeper):
         self._client = self.model
         self._multi_read = True
         self._connected.set()
+        self._session_id = self.model.session
 
     def end(self) -> None:
         """The session is over."""

@@ -26,7 +26,7 @@ from klog.cli.spark_flags import (
 )
 from klog.cli.target import klog_home
 from klog.cli.watching import check_watchable, rows_as_they_come
-from klog.errors import NoSuchThing, TimedOut, UsageError
+from klog.errors import KlogError, NoSuchThing, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.names import counted
 from klog.render import Report
 
@@ -152,11 +152,15 @@ async def run(
     if file is not None and not file.is_file():
         raise NoSuchThing(f"{file}: no such file")
     cluster = await invocation.cluster()
-    for one in inputs:
-        await cluster.topic(one.topic)  # which takes Spark, once it has started, a quarter of a minute to miss
     if into is not None:
         invocation.check_may_change()
-        await cluster.topic(into)
+    for topic in (*(one.topic for one in inputs), *([] if into is None else [into])):
+        try:
+            await cluster.topic(topic)  # which takes Spark, once it has started, a quarter of a minute to miss
+        except UnknownTopicOrPartition:
+            raise
+        except KlogError:
+            continue  # the stream itself waits for brokers that are away
     servers = await invocation.bootstrap_servers()
     options = {"startingOffsets": "earliest" if begin == "start" else "latest"}
     if max_messages is not None:
