@@ -33,21 +33,21 @@ def read_export(spark: Any, root: str | Store) -> Any:
     from pyspark.sql import functions as sql
 
     place = ExportRoot(root)
-    format_ = place.existing_identity().format
+    format_, table = place.existing_identity().format, place.table
     files: list[str] = []
     decode, has_grown = None, False
     for batch in place.batches():
         manifest, _ = place.manifest(batch)
         has_grown |= bool(files) and manifest.decode != decode
         decode = manifest.decode
-        for file in manifest.files:
+        shown = manifest.files if table is None else ()
+        for file in shown:
             if not any(part.startswith("_") for part in file.path.split("/")):
                 files.append(place.store.location(place.file_path(manifest, file.path)))
-    if place.table is not None:
-        files = [one if "://" in one or one[0] == "/" else place.store.location(one) for one in place.table.files()]
+    if table is not None:
+        files = [one if "://" in one or one[0] == "/" else place.store.location(one) for one in table.files()]
     if not files:
         raise NoSuchThing(f"{place}: nothing was committed here yet")
-    table = place.table
     reader = spark.read
     # Where folders have values Spark would take their names for columns; files of a table lie anywhere in it.
     about = ("basePath", place.store.location("data")) if table is None else ("recursiveFileLookup", "true")

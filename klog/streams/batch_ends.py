@@ -16,6 +16,7 @@ Once Spark has written the commit of a batch it never repeats it, and its file g
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass
 
 from klog.client.positions import EARLIEST, LATEST
@@ -48,6 +49,17 @@ def bounds_of(bootstrap: str, topic: str) -> tuple[list[int], Ends]:
         ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
         found = [[there[one].offset for one in partitions] for there in (starts, ends)]
         return found[0], Ends(facts.topic_id, tuple(found[1]))
+
+
+def kept_token(store: Store, path: str, size_bytes: int) -> str:
+    """A random token in hexadecimal that a store keeps: made once, by whoever comes first. StorageError without one."""
+    found = store.read(path)
+    if found is None:
+        store.create(path, secrets.token_hex(size_bytes).encode())
+        found = store.read(path)
+    if not found:
+        raise StorageError(f"{store.location(path)} is empty, or was removed while it was made")
+    return found.decode()
 
 
 class BatchEnds:

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -47,7 +46,7 @@ from klog.record.codec import Codec
 from klog.spark.sink_options import check_columns
 from klog.spark.tasks import Versions, check_worker
 from klog.streams.batch import Batch
-from klog.streams.batch_ends import BatchEnds, bounds_of
+from klog.streams.batch_ends import BatchEnds, bounds_of, kept_token
 from klog.streams.part_writer import PartPlan, PartWriter, WrittenPart, rows_of
 from klog.streams.placement import partition_of
 from klog.tools.copying.topics import batch_bytes_max
@@ -194,8 +193,7 @@ async def _room_of(bootstrap: str, topic: str) -> int:
 def plan_of(plan: PartPlan, checkpoint: Store, folder: str) -> tuple[PartPlan, int]:
     """The plan of a batch with the secret and the ends that are kept for it, and over how many partitions it is
     spread."""
-    checkpoint.create(f"{folder}/secret", secrets.token_hex(16).encode())  # where none is there yet
-    plan = replace(plan, secret=(checkpoint.read(f"{folder}/secret") or b"").decode())
+    plan = replace(plan, secret=kept_token(checkpoint, f"{folder}/secret", 16))
     _, now = bounds_of(plan.bootstrap, plan.topic)
     kept = BatchEnds(checkpoint, folder, plan.query, plan.topic).keep(plan.batch, now)
     if kept.topic_id != now.topic_id:  # a target that was deleted and created again has none of the old ends

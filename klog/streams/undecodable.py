@@ -13,7 +13,6 @@ good by the next run, which looks at the last batch before it begins.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
 from klog.names import TopicPartition
+from klog.streams.batch_ends import kept_token
 from klog.streams.part_writer import PartPlan, PartWriter, Row
 from klog.streams.topic_sink import plan_of, room_of
 
@@ -75,8 +75,7 @@ class UndecodableTopic:
             return 0
         if any(one.topic == self.topic for one in last.partitions):
             raise UsageError(f"--undecodable-to {self.topic}: this topic is exported to {place}")
-        place.store.create(NAME, secrets.token_hex(8).encode())
-        name = (place.store.read(NAME) or b"").decode()
+        name = kept_token(place.store, NAME, 8)
         plan, partitions = plan_of(
             PartPlan(self._bootstrap, self.topic, name, last.batch, None, self._batch_bytes_max), place.store, FOLDER
         )
