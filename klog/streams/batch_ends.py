@@ -55,7 +55,7 @@ def kept_token(store: Store, path: str, size_bytes: int) -> str:
     """A random token in hexadecimal that a store keeps: made once, by whoever comes first. StorageError without one."""
     found = store.read(path)
     if found is None:
-        store.create(path, secrets.token_hex(size_bytes).encode())
+        store.create(path, secrets.token_hex(size_bytes).encode(), private=True)
         found = store.read(path)
     if not found:
         raise StorageError(f"{store.location(path)} is empty, or was removed while it was made")

@@ -63,7 +63,7 @@ def test_a_run_to_s3_is_killed_and_the_next_one_makes_it_whole(s3: S3, new_topic
 class LostAnswer(Bucket):
     """A commit that was done and says that it was not."""
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         made = super().create(path, data)
         if path.startswith("_klog/commits/"):
             raise StorageError("the connection broke")

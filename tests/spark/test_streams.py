@@ -138,6 +138,7 @@ def test_a_batch_that_is_written_again_is_there_once(
     assert sorted(found) == [(n, 2 * n) for n in range(1000)]
     assert {(one.key or b"").decode() for one in messages_of(target)} == {str(n) for n in range(1000)}
     assert sorted(path.name for path in (tmp_path / "klog-sink").iterdir()) == ["0000000005.json", "secret"]
+    assert (tmp_path / "klog-sink/secret").stat().st_mode & 0o077 == 0
 
 
 def test_a_task_that_dies_behind_an_append_is_repeated(

@@ -48,12 +48,14 @@ class LocalStore:
         place = self._place(path)
         return self._files.read(str(place)) if place.is_file() else None
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         target = self._place(path)
         self._files.make_folder(str(target.parent))
         temporary = target.parent / f".{uuid.uuid4()}"
         file = self._files.open(str(temporary), create=True)
         try:
+            if private:
+                temporary.chmod(0o600)
             file.write_at(0, data)
             file.sync()
             os.link(temporary, target)  # unlike rename, never replaces

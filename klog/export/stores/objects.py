@@ -80,7 +80,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         """As `Store`; Refused where the store cannot, unless its single writer was promised."""
         if not self._check_conditional():
             if self.read(path) is not None:

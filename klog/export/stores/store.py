@@ -45,8 +45,10 @@ class Store(Protocol):
         """A small file whole; None where there is none."""
         ...
 
-    def create(self, path: str, data: bytes) -> bool:
-        """A new file, whole and durable or not there; False, and nothing changed, where something is there."""
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
+        """A new file, whole and durable or not there; False, and nothing changed, where something is there.
+
+        ``private``: for its owner alone, on a local disk; elsewhere who may read it is the store's own matter."""
         ...
 
     def replace(self, path: str, data: bytes) -> None:

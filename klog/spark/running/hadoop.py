@@ -116,7 +116,7 @@ class HadoopStore:
                 stream.close()
         return data
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         if not self._atomic:  # then this is the only writer
             if self.read(path) is not None:
                 return False
