@@ -114,6 +114,8 @@ class ExportRoot:
             return identity
         foreign = None if self._among_others else self._foreign()
         if foreign is not None:
+            if self.store.read(_IDENTITY) is not None:  # another run has begun it between the two looks
+                return self.identity()
             raise Refused(
                 f"{self} is not an export of klog: it has {foreign} and no {_IDENTITY}",
                 hint="name an empty folder or one that is not there yet"

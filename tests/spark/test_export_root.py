@@ -130,6 +130,15 @@ def test_who_comes_second_gets_the_first_ones_identity(tmp_path: Path) -> None:
     assert root.create(replace(IDENTITY, cluster_id="other")) == IDENTITY
 
 
+def test_a_root_that_another_run_begins_between_two_looks_is_an_export(tmp_path: Path) -> None:
+    class Late(LocalStore):
+        def names(self, folder: str) -> list[str]:
+            ExportRoot(str(tmp_path)).create(IDENTITY)
+            return super().names(folder)
+
+    assert ExportRoot(Late(tmp_path)).identity() is not None
+
+
 def test_of_many_commits_of_one_batch_exactly_one_wins(tmp_path: Path) -> None:
     root = ExportRoot(str(tmp_path / "root"))
     root.create(IDENTITY)
