@@ -121,6 +121,23 @@ FRAMEWORKS_POM = """\
 """
 """What is built on Kafka's clients and comes with Kafka: Streams, Connect, MirrorMaker 2."""
 
+ICEBERG_VERSION = "1.10.1"
+REST_CATALOGUE_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>klog.bench</groupId><artifactId>rest-catalogue</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-core</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-core</artifactId><version>{version}</version>
+      <classifier>tests</classifier></dependency>
+    <dependency><groupId>org.eclipse.jetty</groupId><artifactId>jetty-servlet</artifactId><version>11.0.26</version></dependency>
+    <dependency><groupId>org.xerial</groupId><artifactId>sqlite-jdbc</artifactId><version>3.51.3.0</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>2.0.16</version></dependency>
+  </dependencies>
+</project>
+"""
+"""The REST catalogue that Iceberg tests its own clients against."""
+
 MAVEN_TIMEOUT_S = 600
 
 
@@ -215,6 +232,12 @@ def activemq_lib(cache: Path | None = None) -> Path:
 def perf_test_lib(cache: Path | None = None) -> Path:
     """The folder of the jars of RabbitMQ's PerfTest, fetched on the first call; PeerMissing as `java_tools`."""
     return _jars_of("RabbitMQ PerfTest", PERF_TEST_VERSION, PERF_TEST_POM, "rabbitmq-perf-test", cache)
+
+
+def rest_catalogue_lib(cache: Path | None = None) -> Path:
+    """The folder of the jars of Iceberg's own REST catalogue (25 MB), which needs Hadoop's client beside them, as
+    pyspark has it; fetched on the first call; PeerMissing as `java_tools`."""
+    return _jars_of("Iceberg's REST catalogue", ICEBERG_VERSION, REST_CATALOGUE_POM, "iceberg-rest", cache)
 
 
 def frameworks(cache: Path | None = None) -> JavaTools:
