@@ -161,10 +161,14 @@ class ForkedProcess(subprocess.Popen[Any]):
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
 
     def _internal_poll(self, *_: object, **__: object) -> int | None:  # type: ignore[override]
-        if self.returncode is None and self._status >= 0:
-            pid, status = self._try_wait(os.WNOHANG)
-            if pid:
-                self._handle_exitstatus(status)  # type: ignore[attr-defined]
+        if self._child_created and self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
+            try:
+                if self.returncode is None:  # another thread has waited
+                    pid, status = self._try_wait(os.WNOHANG)
+                    if pid:
+                        self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
         return self.returncode
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:

@@ -262,9 +262,10 @@ def test_the_name_is_typed(named: str, topic: str, home: Path, answer: str, is_d
 
 
 def tree(at: list[str]) -> set[tuple[str, int]]:
-    """Paths and versions of znodes, without klog.events, which the cluster makes by itself, and the act of that."""
+    """Paths and versions of znodes, without what the cluster writes by itself: klog.events, the act of that, and the
+    node by which the controller asks ZooKeeper for the time while a deleted topic waits."""
     rows = klog("zk", "tree", "/", "-o", "json", *at).rows
-    own = re.compile("klog.events|^/klog/acts")
+    own = re.compile("klog.events|^/klog/acts|^/klog/topic_epochs$")
     return {(row["path"], row["version"]) for row in rows if own.search(row["path"]) is None}
 
 

@@ -71,7 +71,7 @@ def test_each_is_kept_alive_until_it_is_asked_to_stop(make_broker: Callable[...,
     assert klog("broker", "stop", 2, "-B", first).code == 0
     until(lambda: live(first).keys() == {1}, "it stays stopped", lambda: parent.log_text)
 
-    assert parent.stop() == 0
+    assert parent.stop() == 0, parent.log_text
     assert parent.logged("INFO", "broker 1:", "stopped") and parent.logged("INFO", "broker 2:", "stopped")
     assert not parent.logged("broker 1:", "lost"), parent.log_text
     last, *_ = (line for line in reversed(parent.log_text.splitlines()) if "stopped" in line)

@@ -16,13 +16,14 @@ def texts(count: int) -> list[bytes]:
 
 
 def flip_a_bit_in_the_middle(cluster: RunningCluster, broker_id: int, topic: str) -> tuple[int, int]:
-    """In the records of a batch half-way; the batch's addresses."""
+    """In the records of a batch half-way; the batch's addresses. In place: the broker may be reading the file."""
     path = folder_of(cluster, broker_id, topic) / f"{0:020d}.log"
-    data = bytearray(path.read_bytes())
+    data = path.read_bytes()
     batches = list(walk(data))
     address, header = batches[len(batches) // 2]
-    data[address + 70] ^= 1
-    path.write_bytes(data)
+    with path.open("r+b") as file:
+        file.seek(address + 70)
+        file.write(bytes([data[address + 70] ^ 1]))
     return address, header.next_address
 
 
