@@ -26,11 +26,12 @@ from klog.cli.spark_flags import (
 )
 from klog.cli.target import klog_home
 from klog.cli.watching import check_watchable, rows_as_they_come
-from klog.errors import KlogError, NoSuchThing, TimedOut, UnknownTopicOrPartition, UsageError
+from klog.errors import CannotConnect, KlogError, NoSuchThing, TimedOut, UnknownTopicOrPartition, UsageError
 from klog.names import counted
 from klog.render import Report
 
 if TYPE_CHECKING:
+    from klog.client.cluster import Cluster
     from klog.streams.folder import StreamFolder
 
 stream = Noun("stream", "Compute on topics as messages come, with Spark.")
@@ -38,6 +39,8 @@ stream = Noun("stream", "Compute on topics as messages come, with Spark.")
 STOP_WAIT_S = 60.0
 """A batch may be in hand."""
 LOOK_EVERY_S = 0.1
+PATIENCE_S = 60.0
+"""How long a stream that goes on waits for its brokers, as for a batch."""
 
 Name = Annotated[str, argument("NAME", "The stream.")]
 OptionalNames = Annotated[list[str] | None, argument("NAME", "The streams; all if none is given.")]
@@ -151,7 +154,7 @@ async def run(
     folder = StreamFolder(state or klog_home() / "streams", name or target.rpartition(":")[2].rpartition("/")[2])
     if file is not None and not file.is_file():
         raise NoSuchThing(f"{file}: no such file")
-    cluster = await invocation.cluster()
+    cluster = await _reached(invocation, PATIENCE_S if folder.has_begun else 0.0)
     if into is not None:
         invocation.check_may_change()
     for topic in (*(one.topic for one in inputs), *([] if into is None else [into])):
@@ -185,6 +188,23 @@ async def run(
         folder.describe(Description(folder.name, tuple(sources), target, str(program), str(servers), started_at=now()))
         await _run(invocation, folder, job.start)
     return None
+
+
+async def _reached(invocation: Invocation, patience_s: float) -> Cluster:
+    """The cluster, waited for: a stream that goes on may be started again in the moment in which its brokers are."""
+    now_s = asyncio.get_running_loop().time
+    deadline_s = now_s() + patience_s
+    is_said = False
+    while True:
+        try:
+            return await invocation.cluster()
+        except CannotConnect as error:
+            if now_s() >= deadline_s:
+                raise
+            if not is_said:
+                invocation.say(f"{error.message}; it is waited for, {patience_s:g} s at the most")
+                is_said = True
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None:

@@ -86,12 +86,16 @@ class StreamFolder:
     def checkpoint(self) -> Path:
         return self.path / "checkpoint"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a batch of it was ever begun."""
+        return any(self.checkpoint.glob("offsets/[0-9]*"))
+
     # --- What it is ---
 
     def describe(self, wanted: Description) -> None:
         """Write what it is. Refused where the folder has a stream that has begun, with another source or target."""
-        has_begun = any(self.checkpoint.glob("offsets/[0-9]*"))
-        known = self.description() if has_begun else None
+        known = self.description() if self.has_begun else None
         for what, found, asked in (
             []
             if known is None

@@ -18,7 +18,7 @@ SMOKE = ("partitions", "connections", "three", "groups", "topics", "message-size
 """One of each kind of measure: of one broker, of what it registers, of several brokers."""
 
 
-def growth(*arguments: str, timeout_s: float = 170) -> subprocess.CompletedProcess[str]:
+def growth(*arguments: str, timeout_s: float = 350) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", "--growth", *arguments]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_s, check=False)
 
@@ -62,7 +62,7 @@ def test_the_page_is_written_from_the_results_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long("a bench smoke")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 def test_smoke(tmp_path: Path) -> None:
     done = growth(*SMOKE, "--quick", "--most", "100", "--systems", "klog", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr

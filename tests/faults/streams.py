@@ -257,8 +257,9 @@ class Bed:
 
 
 def _is_python(process: psutil.Process) -> bool:
+    """Not the shells by which Spark starts its JVM: without them the driver has no Spark."""
     with suppress(psutil.Error):
-        return "java" not in process.name()
+        return process.name().startswith("python")
     return False
 
 

@@ -26,14 +26,17 @@ INSTALLED_WITHIN_S = 300
 
 
 class Framework(NamedTuple):
+    """``skips``: so many messages at the most when it is started again, on Kafka 3.9 too."""
+
     package: str
     program: str
     changelog: str
+    skips: int = 0
 
 
 FRAMEWORKS = {
     "quix": Framework("quixstreams==3.28.1", "quix_program.py", "changelog__{0}--{0}--default"),
-    "faust": Framework("faust-streaming==0.15.3", "faust_program.py", "{0}-counts-changelog"),
+    "faust": Framework("faust-streaming==0.15.3", "faust_program.py", "{0}-counts-changelog", skips=50),
 }
 
 
@@ -59,7 +62,7 @@ def test_counts_are_right_and_go_on_in_an_empty_folder(
     for name in (topic, f"{topic}-table"):
         make_topic(broker.bootstrap, name, PARTITIONS)
     sent = Sent(broker.bootstrap, topic)
-    for folder in ("first", "second"):
+    for folder, skips in (("first", 0), ("second", framework.skips)):
         sent.send_half()
         process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name(framework.program), broker.bootstrap, topic, tmp_path / folder],
@@ -67,7 +70,7 @@ def test_counts_are_right_and_go_on_in_an_empty_folder(
             stdin=subprocess.DEVNULL,
         )
         try:
-            wait_for_counts(broker.bootstrap, f"{topic}-table", sent.table)
+            wait_for_counts(broker.bootstrap, f"{topic}-table", sent.table, missing=skips)
             process.terminate()
             assert process.wait(PATIENCE_S) == 0
         finally:

@@ -25,8 +25,9 @@ from klog.streams.job import Program, sink_of
 from klog.streams.program import Input, check_names, from_python
 from klog.streams.stream import Stream
 from klog.streams.streams import Streams
-from tests.broker_fixture import ROOT
+from tests.broker_fixture import ROOT, RunningBroker
 from tests.cli.runner import klog
+from tests.processes import klog_process
 from tests.spark.conftest import TopicOnBroker, make_messages
 from tests.spark.refusals import not_refused
 
@@ -74,6 +75,22 @@ def test_what_is_wrong_is_said_before_spark_starts(new_topic: NewTopic, tmp_path
         done = klog("stream", "run", *words, "--state", tmp_path / "state", "-B", new_topic().bootstrap)
         assert done.code in (1, 2) and named in done.stderr and "Spark" not in done.stderr, done
     assert not list(tmp_path.glob("state/*/stream.json"))
+
+
+def test_a_stream_that_goes_on_waits_for_its_brokers(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
+    broker = make_broker().start()
+    broker.kill()
+    folder = StreamFolder(tmp_path, "known")
+    (folder.checkpoint / "offsets").mkdir(parents=True)
+    (folder.checkpoint / "offsets/0").write_text("v1")
+    words = ["stream", "run", "-e", "SELECT 1", "--from", "no-topic", "--to", "export:/tmp/x", "-B", broker.bootstrap]
+    words += ["--state", str(tmp_path), "--name"]
+    assert klog(*words, "new", "-o", "jsonl").error["code"] == "CANNOT_CONNECT"
+    with klog_process([*words, "known"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None and broker.bootstrap in process.stderr.readline()
+        broker.start()
+        assert "no-topic" in process.stderr.read()
+    assert process.returncode == 1
 
 
 def test_one_process_runs_a_stream_and_its_end_is_seen(tmp_path: Path) -> None:
