@@ -95,6 +95,7 @@ async def run(
     With --submit the same stream is a line for `sh` or a scheduler: it goes on from its checkpoint in --state, which
     driver and executors reach. The program is sent along.
     """
+    from klog.export.follow import may_pass
     from klog.spark.running.submit import submission
     from klog.spark.running.target import SparkTarget
     from klog.streams.folder import Description, StreamFolder
@@ -160,10 +161,9 @@ async def run(
     for topic in (*(one.topic for one in inputs), *([] if into is None else [into])):
         try:
             await cluster.topic(topic)  # which takes Spark, once it has started, a quarter of a minute to miss
-        except UnknownTopicOrPartition:
-            raise
-        except KlogError:
-            continue  # the stream itself waits for brokers that are away
+        except KlogError as error:  # the stream itself waits for what passes, such as brokers that are away
+            if isinstance(error, UnknownTopicOrPartition) or not may_pass(error, 0):
+                raise
     servers = await invocation.bootstrap_servers()
     options = {"startingOffsets": "earliest" if begin == "start" else "latest"}
     if max_messages is not None:

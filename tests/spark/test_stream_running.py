@@ -77,14 +77,26 @@ def test_what_is_wrong_is_said_before_spark_starts(new_topic: NewTopic, tmp_path
     assert not list(tmp_path.glob("state/*/stream.json"))
 
 
+def test_a_topic_that_may_not_be_read_is_said_before_spark_starts(
+    make_broker: Callable[..., RunningBroker], tmp_path: Path
+) -> None:
+    broker = make_broker(authorizer__class__name="klog", allow__everyone__if__no__acl__found="true").start()
+    at = ("-B", broker.bootstrap)
+    assert klog("topic", "create", "secret", *at).code == 0
+    assert klog("acl", "add", "User:*", "describe", "topic:secret", "--deny", *at, "--yes").code == 0
+    words = ("-e", "SELECT 1", "--from", "secret", "--to", f"export:{tmp_path}/x", "--state", tmp_path, "--once")
+    done = klog("stream", "run", *words, *at, "-o", "jsonl")
+    assert (done.code, done.error["code"]) == (1, "TOPIC_AUTHORIZATION_FAILED") and "Spark" not in done.stderr
+
+
 def test_a_stream_that_goes_on_waits_for_its_brokers(make_broker: Callable[..., RunningBroker], tmp_path: Path) -> None:
     broker = make_broker().start()
     broker.kill()
     folder = StreamFolder(tmp_path, "known")
     (folder.checkpoint / "offsets").mkdir(parents=True)
     (folder.checkpoint / "offsets/0").write_text("v1")
-    words = ["stream", "run", "-e", "SELECT 1", "--from", "no-topic", "--to", "export:/tmp/x", "-B", broker.bootstrap]
-    words += ["--state", str(tmp_path), "--name"]
+    words = ["stream", "run", "-e", "SELECT 1", "--from", "no-topic", "-B", broker.bootstrap]
+    words += ["--to", f"export:{tmp_path}/x", "--state", str(tmp_path), "--name"]
     assert klog(*words, "new", "-o", "jsonl").error["code"] == "CANNOT_CONNECT"
     with klog_process([*words, "known"], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None and broker.bootstrap in process.stderr.readline()
