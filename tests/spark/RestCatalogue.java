@@ -1,6 +1,6 @@
 import java.io.File;
+import java.net.InetSocketAddress;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.jdbc.JdbcCatalog;
@@ -39,7 +39,7 @@ public class RestCatalogue {
             return answer;
           }
         };
-    Server server = new Server(new java.net.InetSocketAddress("127.0.0.1", 0));
+    Server server = new Server(new InetSocketAddress("127.0.0.1", 0));
     ServletContextHandler context = new ServletContextHandler();
     context.addServlet(new ServletHolder(new RESTCatalogServlet(adapter)), "/*");
     server.setHandler(context);

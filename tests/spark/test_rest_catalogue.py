@@ -53,13 +53,12 @@ class Place:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     try:
-        jars = [rest_catalogue_lib()]
+        lib = rest_catalogue_lib()
     except PeerMissing as missing:
         pytest.skip(str(missing))
-    jars.append(Path(pyspark.__file__).parent / "jars")
     folder = tmp_path_factory.mktemp("rest")
-    hadoop = sorted(jars[1].glob("hadoop-client-*.jar"))
-    words = ["java", "-Xmx256m", "-cp", ":".join([f"{jars[0]}/*", *map(str, hadoop)])]
+    hadoop = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")
+    words = ["java", "-Xmx256m", "-cp", ":".join([f"{lib}/*", *map(str, hadoop)])]
     program = Path(__file__).with_name("RestCatalogue.java")
     with (
         (folder / "log").open("w") as log,
