@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from klog.errors import MalformedRequest, PeerError
 from klog.net.memory_pool import PACE, PACE_FULL, TINY_BYTES
@@ -173,6 +173,8 @@ class Connection:
         """Whether the peer has proved that it knows the cluster's secret (rule R10)."""
         self.session: object = None
         """State that a handler keeps per connection (ReplicaFetch)."""
+        self.states: dict[object, Any] = {}
+        """State that parts of the broker keep per connection, by the part."""
         self.at_end: set[Callable[[], object]] = set()
         """Called when the connection closes."""
         self.held: Callable[[], object] | None = None

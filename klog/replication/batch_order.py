@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from klog.errors import KlogError, NotLeader, StorageError
 from klog.net.connection import Connection
@@ -75,7 +74,6 @@ class BatchOrder:
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
-        self._refused: WeakKeyDictionary[Connection, dict[_Key, _Refused]] = WeakKeyDictionary()
 
     def refused(
         self, connection: Connection, topic: str, partition: int, batch: BatchId | None, error: KlogError
@@ -86,7 +84,7 @@ class BatchOrder:
         """
         if batch is None or not (error.retriable or isinstance(error, StorageError)):
             return
-        there = self._refused.setdefault(connection, {})
+        there: dict[_Key, _Refused] = connection.states.setdefault(self, {})
         key = (topic, partition, batch.producer_id)
         known = there.pop(key, None)
         first = known.batch if known is not None and batch.is_after(known.batch) else batch
@@ -96,12 +94,12 @@ class BatchOrder:
 
     def behind(self, connection: Connection, topic: str, partition: int, batch: BatchId | None) -> NotLeader | None:
         """The error to answer if an earlier batch was refused and has not arrived again; otherwise None."""
-        if batch is None or not self._refused:
+        there = self._refused(connection)
+        if batch is None or not there:
             return None
-        there = self._refused.get(connection)
         key = (topic, partition, batch.producer_id)
-        known = None if there is None else there.get(key)
-        if there is None or known is None or not batch.is_after(known.batch) or self._clock_s() >= known.until_s:
+        known = there.get(key)
+        if known is None or not batch.is_after(known.batch) or self._clock_s() >= known.until_s:
             return None
         if known.following == 0:
             del there[key]
@@ -114,10 +112,10 @@ class BatchOrder:
 
     def accepted(self, connection: Connection, topic: str, partition: int, batch: BatchId | None) -> None:
         """The batch is in the log: later batches may follow."""
-        if batch is None or not self._refused:
-            return
-        there = self._refused.get(connection)
-        if there is not None:
+        there = self._refused(connection)
+        if batch is not None and there:
             there.pop((topic, partition, batch.producer_id), None)
-            if not there:
-                del self._refused[connection]
+
+    def _refused(self, connection: Connection) -> dict[_Key, _Refused] | None:
+        """By producer and partition; None if nothing was ever refused there."""
+        return connection.states.get(self)

@@ -79,7 +79,6 @@ class LedPartition:
     """The leader's side of one partition, in one epoch. Event loop only."""
 
     __slots__ = (
-        "__weakref__",  # `server.handlers.produce_at` keeps state per partition, weakly
         "_counted",
         "_incarnations",
         "_marked_s",
@@ -105,6 +104,7 @@ class LedPartition:
         "log",
         "refused_until_s",
         "replicas_and_isr",
+        "sources",
         "topic_partition",
     )
 
@@ -139,6 +139,8 @@ class LedPartition:
         """The change of the ISR under way, until its outcome is known (rule R2)."""
         self.refused_until_s = 0.0
         """By the loop's clock; until then batches may arrive whose predecessors were refused and will be sent again."""
+        self.sources: object = None
+        """State that a handler keeps per partition and epoch (ProduceAt)."""
         self._want_flush = want_flush
         self._want_isr = want_isr
         self._positions: dict[int, ReplicaPosition] = {}

@@ -98,7 +98,7 @@ class Request(NamedTuple):
         if self.connection is None:
             return Share(None)
         connection = self.connection
-        return Share(connection.turns, connection.address, has_ended=lambda: connection.closed)
+        return Share(connection.turns, connection.address, has_ended=functools.partial(getattr, connection, "closed"))
 
 
 FORWARDED = " for "
@@ -501,7 +501,7 @@ class Dispatcher:
         except TooManyElements:
             if connection.is_broker:
                 raise
-            return self._decode_aside(call, bytes(frame))
+            return self._decode_aside(call, [bytes(frame)])
         values: Any = self._values(route, request)
         if not isinstance(values, dict):
             return values
@@ -530,17 +530,17 @@ class Dispatcher:
             pass
         return await _ready(self._values(route, request))
 
-    async def _decode_aside(self, call: _Call, frame: bytes) -> Any:
-        """The values of the answer to a long request, decoded in a thread."""
+    async def _decode_aside(self, call: _Call, frames: list[bytes]) -> Any:
+        """The values of the answer to a long request, decoded in a thread. ``frames``: one, taken out."""
+        async with self._long_requests.in_hand(call.connection):
+            return await _ready(await self._values_aside(call, frames))
+
+    async def _values_aside(self, call: _Call, frames: list[bytes]) -> Any:
         connection = call.connection
-        async with self._long_requests.in_hand(connection):
-            entity, may_forward = await self._executors.run_in_turn(
-                connection.address, "", Purpose.ANSWERS, _decode_long, memoryview(frame), call.head
-            )
-            del frame
-            values = self._values(call.route, Request(call.head, entity, connection), may_forward=may_forward)
-            del entity
-            return await _ready(values)
+        entity, may_forward = await self._executors.run_in_turn(
+            connection.address, "", Purpose.ANSWERS, _decode_long, frames, call.head
+        )
+        return self._values(call.route, Request(call.head, entity, connection), may_forward=may_forward)
 
     async def _forward(self, request: Request, handle: Handler) -> Any:
         """The controller's answer; this broker's own refusal where the controller cannot be reached."""
@@ -565,9 +565,9 @@ class Dispatcher:
                 await turns.wait_for_turn(address)
             answered = await values
             if _is_long(answered):
-                sending = self._send_long(call, answered)
+                kept = [answered]
                 del answered
-                await sending
+                await self._send_long(call, kept)
             else:
                 if not connection.is_broker:
                     await turns.wait_for_turn(address)
@@ -582,10 +582,12 @@ class Dispatcher:
         if call.is_paused:  # not after an error: the connection is closed then
             connection.resume_reading()
 
-    async def _send_long(self, call: _Call, values: Any) -> None:
-        """Encode the answer in a thread. A client's next long one waits until it has taken this one."""
-        connection, kept = call.connection, [values]
-        del values
+    async def _send_long(self, call: _Call, kept: list[Any]) -> None:
+        """Encode the answer in a thread. A client's next long one waits until it has taken this one.
+
+        ``kept``: its values, taken out, so that nobody else holds them meanwhile.
+        """
+        connection = call.connection
 
         async def send() -> None:
             call.reply.send(
@@ -626,8 +628,9 @@ def ended_by_errors(head: RequestHead, connection: Connection) -> Iterator[None]
         connection.close(None)
 
 
-def _decode_long(frame: memoryview, head: RequestHead) -> tuple[Any, bool]:
+def _decode_long(frames: list[bytes], head: RequestHead) -> tuple[Any, bool]:
     """The entity, and whether it is short enough to be forwarded."""
+    frame = memoryview(frames.pop())
     try:
         return codec.decode_body(frame, head, FORWARDED_ELEMENTS_MAX), True
     except TooManyElements:

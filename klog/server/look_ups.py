@@ -16,7 +16,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
-from weakref import WeakKeyDictionary
 
 from klog.errors import RequestTimedOut
 from klog.net.connection import Connection, while_open
@@ -39,11 +38,10 @@ class LookUps:
 
     def __init__(self, executors: Executors) -> None:
         self._executors = executors
-        self._turns: WeakKeyDictionary[Connection, asyncio.Lock] = WeakKeyDictionary()
 
     def of(self, connection: Connection | None) -> LookUp:
         """The look-ups of one request; ``connection``: None for the broker's own."""
-        turn = asyncio.Lock() if connection is None else self._turns.setdefault(connection, asyncio.Lock())
+        turn = asyncio.Lock() if connection is None else connection.states.setdefault(self, asyncio.Lock())
         return LookUp(self._executors, connection, turn)
 
 

@@ -17,7 +17,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from klog.errors import KlogError, RequestTimedOut
 from klog.net.connection import Connection, Reply
@@ -172,7 +171,6 @@ class Purgatory:
         self._fetches: dict[DelayedFetch, None] = {}
         """In the order in which they came."""
         self._fetched_partitions = 0
-        self._of_connection: WeakKeyDictionary[Connection, dict[DelayedFetch, None]] = WeakKeyDictionary()
         self._waiting: deque[DelayedProduce] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -183,7 +181,7 @@ class Purgatory:
 
     def park(self, fetch: DelayedFetch) -> None:
         """Add a waiting request. If there are too many, the oldest one is answered with the data that there is."""
-        of_connection = self._of_connection.setdefault(fetch.connection, {})
+        of_connection: dict[DelayedFetch, None] = fetch.connection.states.setdefault(self, {})
         of_connection[fetch] = self._fetches[fetch] = None
         self._fetched_partitions += len(fetch.partitions)
         if len(of_connection) > FETCHES_OF_CONNECTION_MAX:
@@ -195,10 +193,7 @@ class Purgatory:
         """The request no longer waits."""
         del self._fetches[fetch]
         self._fetched_partitions -= len(fetch.partitions)
-        of_connection = self._of_connection[fetch.connection]
-        del of_connection[fetch]
-        if not of_connection:
-            del self._of_connection[fetch.connection]
+        del fetch.connection.states[self][fetch]
 
     def add(self, request: DelayedProduce) -> None:
         waiting = self._waiting

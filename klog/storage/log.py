@@ -94,6 +94,8 @@ class Log(LogReader):
         self.recovered_bytes = found.checked_bytes
         self.committed_at_open = 0
         """The high watermark in the checkpoint when the log was opened; 0 for a new one."""
+        self.last_high_watermark: LogEnd | None = None
+        """When the log was last led or followed; None if it was neither since it was opened."""
         self.nothing_lost = False
         """Whether it is known that no crash has lost unflushed bytes of the log (rule R1)."""
         self.flush_is_queued = False

@@ -23,6 +23,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.sent: bytes | None = None
+        self.states: dict[object, Any] = {}
 
     def send(self, answer: bytes) -> None:
         self.sent = answer
@@ -93,13 +94,6 @@ def test_a_connection_can_have_no_more_noted_than_so_many() -> None:
     for producer_id in range(REFUSED_MAX + 1):
         world.refuse(BatchId(producer_id, 0, 10))
     assert not world.is_behind(BatchId(0, 0, 12)) and world.is_behind(BatchId(REFUSED_MAX, 0, 12))
-
-
-def test_nothing_is_kept_of_a_connection_that_has_gone() -> None:
-    world = World()
-    world.refuse(BatchId(7, 0, 10))
-    world.connection = None
-    assert not world.order._refused
 
 
 def test_the_batch_of_a_record_set() -> None:

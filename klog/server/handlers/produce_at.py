@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from klog.errors import (
     EndMoved,
@@ -151,8 +150,6 @@ class ProduceAtHandler:
         self._loop = parts.runtime.loop
         self._executors = parts.runtime.executors
         self._traffic = parts.runtime.measures.traffic
-        self._sources: WeakKeyDictionary[LedPartition, _Sources] = WeakKeyDictionary()
-        """A `LedPartition` is one leader in one epoch; the memory of its sources ends with it."""
 
     async def __call__(self, request: Request) -> dict[str, Any]:
         timeout_s = max(request.entity.timeout_ms, 0) / 1000
@@ -203,9 +200,9 @@ class ProduceAtHandler:
                 )
             partition.check_epoch(asked.leader_epoch)
             self._check_topic_id(asked)
-            sources = self._sources.get(partition)
-            if sources is None:
-                sources = self._sources[partition] = _Sources(partition.log.end.offset)
+            sources = partition.sources
+            if not isinstance(sources, _Sources):
+                sources = partition.sources = _Sources(partition.log.end.offset)
             answer.writer = sources.writer(asked.source)
             sources.check(asked, partition.log.end.offset)
             if isinstance(found, KlogError):

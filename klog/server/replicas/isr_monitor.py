@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from klog.coordination import leadership_transfer
 from klog.errors import KlogError
@@ -47,10 +47,10 @@ class IsrMonitor:
         log_dirs: LogDirs,
         report_offline: Callable[..., None],
         led: Mapping[TopicPartition, LedPartition],
-        damaged: Collection[Log],
+        damaged: dict[Log, list[tuple[int, int]]],
         writer: IsrWriter,
     ) -> None:
-        """``damaged``: logs with known damage."""
+        """``damaged``: logs with known damage; closed ones are taken out."""
         self._runtime = runtime
         self._image = image
         self._log_dirs = log_dirs
@@ -208,7 +208,9 @@ class IsrMonitor:
 
     def look_at_damaged(self) -> None:
         """Hand leadership of damaged logs over to an in-sync replica, and repair them as a follower (rule L2)."""
-        logs = [(one, self._led.get(one.topic_partition)) for one in list(self._damaged)]
+        for one in [one for one in self._damaged if one.is_closed]:
+            del self._damaged[one]
+        logs = [(one, self._led.get(one.topic_partition)) for one in self._damaged]
         damaged = [led for one, led in logs if led is not None and led.log is one and led.isr_size > 1]
         if damaged:
             self._give_up(damaged, "the log is damaged")

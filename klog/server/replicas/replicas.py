@@ -22,7 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from kio.static.primitive import i32
 
@@ -93,9 +92,7 @@ class Replicas:
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._fences: dict[str, int] = {}
         self._applying = asyncio.Lock()
-        self._high_watermarks: WeakKeyDictionary[Log, LogEnd] = WeakKeyDictionary()
-        """The last known high watermark of logs that are neither led nor followed now."""
-        self._damaged: WeakKeyDictionary[Log, list[tuple[int, int]]] = WeakKeyDictionary()
+        self._damaged: dict[Log, list[tuple[int, int]]] = {}
         """Logs that this broker leads, and their damaged ranges (rule L2)."""
         self._seen: dict[TopicPartition, tuple[UUID, int]] = {}
         """The newest version of a state that this broker had written or read in ZooKeeper when it stopped leading."""
@@ -285,7 +282,7 @@ class Replicas:
 
     def committed_end(self, one: Log) -> LogEnd:
         """The last known high watermark of a log that is neither led nor followed. In a thread: it may read the log."""
-        known = self._high_watermarks.get(one)
+        known = one.last_high_watermark
         if known is not None:
             return known if known.address <= one.end.address else one.end
         return one.floor(max(min(one.committed_at_open, one.end.address), one.start_address))
@@ -341,7 +338,7 @@ class Replicas:
         state, identity = assigned.state, self._identity
         if assigned.replicas_and_isr.incarnation_of(identity.broker_id) == identity.incarnation:
             one.nothing_lost = True
-        known = self._high_watermarks.get(one)
+        known = one.last_high_watermark
         self.fetchers.follow(
             assigned.name,
             assigned.topic_id,
@@ -443,7 +440,7 @@ class Replicas:
         """Stop leading, if this broker leads: appends fail from now on, and waiting requests get ``error``."""
         partition = self.partitions.pop(name, None)
         if partition is not None:
-            self._high_watermarks[partition.log] = partition.high_watermark
+            partition.log.last_high_watermark = partition.high_watermark
             self._saw(name, partition.state_version)
             partition.resign(error)
 
@@ -468,7 +465,7 @@ class Replicas:
     def _unfollow(self, name: TopicPartition) -> None:
         follower = self.followed.get(name)
         if follower is not None:
-            self._high_watermarks[follower.log] = follower.high_watermark
+            follower.log.last_high_watermark = follower.high_watermark
             self.fetchers.unfollow(name)
 
     def fence_of(self, name: TopicPartition) -> list[Check]:
@@ -486,7 +483,7 @@ class Replicas:
             return partition.high_watermark.address
         if follower is not None and follower.log is one:
             return follower.high_watermark.address
-        known = self._high_watermarks.get(one)
+        known = one.last_high_watermark
         return one.committed_at_open if known is None else known.address
 
     def flushed(self, one: Log, outcome: LogEnd | StorageError) -> None:
