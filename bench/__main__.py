@@ -14,13 +14,13 @@ from pathlib import Path
 
 from bench import cluster_run, consumers_run, encrypted_run, host_run, machine, pipeline_run, results
 from bench.consumers_run import ConsumerSizes
-from bench.klog_system import RELEASES
+from bench.klog_system import COMPILED, RELEASES
 from bench.pipeline_run import PipelineSizes
 from bench.run import Bench, say
 from bench.run_record import CONSUMERS, ENCRYPTED, HOST, ONE_BROKER, PIPELINE, STOCK, THREE_BROKERS, RunRecord
 from bench.workloads import WORKLOADS, Sizes
 
-SYSTEMS = ("klog", "klog-no-flush", *RELEASES, "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
+SYSTEMS = ("klog", "klog-no-flush", COMPILED, *RELEASES, "kafka-4.1", "kafka-4.1-flush", "kafka-3.9")
 STARTED = ("klog", "kafka-4.1", "kafka-3.9")
 RESTARTED = ("klog", "kafka-4.1")
 CLUSTERS = ("klog", "kafka-3.9")

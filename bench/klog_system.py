@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,27 @@ def release(name: str, folder: Path) -> Path:
     if done.returncode:
         raise PeerMissing(f"{name} is commit {RELEASES[name]}: {done.stderr.decode(errors='replace').strip()}")
     subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True)
+    return folder
+
+
+COMPILED = "klog-compiled"
+
+
+def compiled(folder: Path) -> Path:
+    """A copy of these sources in ``folder`` with the modules of setup.py compiled; PeerMissing where that fails."""
+    shutil.copytree(REPOSITORY / "klog", folder / "klog", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(REPOSITORY / name, folder)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", "."],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "KLOG_COMPILE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise PeerMissing(f"klog cannot be compiled here: {done.stderr.strip()[-500:]}")
     return folder
 
 
@@ -69,13 +91,16 @@ class Klog:
         *,
         processes: int = 1,
         sources: Path = REPOSITORY,
+        program: Sequence[str] = ("-m", "klog"),
     ) -> None:
+        """``program``: what Python runs a broker by."""
         self.name = name
         self.version = RELEASES.get(name) or klog_version()
         self.folder = folder
         self.port = ports_in_a_row(processes)
         self.options = dict(settings)
         self._processes = processes
+        self._program = program
         self._zookeeper_port = free_port()
         self._zookeeper_folder = folder / "zookeeper"
         self._environment = environment(folder, sources)
@@ -94,7 +119,7 @@ class Klog:
         """ZooKeeper's command leaves its server in the background, and does nothing where one runs."""
         self._zookeeper("start", "--port", str(self._zookeeper_port))
         command = [
-            *(sys.executable, "-m", "klog", "broker", "start", "--id", "1", "--dir", f"{self.folder}/data"),
+            *(sys.executable, *self._program, "broker", "start", "--id", "1", "--dir", f"{self.folder}/data"),
             *(() if "listeners" in self.options else ("--listen", f"127.0.0.1:{self.port}")),
             *("-z", f"127.0.0.1:{self._zookeeper_port}/klog"),
             *arguments(self.options, self.folder),

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import bars, library, wire
 from bench.commands import CommandFailed, export, klog_seconds, tails
 from bench.consume import ConsumeFailed
-from bench.klog_system import RELEASES, Klog, KlogUp, release
+from bench.klog_system import COMPILED, RELEASES, Klog, KlogUp, compiled, release
 from bench.latency import LatencyFailed
 from bench.maven import PeerMissing
 from bench.null_broker import FETCHED_BATCHES, FETCHED_MESSAGES
@@ -60,6 +60,8 @@ def open_system(name: str, folder: Path) -> System:
         return Klog(name, folder, {})
     if name == bars.NO_FLUSH:
         return Klog(name, folder, {"log.flush.interval.messages": str((1 << 63) - 1)})
+    if name == COMPILED:
+        return Klog(name, folder, {}, sources=compiled(folder / "sources"))
     if name in RELEASES:
         return Klog(name, folder, {}, sources=release(name, folder / "sources"))
     return kafka(name, folder)

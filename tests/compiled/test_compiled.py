@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bench import klog_system
+
 REPOSITORY = Path(__file__).parents[2]
 SUITES = (
     "tests/record/test_batch.py",
@@ -20,7 +22,7 @@ SUITES = (
 )
 ROUNDS = 400
 
-pytestmark = pytest.mark.long("a C compiler builds six modules; the source of each has its own room's tests")
+pytestmark = pytest.mark.long("a C compiler builds thirty modules; the source of each has its own room's tests")
 
 
 def run(folder: Path, *words: str, **environment: str) -> str:
@@ -43,12 +45,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None and shutil.which("cc") is None:
         pytest.skip("no C compiler here")
     folder = tmp_path_factory.mktemp("compiled")
-    for name in ("klog", "tests"):
+    for name in ("tests", "bench"):
         shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.py", "pyproject.toml", "README.md"):
-        shutil.copy(REPOSITORY / name, folder)
-    run(folder, "setup.py", "-q", "build_ext", "--build-lib", ".", KLOG_COMPILE="1")
-    return folder
+    return klog_system.compiled(folder)
 
 
 @pytest.mark.slow
