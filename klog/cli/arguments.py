@@ -44,6 +44,14 @@ Count = Annotated[int | None, flag("-c --count N", "Stop after N messages.", min
 Properties = Annotated[list[str] | None, flag("-X --property NAME=VALUE", "A setting, under Kafka's name.")]
 
 
+def bytes_rate(text: str) -> int:
+    """``20MB/s`` as bytes per second."""
+    rate = units.parse_rate(text)
+    if rate.what != "bytes":
+        raise UsageError(f"expected bytes per second, got {text!r}", hint="write 20MB/s")
+    return max(1, int(rate.per_second))
+
+
 def topic_settings(words: Sequence[str] | None) -> dict[str, str]:
     """`settings` of a topic: durations and sizes may have units, and become plain numbers."""
     from klog.config.topic import TOPIC_SETTINGS

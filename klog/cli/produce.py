@@ -20,9 +20,9 @@ from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs, settings
 from klog.cli.progress import Done, progress
-from klog.cli.standard_streams import is_terminal
 from klog.errors import KlogError, UsageError
 from klog.names import counted
+from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
     from klog.tools.deliveries import LineRange

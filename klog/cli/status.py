@@ -12,12 +12,11 @@ from klog.cli.command import top_command
 from klog.cli.flags import argument, duration, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import subjects
-from klog.cli.standard_streams import is_terminal
 from klog.cli.target import NoCluster, klog_home
 from klog.errors import KlogError, UsageError
 from klog.names import counted
 from klog.render import Format, Report
-from klog.render.visible import for_stream
+from klog.render.visible import for_stream, is_terminal
 
 if TYPE_CHECKING:
     from klog.admin.health.snapshot import Where
