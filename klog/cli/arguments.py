@@ -41,6 +41,8 @@ MostRate = Annotated[
     units.Rate | None, flag("--rate RATE", "At most 500/s (messages) or 20MB/s.", parser=units.parse_rate)
 ]
 Count = Annotated[int | None, flag("-c --count N", "Stop after N messages.", min=0)]
+AcksName = Literal["0", "1", "all"]
+CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Properties = Annotated[list[str] | None, flag("-X --property NAME=VALUE", "A setting, under Kafka's name.")]
 
 

@@ -98,7 +98,7 @@ class KlogCommand(Parsing, TyperCommand):
         own: list[tuple[str, tuple[str, str]]] = []
         common: list[tuple[str, tuple[str, str]]] = []
         for parameter in self.get_params(ctx):
-            record = help_record(parameter, ctx)
+            record = help_record(parameter)
             if record is None:
                 continue
             shared = getattr(parameter, "rich_help_panel", None) == flags.GLOBAL_PANEL or parameter.name == "help"
@@ -284,7 +284,7 @@ def flag_words(option: Any) -> str:
     return ", ".join(words) + takes
 
 
-def help_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
+def help_record(parameter: Any) -> tuple[str, str] | None:
     """The two columns of a help text; None for hidden parameters."""
     if parameter.hidden:
         return None

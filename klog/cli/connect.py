@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from klog.cli.flags import GlobalFlags
-from klog.cli.session import Address, Session
+from klog.cli.session import Session
 from klog.cli.target import PROFILE_SIGN, Target, resolve, secured
-from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
+from klog.client.cluster import Cluster
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import Servers, zookeeper_of
 from klog.errors import CannotConnect, NoSuchThing, WrongCluster
@@ -38,8 +38,9 @@ class Connection:
     async def cluster(self, client_id: str | None = None) -> Cluster:
         """A connection, known to be to the cluster that is meant."""
         bootstrap, target = await self.bootstrap_servers(), self.target
-        address = Address(bootstrap, target.source, self._timeout_s, client_id, target.security)
-        connecting = self._session.cluster(address, target.cluster_id)
+        connecting = self._session.cluster(
+            bootstrap, target.source, self._timeout_s, client_id or "klog", target.cluster_id
+        )
         cluster = await _or_what_answers(connecting, bootstrap, target.source)
         if target.cluster_id is None and target.zookeeper is not None:
             session = await self._opened(target.zookeeper)
@@ -94,9 +95,7 @@ class Connection:
     async def _opened(self, address: str, *, create_chroot: bool = False) -> ZooKeeper:
         if self._zookeeper is None:
             try:
-                self._zookeeper = await self._session.zookeeper(
-                    address, self._timeout_s, CONNECT_TIMEOUT_S, create_chroot=create_chroot
-                )
+                self._zookeeper = await self._session.zookeeper(address, self._timeout_s, create_chroot=create_chroot)
             except CannotConnect as error:
                 raise await instead_of_a_zookeeper(address) or error from None
         return self._zookeeper

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from klog.cli import flags, interrupt
-from klog.cli.arguments import MostRate, Properties
+from klog.cli.arguments import CodecName, MostRate, Properties
 from klog.cli.command import top_command
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
@@ -50,9 +50,7 @@ async def mirror(
         "--producer-config --producer.config FILE", "The target, by its producer.properties."
     ),
     rate: MostRate = None,
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = flag(
-        "--compression CODEC", "Codec of the copies [the source's]."
-    ),
+    compression: CodecName | None = flag("--compression CODEC", "Codec of the copies [the source's]."),
     properties: Properties = None,
     begin: Literal["start", "end"] | None = flag(
         "--from start|end", "Start position of partitions not copied before [start]."

@@ -71,7 +71,7 @@ class RootGroup(KlogGroup):
         for section in dict.fromkeys(entry.section for entry in ENTRIES):
             with formatter.section(section):
                 formatter.write_dl([(entry.name, entry.help) for entry in ENTRIES if entry.section == section])
-        records = [help_record(parameter, ctx) for parameter in self.get_params(ctx)]
+        records = [help_record(parameter) for parameter in self.get_params(ctx)]
         with formatter.section(flags.GLOBAL_PANEL):
             formatter.write_dl([record for record in records if record is not None])
 

@@ -364,7 +364,7 @@ async def verify(
         regular_expression(regex, "--regex")
     cluster = await invocation.cluster()
 
-    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, bool]:
+    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         began = time.monotonic()
         runs: list[verify_replicas.Verification] = []
         async with progress(
@@ -383,16 +383,11 @@ async def verify(
         found = f"{bad} differ" if bad else "no differences"
         unasked = f", {failed} not readable" if failed else ""
         size = f"{read_bytes:,} bytes read per replica in {took_s:.1f} s"
-        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", bad > 0
+        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", ()
 
     if every is None:
-        rows, footer, is_bad = await compare()
-        return invocation.report(rows, failed=is_bad, footer=footer)
-    check_watchable(invocation, watch=True, flag="--every")
-
-    async def look() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         rows, footer, _ = await compare()
-        return rows, footer, ()
-
-    await watch_rows(invocation, look, every)
+        return invocation.report(rows, failed=any(row.is_mismatch for row in rows), footer=footer)
+    check_watchable(invocation, watch=True, flag="--every")
+    await watch_rows(invocation, compare, every)
     return None
