@@ -41,7 +41,17 @@ MostRate = Annotated[
     units.Rate | None, flag("--rate RATE", "At most 500/s (messages) or 20MB/s.", parser=units.parse_rate)
 ]
 Count = Annotated[int | None, flag("-c --count N", "Stop after N messages.", min=0)]
+AcksName = Literal["0", "1", "all"]
+CodecName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Properties = Annotated[list[str] | None, flag("-X --property NAME=VALUE", "A setting, under Kafka's name.")]
+
+
+def bytes_rate(text: str) -> int:
+    """``20MB/s`` as bytes per second."""
+    rate = units.parse_rate(text)
+    if rate.what != "bytes":
+        raise UsageError(f"expected bytes per second, got {text!r}", hint="write 20MB/s")
+    return max(1, int(rate.per_second))
 
 
 def topic_settings(words: Sequence[str] | None) -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
 from klog.cli import interrupt
@@ -11,8 +9,8 @@ from klog.cli.arguments import OptionalTopics
 from klog.cli.command import Noun
 from klog.cli.flags import duration, flag, limit
 from klog.cli.invocation import Invocation
-from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import counting
+from klog.cli.target import OTHER_CLUSTER
 from klog.cli.watching import check_watchable, rows_as_they_come
 from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
 
 audit = Noun("audit", "Compare what producers sent with what each cluster has.")
 
-Window = Annotated[
-    float | None, flag("--window DURATION", "Window length; the producers' if not given.", parser=duration)
-]
+Window = Annotated[float | None, flag("--window DURATION", "Window length; the producers' if not given.", parser=limit)]
 AuditTopic = Annotated[str, flag("--audit-topic TOPIC", "Topic with the published counts.")]
 
 
@@ -35,7 +31,9 @@ async def run(
     invocation: Invocation,
     topics: OptionalTopics = None,
     tier: str = flag("--tier NAME", "Name of this cluster in reports.", "live"),
-    publish_to: str | None = flag("--publish-to", "The producers' cluster, if it is another one.", metavar=METAVAR),
+    publish_to: str | None = flag(
+        "--publish-to", "The producers' cluster, if it is another one.", metavar=OTHER_CLUSTER
+    ),
     no_publish: bool = flag("--no-publish", "Show the counts without publishing them."),
     from_start: bool = flag("--from-start", "Count everything again, not only new messages."),
     every: float | None = flag("--every DURATION", "Repeat at this interval until stopped.", parser=limit),
@@ -61,7 +59,7 @@ async def run(
         tier=tier,
         anew=from_start or no_publish,
         publish=not no_publish,
-        window_ms=_window_ms(window),
+        window_ms=None if window is None else round(window * 1000),
         audit_topic=audit_topic,
     )
     if not no_publish:
@@ -69,13 +67,11 @@ async def run(
     cluster = await invocation.cluster()
     home = None if publish_to is None else await _other(invocation, publish_to, "--publish-to")
     if every is not None:
-        invocation.has_shown = True
-        await _ending_in_order(
-            invocation,
-            audit_run.run_every(
-                cluster, options, every, publish_to=home, note=invocation.say, show=rows_as_they_come(invocation)
-            ),
+        rounds = audit_run.run_every(
+            cluster, options, every, publish_to=home, note=invocation.say, show=rows_as_they_come(invocation)
         )
+        if await interrupt.stopped_in_order(rounds):
+            invocation.say("stopped; the next run continues from here")
         return None
     async with counting(invocation, "bytes" if cluster.is_klog else "messages") as count:
         done = await audit_run.run(cluster, options, publish_to=home, note=invocation.say, count=count)
@@ -87,7 +83,7 @@ async def run(
 async def report(
     invocation: Invocation,
     topics: OptionalTopics = None,
-    mirror: str | None = flag("--mirror", "A cluster with copies of the topics.", metavar=METAVAR),
+    mirror: str | None = flag("--mirror", "A cluster with copies of the topics.", metavar=OTHER_CLUSTER),
     export: str | None = flag("--export ROOT", "An export of the topics."),
     exact: bool = flag("--exact", "Read the stamps of every window, not only of those whose counts differ."),
     times: Range | None = flag(
@@ -112,7 +108,7 @@ async def report(
         exact=exact,
         times=times,
         grace_ms=auditing.GRACE_MS if grace is None else round(grace * 1000),
-        window_ms=_window_ms(window),
+        window_ms=None if window is None else round(window * 1000),
         only_gaps=only_gaps,
         audit_topic=audit_topic,
     )
@@ -138,25 +134,6 @@ async def report(
     gaps = f"{found.gaps} differ" if found.gaps else "no differences"
     footer = f"{counted(found.windows, 'window')} compared: {gaps}{unjudged}"
     return invocation.report(found.rows, notes=tuple(notes), footer=footer, failed=found.gaps > 0)
-
-
-async def _ending_in_order(invocation: Invocation, work: Awaitable[None]) -> None:
-    """Until SIGINT or SIGTERM, which cancel it: it may take as long as it needs then."""
-    task = asyncio.current_task()
-    assert task is not None
-    interrupt.stop_in_order(task.cancel)
-    try:
-        await work
-    except asyncio.CancelledError:
-        invocation.say("stopped; the next run continues from here")
-
-
-def _window_ms(window: float | None) -> int | None:
-    if window is None:
-        return None
-    if window <= 0:
-        raise UsageError("--window must be above 0")
-    return round(window * 1000)
 
 
 async def _other(invocation: Invocation, given: str, flag: str) -> Cluster:

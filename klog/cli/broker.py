@@ -98,7 +98,6 @@ def _start_again(ready_fd: int | None) -> int:
     """Run this command again in the same process: to what started it, nothing has ended."""
     import os
     import signal
-    import sys
 
     words = list(sys.orig_argv)
     if ready_fd is not None:  # the line was written, and the descriptor is closed

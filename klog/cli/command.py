@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import copy
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args, get_origin
@@ -27,11 +26,12 @@ from typer.models import OptionInfo
 
 from klog.cli import flags, other_words
 from klog.cli.error_report import EXIT_USAGE, write
-from klog.cli.flag_parsing import convert_here
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flag_parsing import WrongWords, convert_here
+from klog.cli.flags import GlobalFlags
 from klog.cli.name_cache import BY_FLAG, COMPLETERS
 from klog.cli.traits import Traits, command_name
 from klog.render import Format, Report, render
+from klog.render.columns import ColumnType, column_types
 
 CommandFunction = Callable[..., Any]
 
@@ -44,39 +44,28 @@ VERB_ALIASES = {"ls": "list", "rm": "delete"}
 """Hidden: what fingers type. A noun's own verb of that name goes first."""
 
 
-class WrongWords(typer.BadParameter):
-    """Words of a command line that do not go together, with a hint of their own."""
+class Parsing:
+    """What commands and groups parse alike; to be named before Typer's class."""
 
-    def __init__(self, message: str, ctx: Any, *, hint: str) -> None:
-        super().__init__(message, ctx)
-        self.hint = hint
-
-    def format_message(self) -> str:
-        return self.message
-
-
-@contextmanager
-def _naming(ctx: Any) -> Iterator[None]:
-    """Typer raises errors of some flags without the command that they belong to."""
-    try:
-        yield
-    except Exception as error:
-        if getattr(error, "ctx", ctx) is None:
-            error.ctx = ctx  # type: ignore[attr-defined]
-        raise
-
-
-class PlainHelp:
-    """``-h/--help`` converted as all other flags are; to be named before Typer's class."""
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer's, which raises errors of some flags without the command that they belong to."""
+        try:
+            surplus: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+        return surplus
 
     def get_help_option(self, ctx: Any) -> Any:
+        """``-h/--help``, converted as all other flags are."""
         option = super().get_help_option(ctx)  # type: ignore[misc]
         if option is not None:
             convert_here(option, bool, typer.Option())
         return option
 
 
-class KlogCommand(PlainHelp, TyperCommand):
+class KlogCommand(Parsing, TyperCommand):
     """One command: its own flags and those of every command are listed apart, arguments as man pages write them."""
 
     traits: Traits = Traits()
@@ -84,8 +73,7 @@ class KlogCommand(PlainHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if self.traits.value_optional:
             args = _with_empty_values(args, self.traits.value_optional)
-        with _naming(ctx):
-            surplus = super().parse_args(ctx, args)
+        surplus = super().parse_args(ctx, args)
         if surplus and not ctx.resilient_parsing:
             raise WrongWords(f"unexpected argument {surplus[0]!r}", ctx, hint=self.usage_hint(ctx))
         return surplus
@@ -96,7 +84,7 @@ class KlogCommand(PlainHelp, TyperCommand):
         if row_type is None:
             hint = "-o schema is for commands that show rows"
             raise WrongWords(f"{ctx.command_path} shows no rows, so it has no columns", ctx, hint=hint)
-        render(Report("schema", row_type, ()), Format.SCHEMA, sys.stdout)
+        render(Report("schema", ColumnType, column_types(row_type)), Format.TABLE, sys.stdout)
         ctx.exit(0)
 
     def usage_hint(self, ctx: Any) -> str:
@@ -110,7 +98,7 @@ class KlogCommand(PlainHelp, TyperCommand):
         own: list[tuple[str, tuple[str, str]]] = []
         common: list[tuple[str, tuple[str, str]]] = []
         for parameter in self.get_params(ctx):
-            record = help_record(parameter, ctx)
+            record = help_record(parameter)
             if record is None:
                 continue
             shared = getattr(parameter, "rich_help_panel", None) == flags.GLOBAL_PANEL or parameter.name == "help"
@@ -153,7 +141,7 @@ def _with_empty_values(args: list[str], flags: tuple[str, ...]) -> list[str]:
     return found
 
 
-class KlogGroup(PlainHelp, TyperGroup):
+class KlogGroup(Parsing, TyperGroup):
     """Commands under one name. Without arguments it shows its help, as wrong usage; a name that it does not have
     brings the nearest ones."""
 
@@ -161,8 +149,7 @@ class KlogGroup(PlainHelp, TyperGroup):
         if not args and not ctx.resilient_parsing:
             write(sys.stderr, self.get_help(ctx) + "\n")
             ctx.exit(EXIT_USAGE)
-        with _naming(ctx):
-            return super().parse_args(ctx, args)
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if not ctx.resilient_parsing and not args[0].startswith("-") and not self.has_command(ctx, args[0]):
@@ -216,37 +203,41 @@ def top_command(name: str, **traits: Any) -> Callable[[CommandFunction], KlogCom
 
 
 def build(name: str, function: CommandFunction, traits: Traits) -> KlogCommand:
-    """typer's command for a function: the function's parameters, and the global flags behind them."""
+    """The command of a function: the function's parameters, and the global flags behind them."""
 
     def callback(ctx: typer.Context, **values: Any) -> None:
         from klog.cli.invocation import perform
 
         perform(ctx, function, traits, GlobalFlags(**{one.name: values.pop(one.name) for one in shared}), values)
 
-    _, *own = flags.parameters(function)
-    shared = [parameter for group in traits.flag_groups() for parameter in flags.parameters(group)]
+    _, *own = flags.parameters(function).values()
+    shared = traits.common_flags()
     if any(parameter.name == "properties" for parameter in own):
         shared = [parameter for parameter in shared if parameter.name != "connect_by"]
-    parameters = list(map(declared, [*own, *shared]))
+    command = typer_command(name, callback, [*own, *shared], inspect.getdoc(function))
+    command.traits = traits
+    return command
+
+
+def typer_command(
+    name: str, callback: CommandFunction, parameters: Sequence[inspect.Parameter], help: str | None
+) -> KlogCommand:
+    """Typer's command that calls a function with the context and the parameters' values, which klog converts."""
+    given = list(map(declared, parameters))
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    callback.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    callback.__signature__ = inspect.Signature([context, *given])  # type: ignore[attr-defined]
     callback.__annotations__ = {}
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # What is one argument too many is named by KlogCommand.parse_args.
     context_settings = {**HELP_FLAGS, "allow_extra_args": True}
-    app.command(name, cls=KlogCommand, help=inspect.getdoc(function), context_settings=context_settings)(callback)
+    app.command(name, cls=KlogCommand, help=help, context_settings=context_settings)(callback)
     command = get_command(app)
     assert isinstance(command, KlogCommand)
-    command.traits = traits
-    take_values(command, parameters)
-    return command
-
-
-def take_values(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
-    """Make the command convert the values of its parameters, which were `declared`, as klog does."""
-    for parameter, one in zip(command.params, parameters, strict=True):
+    made: list[Any] = command.params
+    for parameter, one in zip(made, given, strict=True):
         parameter.metavar = parameter.metavar or one.name.upper().replace("_", "-")
         convert_here(parameter, one.annotation, one.default)
+    return command
 
 
 def declared(parameter: inspect.Parameter) -> inspect.Parameter:
@@ -293,7 +284,7 @@ def flag_words(option: Any) -> str:
     return ", ".join(words) + takes
 
 
-def help_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
+def help_record(parameter: Any) -> tuple[str, str] | None:
     """The two columns of a help text; None for hidden parameters."""
     if parameter.hidden:
         return None

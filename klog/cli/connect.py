@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from klog.cli.session import Address, Session
-from klog.cli.target import Target
-from klog.client.cluster import CONNECT_TIMEOUT_S, Cluster
+from klog.cli.flags import GlobalFlags
+from klog.cli.session import Session
+from klog.cli.target import PROFILE_SIGN, Target, resolve, secured
+from klog.client.cluster import Cluster
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import Servers, zookeeper_of
 from klog.errors import CannotConnect, NoSuchThing, WrongCluster
@@ -37,8 +38,9 @@ class Connection:
     async def cluster(self, client_id: str | None = None) -> Cluster:
         """A connection, known to be to the cluster that is meant."""
         bootstrap, target = await self.bootstrap_servers(), self.target
-        address = Address(bootstrap, target.source, self._timeout_s, client_id, target.security)
-        connecting = self._session.cluster(address, target.cluster_id)
+        connecting = self._session.cluster(
+            bootstrap, target.source, self._timeout_s, client_id or "klog", target.cluster_id
+        )
         cluster = await _or_what_answers(connecting, bootstrap, target.source)
         if target.cluster_id is None and target.zookeeper is not None:
             session = await self._opened(target.zookeeper)
@@ -56,6 +58,7 @@ class Connection:
             addresses = await asyncio.to_thread(brokers.bootstrap_of, session, self.target.security.protocol)
             found = Servers(addresses, self.target.security, session.access)
             known = await _cluster_id(session)
+            _compare(self.target, self.target.cluster_id, known)
             self.target = replace(self.target, bootstrap=found, cluster_id=known)
         assert self.target.bootstrap is not None
         return self.target.bootstrap
@@ -92,12 +95,25 @@ class Connection:
     async def _opened(self, address: str, *, create_chroot: bool = False) -> ZooKeeper:
         if self._zookeeper is None:
             try:
-                self._zookeeper = await self._session.zookeeper(
-                    address, self._timeout_s, CONNECT_TIMEOUT_S, create_chroot=create_chroot
-                )
+                self._zookeeper = await self._session.zookeeper(address, self._timeout_s, create_chroot=create_chroot)
             except CannotConnect as error:
                 raise await instead_of_a_zookeeper(address) or error from None
         return self._zookeeper
+
+
+async def other_servers(given: str, flag: str, timeout_s: float, session: Session) -> str:
+    """The servers of a second cluster. Those of a profile know how to connect, and are of the cluster that it names.
+
+    ``flag`` names it in errors. NoSuchThing, WrongCluster, CannotConnect; UsageError for a profile that is not valid.
+    """
+    if not given.startswith(PROFILE_SIGN):
+        return given
+    flags = GlobalFlags(profile=given.removeprefix(PROFILE_SIGN))
+    target = replace(await asyncio.to_thread(secured, resolve(flags)), source=f"{flag} {given}")
+    connection = Connection(target, timeout_s, session)
+    if target.cluster_id is not None:
+        await connection.cluster()
+    return await connection.bootstrap_servers()
 
 
 async def _or_what_answers(connecting: Coroutine[Any, Any, Cluster], bootstrap: str, source: str) -> Cluster:
@@ -124,8 +140,8 @@ def _compare(target: Target, by_broker: str | None, by_zookeeper: str | None) ->
     """WrongCluster unless both say the same; one that is not known cannot disagree."""
     if by_broker is not None and by_zookeeper is not None and by_broker != by_zookeeper:
         raise WrongCluster(
-            f"{target.bootstrap} belongs to cluster {by_broker}, but ZooKeeper {target.zookeeper} to cluster "
-            f"{by_zookeeper} (both from {target.source})",
+            f"{target.bootstrap or target.source} belongs to cluster {by_broker}, but ZooKeeper {target.zookeeper} to "
+            f"cluster {by_zookeeper} (both from {target.source})",
             hint="give only one of the two addresses; klog looks up the other",
         )
 

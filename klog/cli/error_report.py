@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -87,17 +88,5 @@ def write(err: TextIO, text: str) -> None:
 
 def format_in(arguments: Sequence[str]) -> Format:
     """The output format that a command line asks for, although it could not be parsed."""
-    for index, argument in enumerate(arguments):
-        if argument in ("-o", "--output"):
-            value = arguments[index + 1] if index + 1 < len(arguments) else ""
-        elif argument.startswith("--output="):
-            value = argument.partition("=")[2]
-        elif argument.startswith("-o") and not argument.startswith("--"):
-            value = argument[2:]
-        else:
-            continue
-        try:
-            return Format(value)
-        except ValueError:
-            continue
-    return Format.TABLE
+    asked = re.findall(r"(?<!\S)(?:-o ?|--output[ =])(\S+)", " ".join(arguments))
+    return next((form for form in Format if form.value in asked), Format.TABLE)

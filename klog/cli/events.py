@@ -74,7 +74,6 @@ async def events(
         raise UsageError("--by is about acts, and --kind leaves them out")
     check_watchable(invocation, watch=follow, flag="--follow")
     show = rows_as_they_come(invocation) if follow else None
-    invocation.has_shown = follow
     cluster = await invocation.cluster()
     of = reading.filter_of(subject, (await cluster.metadata()).topics) if subject else reading.EventFilter()
     chosen = replace(of, kinds=tuple(kinds or ()) if by is None else ("act",), by=by)

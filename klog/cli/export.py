@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -184,11 +183,13 @@ async def run(
     )
     if undecodable_to is not None and not dry_run:
         invocation.check_may_change()
-        decodes = decode is not None
-        target = partial(_undecodable, servers, undecodable_to, open_root, topics or (), decodes)
-        one_run = _telling(one_run, target, invocation)
+        from klog.streams.undecodable import UndecodableTopic
+
+        def target() -> UndecodableTopic:
+            return UndecodableTopic(servers, undecodable_to, open_root(), topics or (), decodes=decode is not None)
+
+        one_run = _telling(one_run, target, invocation.say)
     if follow:
-        invocation.has_shown = True
 
         async def tell(rows: Sequence[ExportedRange]) -> None:
             if group is not None:
@@ -243,37 +244,30 @@ def _check_undecodable(
         )
 
 
-def _undecodable(
-    servers: str, topic: str, open_root: Callable[[], Any], exported: Sequence[str], decodes: bool
-) -> UndecodableTopic:
-    from klog.streams.undecodable import UndecodableTopic
-
-    return UndecodableTopic(servers, topic, open_root(), exported, decodes=decodes)
-
-
 def _telling(
-    one_run: Callable[..., Sequence[ExportedRange]], target: Callable[[], UndecodableTopic], invocation: Invocation
+    one_run: Callable[..., Sequence[ExportedRange]], target: Callable[[], UndecodableTopic], say: Callable[[str], None]
 ) -> Callable[..., Sequence[ExportedRange]]:
     """Rounds behind each of which the messages that cannot be decoded are in their topic, too; and before the first,
     those of a batch that was the last of a run that was killed."""
-    found: list[UndecodableTopic] = []
+    opened = cache(target)
+    is_first = True
+
+    def tell() -> None:
+        written = opened().write()
+        if written:
+            say(f"{counted(written, 'message')} that cannot be decoded written to {opened().topic}")
 
     def one(**settings: Any) -> Sequence[ExportedRange]:
-        if not found:
-            found.append(target())
-            _tell(found[0], invocation)
+        nonlocal is_first
+        if is_first:
+            tell()
+            is_first = False
         rows = one_run(**settings)
         if rows:
-            _tell(found[0], invocation)
+            tell()
         return rows
 
     return one
-
-
-def _tell(target: UndecodableTopic, invocation: Invocation) -> None:
-    written = target.write()
-    if written:
-        invocation.say(f"{counted(written, 'message')} that cannot be decoded written to {target.topic}")
 
 
 def _progress_line(invocation: Invocation) -> Callable[[str], None] | None:
@@ -307,12 +301,8 @@ async def _follow(
     from klog.export.listing import batch_of
 
     loop = asyncio.get_running_loop()
-    stop, show = threading.Event(), rows_as_they_come(invocation)
-    is_first = True
-
-    def stopping() -> None:
-        invocation.say("stopping after the current batch")
-        stop.set()
+    show, is_first = rows_as_they_come(invocation), True
+    stop = interrupt.stop_event(lambda: invocation.say("stopping after the current batch"))
 
     def on_batch(rows: Sequence[ExportedRange]) -> None:
         batch = batch_of(root, rows)
@@ -328,7 +318,6 @@ async def _follow(
         is_first = False
         return rows
 
-    interrupt.stop_in_order(stopping)
     batches = await asyncio.to_thread(
         follow, run_once, every_s, stop, on_batch=on_batch, is_due=is_due, say=invocation.say
     )

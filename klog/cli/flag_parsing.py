@@ -39,15 +39,16 @@ def convert_here(parameter: Parameter, declared: Any, info: Any) -> None:
     parameter.process_value = partial(_process, parameter, convert)  # type: ignore[method-assign]
 
 
-class WrongValue(typer.BadParameter):
-    """A value that a parameter does not take, or one that is missing."""
+class WrongWords(typer.BadParameter):
+    """Words that do not go together, a value that a parameter does not take, or one that is missing; with a hint."""
 
-    def __init__(self, parameter: Parameter, message: str, ctx: typer.Context, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, ctx: Any, parameter: Parameter | None = None, *, hint: str | None) -> None:
         super().__init__(message, ctx, parameter)
         self.hint = hint
 
     def format_message(self) -> str:
-        assert self.param is not None
+        if self.param is None:
+            return self.message
         is_argument = self.param.param_type_name == "argument"
         name = self.param.metavar if is_argument else "/".join(self.param.opts[:2])
         goes_on = self.message.startswith(("must ", "is "))
@@ -62,11 +63,11 @@ def _process(parameter: Parameter, convert: Callable[[Any], Any], ctx: typer.Con
         # What is not text is a default, and has its type already.
         converted = [convert(one) if isinstance(one, str) else one for one in given]
     except KlogError as error:
-        raise WrongValue(parameter, error.message, ctx, hint=_two_dashes(parameter, given, ctx) or error.hint) from None
+        raise WrongWords(error.message, ctx, parameter, hint=_two_dashes(parameter, given, ctx) or error.hint) from None
     except ValueError as error:
-        raise WrongValue(parameter, str(error), ctx, hint=_two_dashes(parameter, given, ctx)) from None
+        raise WrongWords(str(error), ctx, parameter, hint=_two_dashes(parameter, given, ctx)) from None
     if parameter.required and not converted and not ctx.resilient_parsing:
-        raise WrongValue(parameter, "is missing", ctx, hint=getattr(ctx.command, "usage_hint", lambda _: None)(ctx))
+        raise WrongWords("is missing", ctx, parameter, hint=getattr(ctx.command, "usage_hint", lambda _: None)(ctx))
     found = converted if several else converted[0] if converted else None
     return found if parameter.callback is None else parameter.callback(ctx, parameter, found)
 

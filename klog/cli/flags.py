@@ -1,21 +1,25 @@
-"""The flags that commands share, each written once.
+"""How flags and arguments are declared, and the flags that commands share.
 
-They are declared as the parameters of functions that are never called: ``klog.cli.command`` adds the parameters of the
-groups that a command asks for to the command's own.
+``klog.cli.command`` adds those that a command asks for (``klog.cli.traits``) to the command's own parameters.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from klog.errors import UsageError
 from klog.render import Format
+
+if TYPE_CHECKING:
+    from klog.cli.screen import Screen
+    from klog.cli.session import Session
 
 GLOBAL_PANEL = "Common flags"
 """``rich_help_panel`` of these flags: help lists them apart from the command's own."""
@@ -34,7 +38,7 @@ def limit(word: str) -> float:
     """A duration that leaves any time at all, in seconds."""
     seconds = duration(word)
     if seconds <= 0:
-        raise UsageError(f"the time limit must be above 0, got {word}")
+        raise UsageError(f"must be above 0, got {word}")
     return seconds
 
 
@@ -113,38 +117,64 @@ Confirm = Annotated[str | None, _common("--confirm NAME", "Name of the profile, 
 DryRun = Annotated[bool, _common("--dry-run", "Show what would be done without doing it.")]
 
 
-def connection(
-    bootstrap_server: BootstrapServer = None,
-    zookeeper: ZooKeeperFlag = None,
-    profile: Profile = None,
-    client_config: ClientConfig = None,
-    connect_by: ConnectBy = None,
-    timeout: Timeout = None,
-    trace: Trace = False,
-) -> None:
-    """The flags of commands that talk to a cluster. A command with a ``-X`` for more has that in place of this one."""
+OUTPUT = ("output", "no_header", "quiet", "verbose")
+"""Of every command."""
+CONNECTION = ("bootstrap_server", "zookeeper", "profile", "client_config", "connect_by", "timeout", "trace")
+"""Of those that talk to a cluster."""
 
 
-def output(output: Output = None, no_header: NoHeader = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """The flags of every command."""
+@dataclass(frozen=True, slots=True)
+class CommonFlags:
+    """The flags that commands share, each written once, with their values."""
+
+    output: Output = None
+    no_header: NoHeader = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+    yes: Yes = False
+    confirm: Confirm = None
+    dry_run: DryRun = False
+    bootstrap_server: BootstrapServer = None
+    zookeeper: ZooKeeperFlag = None
+    profile: Profile = None
+    client_config: ClientConfig = None
+    connect_by: ConnectBy = None
+    """A command with a ``-X`` for more has that in place of this one."""
+    timeout: Timeout = None
+    trace: Trace = False
 
 
-def output_long(
-    output: OutputLong = None, no_header: NoHeader = False, quiet: Quiet = False, verbose: Verbose = False
-) -> None:
-    """The same for the one command whose ``-o`` is an offset, ``tail``."""
+@dataclass(frozen=True, slots=True)
+class GlobalFlags(CommonFlags):
+    """The values of these flags for one command, and what it runs in.
 
+    Also what stands before the noun (``klog -B h:9092 topic list``) and what the shell was started with: then it is the
+    default for what the command itself leaves out.
+    """
 
-def question(yes: Yes = False, confirm: Confirm = None, dry_run: DryRun = False) -> None:
-    """The flags of commands that ask first."""
+    address_source: str | None = None
+    """Who gave the addresses, where no flag did."""
+    session: Session | None = None
+    """Connections of the shell that the command runs in."""
+    screen: Screen | None = None
+    """The shell's screen: pages, and tables that do not fit."""
+    live: Callable[[str, str], Sequence[str]] | None = None
+    """The names that the shell knows, for completion: by what they are of (``topics``), and what of (``numbers`` of a
+    topic)."""
 
-
-def preview(dry_run: DryRun = False) -> None:
-    """The flag of other commands that show what they would do."""
+    def over(self, outer: GlobalFlags) -> GlobalFlags:
+        """These flags, and the outer ones where these say nothing."""
+        merged = {one.name: getattr(self, one.name) or getattr(outer, one.name) for one in fields(self)}
+        merged.update(connect_by=[*(outer.connect_by or ()), *(self.connect_by or ())] or None)
+        if self.bootstrap_server or self.zookeeper or self.profile:
+            # Which cluster is one choice: half an address from each place would be two clusters.
+            merged.update(bootstrap_server=self.bootstrap_server, zookeeper=self.zookeeper, profile=self.profile)
+            merged.update(address_source=self.address_source)
+        return GlobalFlags(**merged)
 
 
 @cache
-def parameters(group: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The flags of one of the groups above, as keyword parameters with their annotations resolved."""
-    found = inspect.signature(group, eval_str=True).parameters.values()
-    return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in found]
+def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a command's function, or the `CommonFlags`, as keywords with their annotations resolved."""
+    found = inspect.signature(function, eval_str=True).parameters
+    return {name: one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, one in found.items()}

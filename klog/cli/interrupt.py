@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import IO, Any, NoReturn, TextIO
@@ -139,6 +139,31 @@ def stop_in_order(stop: Act) -> None:
 
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stopping, one)
+
+
+def stop_event(asked: Act) -> threading.Event:
+    """Set by SIGINT and SIGTERM, which also call ``asked``; a second one ends the process at once."""
+    stop = threading.Event()
+
+    def stopping() -> None:
+        asked()
+        stop.set()
+
+    stop_in_order(stopping)
+    return stop
+
+
+async def stopped_in_order(work: Coroutine[Any, Any, object]) -> bool:
+    """Do the work; whether SIGINT or SIGTERM has cancelled it, which may take as long as it needs then."""
+    import asyncio
+
+    doing = asyncio.ensure_future(work)
+    stop_in_order(doing.cancel)
+    try:
+        await doing
+    except asyncio.CancelledError:
+        return True
+    return False
 
 
 def typed_line(stream: TextIO) -> str:

@@ -13,23 +13,19 @@ import traceback
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
 from klog.cli import error_report, interrupt, standard_streams
-from klog.cli.flags import DEFAULT_TIMEOUT_S
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import DEFAULT_TIMEOUT_S, GlobalFlags
 from klog.cli.name_values import connect_by
-from klog.cli.other_cluster import other_servers, profile_of_other
 from klog.cli.progress import Drawing, at_work
-from klog.cli.standard_streams import is_terminal
-from klog.cli.target import Target, klog_home, profiles_here, resolve, secured
+from klog.cli.target import Target, profile_of_addresses, profile_of_other, resolve, secured
 from klog.cli.traits import Traits, command_name
 from klog.errors import KlogError, UnknownTopicOrPartition, UsageError
 from klog.render import Format, Report, render
-from klog.render.visible import for_stream
+from klog.render.visible import for_stream, is_terminal
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile
@@ -173,7 +169,9 @@ class Invocation(Drawing):
 
     async def other_servers(self, given: str, flag: str) -> str:
         """The servers of a second cluster, which a flag gives: addresses, or a profile as ``@NAME``."""
-        return await other_servers(given, flag, self.timeout_s)
+        from klog.cli.connect import other_servers
+
+        return await other_servers(given, flag, self.timeout_s, self.session)
 
     async def zookeeper(self) -> ZooKeeper:
         """A session with the cluster's ZooKeeper, closed when the command ends."""
@@ -277,12 +275,6 @@ class Invocation(Drawing):
             if not answer:
                 sys.stderr.write("\n")
             raise error_report.Declined("cancelled: not confirmed")
-
-
-def profile_of_addresses(*addresses: str | None) -> Profile | None:
-    """The profile that has one of these servers: what protects a cluster holds however the cluster is addressed."""
-    profiles = profiles_here(klog_home(), Path.cwd())
-    return None if profiles is None else profiles.of_addresses(*addresses)
 
 
 def perform(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from klog.cli import interrupt
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.cli.target import klog_home
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report, render
+from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
     from klog.admin.metrics import MetricRow
@@ -191,8 +191,8 @@ def _application(screen: Screen, load: Any) -> Any:
         elif asked == "load" and screen.deeper is not None:
             load(screen.deeper)
 
-    for bound, name in _KEYS.items():
-        keys.add(bound)(lambda event, name=name: press(name))
+    for name in _KEYS:
+        keys.add(name)(lambda event, name=name: press(name))
     keys.add("<any>")(lambda event: press(event.data) if event.data.isprintable() else None)
     keys.add("c-l")(lambda event: event.app.renderer.clear())
     keys.add("c-c")(lambda event: event.app.exit(result=interrupt.exit_code()))
@@ -204,9 +204,8 @@ def _application(screen: Screen, load: Any) -> Any:
     return app
 
 
-_KEYS = {
-    **{name: name for name in ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab", "s-tab")},
-    **{name: name for name in ("escape", "backspace", "f1", "f3", "f4", "f6", "f10")},
-    "enter": "enter",
-}
-"""prompt_toolkit's keys and the screen's names of them; all others are themselves."""
+_KEYS = (
+    *("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab", "s-tab", "enter"),
+    *("escape", "backspace", "f1", "f3", "f4", "f6", "f10"),
+)
+"""Those that are no characters: prompt_toolkit's names are the screen's."""

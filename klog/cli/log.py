@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.client.positions import Position, parse_position
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Format, Report
+from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
     from klog.tools.log_range import LogRange

@@ -9,9 +9,9 @@ from klog.cli.arguments import OptionalTopics, Partitions, Topic, all_partitions
 from klog.cli.command import Noun
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.names import counted
 from klog.render import Report
+from klog.render.visible import is_terminal
 
 lost = Noun("lost", "Messages that truncation and recovery have set aside: list, show, replay.")
 

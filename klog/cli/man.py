@@ -13,7 +13,7 @@ from klog.cli.command import Noun, top_command
 from klog.cli.command_table import ENTRIES, entry_named
 from klog.cli.flags import argument
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
+from klog.render.visible import is_terminal
 
 WIDTH_MAX = 100
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from klog.cli import flags, interrupt
-from klog.cli.arguments import MostRate, Properties
+from klog.cli.arguments import CodecName, MostRate, Properties
 from klog.cli.command import top_command
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
-from klog.cli.other_cluster import METAVAR, PROFILE, other_servers, registered_servers
-from klog.cli.standard_streams import is_terminal
+from klog.cli.target import OTHER_CLUSTER, PROFILE_SIGN, Target
 from klog.cli.watching import check_watchable
 from klog.coordination.zookeeper_access import OPEN_ACCESS, ZooKeeperServers
 from klog.errors import UsageError
 from klog.names import counted
 from klog.record.codec import Codec
 from klog.render import Format, Report, render
+from klog.render.visible import is_terminal
 from klog.security.client_security import OPEN
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ CODEC_SETTINGS = ("compression.type", "compression.codec")
 @top_command("mirror", rows="klog.tools.copying.mirror:MirrorRow", connects=False, own_interrupt=True)
 async def mirror(
     invocation: Invocation,
-    sources: list[str] | None = flag("--source", "A cluster to copy from.", metavar=METAVAR),
-    target: str | None = flag("--target", "The cluster to copy into.", metavar=METAVAR),
+    sources: list[str] | None = flag("--source", "A cluster to copy from.", metavar=OTHER_CLUSTER),
+    target: str | None = flag("--target", "The cluster to copy into.", metavar=OTHER_CLUSTER),
     topics: list[str] | None = flag(
         "--topic --whitelist RE", "Topics whose whole name matches this regular expression."
     ),
@@ -50,9 +50,7 @@ async def mirror(
         "--producer-config --producer.config FILE", "The target, by its producer.properties."
     ),
     rate: MostRate = None,
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = flag(
-        "--compression CODEC", "Codec of the copies [the source's]."
-    ),
+    compression: CodecName | None = flag("--compression CODEC", "Codec of the copies [the source's]."),
     properties: Properties = None,
     begin: Literal["start", "end"] | None = flag(
         "--from start|end", "Start position of partitions not copied before [start]."
@@ -99,17 +97,21 @@ async def mirror(
     from klog.tools.copying.names import GroupNames, TopicNames
 
     check_watchable(invocation, watch=not (once or offsets), flag="the mirror")
+    invocation.shared = replace(invocation.shared, timeout=timeout or invocation.shared.timeout)
     common = client_config or invocation.shared.client_config
     base = None if common is None else _config(invocation, common)
     if base is not None and (base.bootstrap or base.zookeeper):
         invocation.warn(f"{base.path}: its addresses have no effect, since --source and --target name the clusters")
     files = [_config(invocation, path, base) for path in consumer_configs or ()]
     into_file = base if producer_config is None else _config(invocation, producer_config, base)
-    whence_addresses = [*(_reached_by(one, base) for one in sources or ()), *(_address(file) for file in files)]
+    whence_addresses = [
+        *(_reached_by(one, base) for one in sources or ()),
+        *[await _address(invocation, file) for file in files],
+    ]
     if target is not None:
         target = _reached_by(target, base)
     elif into_file is not None and into_file is not base:
-        target = _address(into_file)
+        target = await _address(invocation, into_file)
     for missing, word in ((whence_addresses, "--source"), (target, "--target"), (topics, "--topic")):
         if not missing:
             raise UsageError(f"{word} is missing", hint="klog mirror --source HOST:PORT --target HOST:PORT --topic RE")
@@ -143,9 +145,8 @@ async def mirror(
             invocation.check_may_change(one)
 
     async def side(given: str, role: str) -> ClusterEndpoint:
-        timeout_s = timeout or flags.DEFAULT_TIMEOUT_S
-        servers = await other_servers(given, f"--{role}", timeout_s)
-        one = await ClusterEndpoint(servers, role, timeout_s=timeout_s, note=invocation.say).open()
+        servers = await invocation.other_servers(given, f"--{role}")
+        one = await ClusterEndpoint(servers, role, timeout_s=invocation.timeout_s, note=invocation.say).open()
         invocation.closing.push_async_callback(one.close)
         return one
 
@@ -156,12 +157,7 @@ async def mirror(
         return Report(invocation.command, mirroring.MirroredOffset, rows)
     running = mirroring.Mirror(whence, into, options, note=invocation.say)
     screen = _Screen(invocation)
-    task = asyncio.current_task()
-    assert task is not None
-    interrupt.stop_in_order(task.cancel)
-    try:
-        await running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)
-    except asyncio.CancelledError:
+    if await interrupt.stopped_in_order(running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)):
         invocation.say("stopped; the next run continues from here")
     return screen.last()
 
@@ -187,13 +183,14 @@ def _reached_by(servers: str, base: ClientConfig | None) -> str:
     """The servers, connected to as the common file says; a profile says so itself."""
     from klog.client.servers import Servers
 
-    if base is None or servers.startswith(PROFILE):
+    if base is None or servers.startswith(PROFILE_SIGN):
         return servers
     return Servers(servers, base.security or OPEN, base.access or OPEN_ACCESS)
 
 
-def _address(config: ClientConfig) -> str:
+async def _address(invocation: Invocation, config: ClientConfig) -> str:
     """The brokers of a file: those that it names, or those that its ZooKeeper knows."""
+    from klog.cli.connect import Connection
     from klog.client.servers import Servers
 
     security, access = config.security or OPEN, config.access or OPEN_ACCESS
@@ -201,8 +198,8 @@ def _address(config: ClientConfig) -> str:
         return Servers(config.bootstrap, security, access)
     if config.zookeeper is None:
         raise UsageError(f"{config.path} has neither bootstrap.servers nor zookeeper.connect")
-    servers = ZooKeeperServers(config.zookeeper, access)
-    return registered_servers(servers, security, flags.DEFAULT_TIMEOUT_S, str(config.path))
+    target = Target(None, ZooKeeperServers(config.zookeeper, access), str(config.path), security=security)
+    return await Connection(target, invocation.timeout_s, invocation.session).bootstrap_servers()
 
 
 class _Screen:

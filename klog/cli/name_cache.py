@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.target import Target, klog_home, profiles_here, resolve
 from klog.cli.traits import command_name
 from klog.event_kinds import EVENT_KINDS
@@ -214,14 +214,9 @@ def remember_acts(target: Target, acts: Mapping[str, str]) -> None:
     remember(target, "acts", [f"{act}\t{acts[act]}" for act in sorted(acts)[-ACTS_KEPT:]])
 
 
-def remember_znodes(target: Target, paths: Iterable[str]) -> None:
-    """Znodes; what was known stays."""
-    remember(target, "znodes", {*_remembered(target, "znodes"), *paths})
-
-
-def remember_deleted(target: Target, names: Iterable[str]) -> None:
-    """Topics that have been deleted just now; others are still known."""
-    remember(target, "trash", {*_remembered(target, "trash"), *names})
+def remember_more(target: Target, kind: str, names: Iterable[str]) -> None:
+    """As `remember`; what was known stays."""
+    remember(target, kind, {*_remembered(target, kind), *names})
 
 
 def remember(target: Target, kind: str, names: Iterable[object]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from klog.cli import error_report
-from klog.cli.arguments import MostRate, Properties, Topic, Topics
+from klog.cli.arguments import AcksName, CodecName, MostRate, Properties, Topic, Topics
 from klog.cli.command import Noun
 from klog.cli.error_report import EXIT_FAILED
 from klog.cli.flags import flag
@@ -23,13 +23,8 @@ if TYPE_CHECKING:
 
 perf = Noun("perf", "Measure the cluster: produce, consume, end-to-end latency.")
 
-Acks = Annotated[
-    Literal["0", "1", "all"], flag("--acks 0|1|all", "Required acknowledgements: none, leader, all in-sync replicas.")
-]
-Compression = Annotated[
-    Literal["none", "gzip", "snappy", "lz4", "zstd"],
-    flag("--compression CODEC", "Codec: none, gzip, snappy, lz4 or zstd."),
-]
+Acks = Annotated[AcksName, flag("--acks 0|1|all", "Required acknowledgements: none, leader, all in-sync replicas.")]
+Compression = Annotated[CodecName, flag("--compression CODEC", "Codec: none, gzip, snappy, lz4 or zstd.")]
 MessageSize = Annotated[int, flag("--message-size SIZE", "Size of a message's value.", parser=units.parse_size)]
 Threads = Annotated[int, flag("--threads N", "Number of clients, each in a thread.", min=1, max=64)]
 Csv = Annotated[bool, flag("--csv", "One line with the header of 0.8's tools; with --no-header without it.")]

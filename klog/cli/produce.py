@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, get_args
 
-from klog.cli.arguments import MostRate, Properties, Topic
+from klog.cli.arguments import AcksName, CodecName, MostRate, Properties, Topic
 from klog.cli.by_schema import BySchema, encoder_by
 from klog.cli.command import top_command
 from klog.cli.error_report import EXIT_FAILED
@@ -20,9 +20,9 @@ from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import pairs, settings
 from klog.cli.progress import Done, progress
-from klog.cli.standard_streams import is_terminal
 from klog.errors import KlogError, UsageError
 from klog.names import counted
+from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
     from klog.tools.deliveries import LineRange
@@ -33,8 +33,8 @@ STDIN = Path("-")
 
 Choice = TypeVar("Choice")
 
-ACKS: tuple[Literal["0", "1", "all"], ...] = ("0", "1", "all")
-CODECS: tuple[Literal["none", "gzip", "snappy", "lz4", "zstd"], ...] = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS: tuple[AcksName, ...] = get_args(AcksName)
+CODECS: tuple[CodecName, ...] = get_args(CodecName)
 
 LINES_NAMED_MAX = 100
 """Runs of lines named in one error."""
@@ -72,12 +72,10 @@ async def produce(
         "One message per line, one JSON object per line as `klog tail` writes it, or one message per file.",
         "lines",
     ),
-    acks: Literal["0", "1", "all"] | None = flag(
+    acks: AcksName | None = flag(
         "--acks 0|1|all", "Required acknowledgements: none, leader, all in-sync replicas [all]."
     ),
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = flag(
-        "--compression CODEC", "Codec: none, gzip, snappy, lz4 or zstd [none]."
-    ),
+    compression: CodecName | None = flag("--compression CODEC", "Codec: none, gzip, snappy, lz4 or zstd [none]."),
     batch_messages: int | None = flag("--batch-messages N", "Most messages per batch.", min=1),
     rate: MostRate = None,
     give_up_after: float | None = flag(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from klog.cli import flags
 from klog.cli.command import Noun
-from klog.cli.flags import argument, flag
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags, argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import profile_names
 from klog.cli.target import HOME_FILE, PROFILE_VARIABLE, PROJECT_FILE, klog_home, resolve
@@ -21,6 +22,7 @@ from klog.render import Report
 
 if TYPE_CHECKING:
     from klog.admin.profiles import Profile, Profiles
+    from klog.client.cluster import Cluster
 
 profile = Noun("profile", "Clusters by name: addresses, colour, protection.")
 
@@ -106,7 +108,9 @@ async def add(
         raise UsageError(f"there is a profile {name!r} in {known.file}", hint=f"klog profile set {name} KEY=VALUE")
     if cluster_id is None:
         try:
-            cluster_id = await _cluster_id(invocation, bootstrap_server, zookeeper, client_config, timeout)
+            given = {"bootstrap_server": bootstrap_server, "zookeeper": zookeeper, "client_config": client_config}
+            async with _connected(invocation, **given, timeout=timeout) as cluster:
+                cluster_id = await cluster.cluster_id()
         except UsageError:
             raise
         except (KlogError, OSError) as error:
@@ -124,26 +128,15 @@ async def add(
     return _written(invocation, name)
 
 
-async def _cluster_id(
-    invocation: Invocation,
-    bootstrap_server: str | None,
-    zookeeper: str | None,
-    client_config: Path | None,
-    timeout: float | None,
-) -> str | None:
-    shared = replace(
-        invocation.shared,
-        bootstrap_server=bootstrap_server,
-        zookeeper=zookeeper,
-        client_config=client_config,
-        timeout=timeout,
-        session=None,
-    )
+@asynccontextmanager
+async def _connected(invocation: Invocation, **flags: Any) -> AsyncIterator[Cluster]:
+    """The cluster of these flags, by a session of its own."""
+    shared = replace(invocation.shared, session=None, **flags)
     asking = Invocation(shared, invocation.command, invocation.traits)
-    if client_config is not None:
+    if shared.client_config is not None:
         asking.take_client_config(shared)
     async with asking.session:
-        return await (await asking.cluster()).cluster_id()
+        yield await asking.cluster()
 
 
 @profile.command("set", rows=ROW, connects=False)
@@ -224,15 +217,13 @@ async def test(
 async def _tested(invocation: Invocation, one: Profile) -> Any:
     from klog.admin.profiles import ProfileTest
 
-    mine = Invocation(replace(invocation.shared, profile=one.name, session=None), invocation.command, invocation.traits)
     began_s = time.perf_counter()
     try:
-        async with mine.session:
-            cluster = await mine.cluster()
+        async with _connected(invocation, profile=one.name, client_config=None) as cluster:
             metadata = await cluster.metadata()
             elapsed_ms = (time.perf_counter() - began_s) * 1000
             return ProfileTest(
-                one.name, mine.target.bootstrap, await cluster.cluster_id(), len(metadata.brokers), round(elapsed_ms)
+                one.name, cluster.bootstrap, await cluster.cluster_id(), len(metadata.brokers), round(elapsed_ms)
             )
     except (KlogError, OSError) as error:
         code = error.code if isinstance(error, KlogError) else type(error).__name__

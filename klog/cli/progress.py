@@ -21,11 +21,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from klog.cli.global_flags import GlobalFlags
-from klog.cli.standard_streams import is_terminal
+from klog.cli.flags import GlobalFlags
 from klog.render import Format
 from klog.render.value_texts import count_text, duration_text, size_text
-from klog.render.visible import for_stream
+from klog.render.visible import for_stream, is_terminal
 
 if TYPE_CHECKING:
     from klog.metrics import Count

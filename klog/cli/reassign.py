@@ -9,16 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from klog.cli.arguments import bytes_rate
 from klog.cli.command import Noun
 from klog.cli.flags import argument, duration, flag
 from klog.cli.invocation import Invocation
 from klog.cli.progress import counting
-from klog.cli.standard_streams import is_terminal
 from klog.cli.watching import check_watchable
 from klog.errors import UnknownTopicOrPartition, UsageError
 from klog.metrics import Count
 from klog.names import counted
 from klog.render import Report
+from klog.render.value_texts import size_text
+from klog.render.visible import is_terminal
 
 if TYPE_CHECKING:
     from klog.admin.reassignment import ReassignRow
@@ -88,8 +90,8 @@ async def plan(
 async def execute(
     invocation: Invocation,
     file: PlanFile,
-    throttle: str | None = flag(
-        "--throttle RATE", "Limit on what each broker receives, as 20MB/s; removed at the end."
+    throttle: int | None = flag(
+        "--throttle RATE", "Limit on what each broker receives, as 20MB/s; removed at the end.", parser=bytes_rate
     ),
     wait: float | None = flag("--wait DURATION", "Wait at most this long for completion.", parser=duration),
 ) -> Report:
@@ -100,7 +102,7 @@ async def execute(
     from klog.admin import reassignment as ops
     from klog.admin import reassignment_file
 
-    rate, wanted = _rate(throttle), reassignment_file.read(file)
+    wanted = reassignment_file.read(file)
     cluster = await invocation.cluster()
     rows = await ops.preview(cluster, wanted)
     ops.refuse_failed(rows, file)
@@ -108,13 +110,13 @@ async def execute(
     if not todo:
         return invocation.report(rows, footer="nothing to do: all partitions match the plan")
     moved = sum(len(set(row.to) - set(row.from_)) for row in todo)
-    limit = f", at most {throttle} per broker" if rate else ""
+    limit = f", at most {size_text(throttle)}/s per broker" if throttle else ""
     what = f"{counted(len(todo), 'partition')}, {counted(moved, 'replica')} to be filled"
     alone = sum(len(row.to) == 1 < len(row.from_) for row in todo)
     risk = f"; {counted(alone, 'partition')} will have one replica, whose loss loses the messages" if alone else ""
     question = f"Reassign {what}{limit}{risk}"
     invocation.confirm(question, invocation.report(rows))
-    rows = await ops.execute(cluster, rows, rate)
+    rows = await ops.execute(cluster, rows, throttle or 0)
     if wait is not None:
         async with counting(invocation, "bytes", sum(row.bytes_left or 0 for row in todo)) as copied:
             rows = await ops.wait(cluster, rows, wait, seen=partial(_count, copied))
@@ -188,14 +190,3 @@ async def cancel(invocation: Invocation, file: OptionalFile = None) -> Report:
     invocation.confirm(f"Cancel the reassignment of {counted(len(rows), 'partition')}", invocation.report(rows))
     rows = await ops.cancel(cluster, rows)
     return invocation.report(rows, footer=ops.summary(rows), notes=ops.reasons(rows))
-
-
-def _rate(text: str | None) -> int:
-    from klog.config.units import parse_rate
-
-    if text is None:
-        return 0
-    rate = parse_rate(text)
-    if rate.what != "bytes":
-        raise UsageError(f"--throttle {text!r}: expected bytes per second", hint="write 20MB/s")
-    return max(1, int(rate.per_second))

@@ -9,8 +9,8 @@ from klog.cli.arguments import Count, MostRate, Partitions, all_partitions
 from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.other_cluster import METAVAR
 from klog.cli.progress import counting
+from klog.cli.target import OTHER_CLUSTER
 from klog.client.positions import Range, parse_range
 from klog.errors import UsageError
 from klog.names import counted
@@ -41,7 +41,7 @@ async def replay(
     rate: MostRate = None,
     speed: float | None = flag("--speed 2x", "Original pace, times this factor.", parser=speed),
     to_bootstrap_server: str | None = flag(
-        "--to-bootstrap-server", "The cluster of DST, if it is another one.", metavar=METAVAR
+        "--to-bootstrap-server", "The cluster of DST, if it is another one.", metavar=OTHER_CLUSTER
     ),
     again: bool = flag("--again", "Copy messages again that DST already has."),
     dry_run: bool = flag("--dry-run", "Show what would be copied without copying."),

@@ -7,18 +7,20 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 import typer
+from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
 
 from klog import __version__
 from klog.cli import error_report, flags, interrupt, other_words, standard_streams, wrong_usage
-from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, Noun, declared, help_record, take_values
+from klog.cli.command import HELP_FLAGS, KlogCommand, KlogGroup, Noun, help_record, typer_command
 from klog.cli.command_table import ENTRIES, Entry, entry_named
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
+from klog.cli.traits import Traits
 
 COMPLETE_VARIABLE = "_KLOG_COMPLETE"
 """Set by a shell's completion script: klog then answers what may stand next, and does nothing else."""
@@ -69,7 +71,7 @@ class RootGroup(KlogGroup):
         for section in dict.fromkeys(entry.section for entry in ENTRIES):
             with formatter.section(section):
                 formatter.write_dl([(entry.name, entry.help) for entry in ENTRIES if entry.section == section])
-        records = [help_record(parameter, ctx) for parameter in self.get_params(ctx)]
+        records = [help_record(parameter) for parameter in self.get_params(ctx)]
         with formatter.section(flags.GLOBAL_PANEL):
             formatter.write_dl([record for record in records if record is not None])
 
@@ -136,46 +138,27 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
-    name="klog",
-    cls=RootGroup,
-    help=ABOUT,
-    context_settings=HELP_FLAGS,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback()
-def _root(ctx: typer.Context, version: bool, **values: Any) -> None:
+def _keep(ctx: typer.Context, version: bool, **values: Any) -> None:
     """Keeps the flags before the noun, for the command behind it."""
     here = GlobalFlags(**values)
     ctx.obj = here.over(ctx.obj) if isinstance(ctx.obj, GlobalFlags) else here
 
 
-_CONTEXT, _VERSION, _ = inspect.signature(_root, eval_str=True).parameters.values()
-_SHOW = flags.flag("--version", "Show the version of klog.", is_eager=True, callback=_show_version)
-_FLAGS = [_VERSION.replace(default=_SHOW), *flags.parameters(flags.output), *flags.parameters(flags.connection)]
-_FLAGS = [declared(parameter) for parameter in _FLAGS]
-_root.__signature__ = inspect.Signature([_CONTEXT, *_FLAGS])  # type: ignore[attr-defined]
-_root.__annotations__ = {}
-
-
+@cache
 def root() -> RootGroup:
-    """The root of the tree, made once."""
-    global _ROOT
-    if _ROOT is None:
-        group = get_command(app)
-        assert isinstance(group, RootGroup)
-        # Typer prepares completion where it also adds its flags for it; klog has a command in place of those.
-        group.params = group.params[: len(_FLAGS)]
-        take_values(group, _FLAGS)
-        group.help = ABOUT
-        _ROOT = group
-    return _ROOT
-
-
-_ROOT: RootGroup | None = None
+    """The root of the tree."""
+    get_completion_inspect_parameters()  # Typer prepares completion where it makes its flags for it
+    shown = flags.flag("--version", "Show the version of klog.", is_eager=True, callback=_show_version)
+    version = inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, annotation=bool, default=shown)
+    made = typer_command("klog", _keep, [version, *Traits().common_flags()], ABOUT)
+    return RootGroup(
+        name="klog",
+        callback=made.callback,
+        params=made.params,
+        help=ABOUT,
+        context_settings=HELP_FLAGS,
+        rich_markup_mode=None,
+    )
 
 
 def run(arguments: list[str]) -> int:

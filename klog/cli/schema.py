@@ -14,12 +14,11 @@ from klog.cli.by_schema import registry_of
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.config.properties import read_text
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
-from klog.render.visible import visible_json
+from klog.render.visible import is_terminal, visible_json
 
 schema = Noun("schema", "Avro schemas by id: list, get, register, check, delete, level, serve.")
 

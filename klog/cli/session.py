@@ -16,7 +16,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.coordination.zookeeper_access import ZooKeeperAccess, access_of
 from klog.render.visible import for_stream
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Address(NamedTuple):
-    """What makes a connection another one."""
-
-    bootstrap: str
-    source: str
-    timeout_s: float
-    client_id: str | None
-    security: ClientSecurity
-
-
 class Session:
     """An event loop and its open connections. Used by one thread."""
 
@@ -46,7 +36,7 @@ class Session:
         """``trace``: every request answered and znode touched is told on stderr."""
         self._trace = trace
         self._runner: asyncio.Runner | None = None
-        self._clusters: dict[Address, Cluster] = {}
+        self._clusters: dict[tuple[str, ClientSecurity, str, float, str], Cluster] = {}
         self._zookeepers: dict[tuple[str, ZooKeeperAccess, float], ZooKeeper] = {}
         self._opening = asyncio.Lock()
 
@@ -87,34 +77,37 @@ class Session:
             if left:
                 await asyncio.wait(left)
 
-    async def cluster(self, address: Address, expected_cluster_id: str | None) -> Cluster:
+    async def cluster(
+        self, servers: str, source: str, timeout_s: float, client_id: str, expected_cluster_id: str | None
+    ) -> Cluster:
         """The open connection, or a new one; WrongCluster where it leads to another cluster than is expected."""
         from klog.client.cluster import Cluster
+        from klog.client.servers import security_of
 
+        key = (servers, security_of(servers), source, timeout_s, client_id)
         async with self._opening:
-            known = self._clusters.pop(address, None)
+            known = self._clusters.pop(key, None)
             if known is not None:
                 if await known.resume():
-                    self._clusters[address] = known
+                    self._clusters[key] = known
                     if expected_cluster_id is not None:
                         await known.check_id(expected_cluster_id)
                     return known
                 await known.close()
             opened = await Cluster.connect(
-                address.bootstrap,
-                source=address.source,
-                timeout_s=address.timeout_s,
+                servers,
+                source=source,
+                timeout_s=timeout_s,
                 expected_cluster_id=expected_cluster_id,
-                client_id=address.client_id or "klog",
+                client_id=client_id,
                 trace=_to_stderr if self._trace else None,
             )
-            self._clusters[address] = opened
+            self._clusters[key] = opened
             return opened
 
-    async def zookeeper(
-        self, address: str, timeout_s: float, connect_timeout_s: float, *, create_chroot: bool = False
-    ) -> ZooKeeper:
+    async def zookeeper(self, address: str, timeout_s: float, *, create_chroot: bool = False) -> ZooKeeper:
         """The session with ZooKeeper where it is connected, or a new one."""
+        from klog.client.cluster import CONNECT_TIMEOUT_S
         from klog.coordination.session import SessionState
         from klog.coordination.zookeeper import ZooKeeper
 
@@ -131,7 +124,7 @@ class Session:
                     operation_timeout_s=timeout_s,
                     trace=(lambda what, path, ms: _to_stderr(what, f"zookeeper {path}", ms)) if self._trace else None,
                 )
-                await asyncio.to_thread(known.start, connect_timeout_s, patient=False, create_chroot=create_chroot)
+                await asyncio.to_thread(known.start, CONNECT_TIMEOUT_S, patient=False, create_chroot=create_chroot)
             self._zookeepers[key] = known
             return known
 

@@ -87,11 +87,3 @@ def discard_output() -> None:
         os.close(nowhere)
     except (OSError, ValueError):
         pass  # no real file behind the stream, as in tests
-
-
-def is_terminal(stream: Any) -> bool:
-    """Whether a person is at the other end."""
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):
-        return False

@@ -12,12 +12,12 @@ from klog.cli.command import top_command
 from klog.cli.flags import argument, duration, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import subjects
-from klog.cli.standard_streams import is_terminal
 from klog.cli.target import NoCluster, klog_home
 from klog.errors import KlogError, UsageError
 from klog.names import counted
 from klog.render import Format, Report
-from klog.render.visible import for_stream
+from klog.render.visible import for_stream, is_terminal
+from klog.render.writer import write_styled
 
 if TYPE_CHECKING:
     from klog.admin.health.snapshot import Where
@@ -92,7 +92,6 @@ async def top(
 
 async def _write_page(invocation: Invocation, file: str) -> Report | None:
     """Write a self-contained page without scripts: state, findings, rates of the last day, groups, acts and events."""
-    from klog.render.page import write
     from klog.tools import cluster_report
 
     cluster = await invocation.cluster()
@@ -108,7 +107,7 @@ async def _write_page(invocation: Invocation, file: str) -> Report | None:
         sys.stdout.write(text)
         return None
     data = text.encode("utf-8", "replace")
-    await asyncio.to_thread(write, Path(file), data)
+    await asyncio.to_thread(Path(file).write_bytes, data)
     row = cluster_report.ReportRow(file, len(data), len(facts.findings), len(facts.brokers), facts.hours)
     missing = tuple(f"not on the page: {one}" for one in facts.missing)
     return Report(invocation.command, cluster_report.ReportRow, [row], notes=missing)
@@ -203,12 +202,7 @@ def _draw(invocation: Invocation, answer: Answer, name: str) -> None:
     if not is_terminal(sys.stdout):
         sys.stdout.write("".join(for_stream(line.text, sys.stdout) + "\n" for line in lines))
     else:
-        from rich.console import Console
-        from rich.text import Text
-
-        console = Console(file=sys.stdout, highlight=False)
-        for line in lines:
-            console.print(Text(for_stream(line.text, sys.stdout), style=line.style), soft_wrap=True)
+        write_styled([for_stream(line.text, sys.stdout) for line in lines], [line.style for line in lines], sys.stdout)
     sys.stdout.flush()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -212,11 +211,8 @@ async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None
     from klog.streams import running
     from klog.streams.status import BatchRow
 
-    stop, show = threading.Event(), rows_as_they_come(invocation)
-
-    def stopping() -> None:
-        invocation.say("stopping; a batch in hand is begun again by the next run")
-        stop.set()
+    show = rows_as_they_come(invocation)
+    stop = interrupt.stop_event(lambda: invocation.say("stopping; a batch in hand is begun again by the next run"))
 
     def begin() -> Any:
         invocation.say("starting Spark")
@@ -224,7 +220,6 @@ async def _run(invocation: Invocation, folder: StreamFolder, start: Any) -> None
         invocation.say("the stream runs: a line for each batch, the first one may take a while")
         return query
 
-    interrupt.stop_in_order(stopping)
     done = await asyncio.to_thread(
         running.run, folder, begin, stop, on_batch=lambda one: show([BatchRow.of(one)]), say=invocation.say
     )

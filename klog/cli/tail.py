@@ -16,12 +16,12 @@ from klog.cli.command import top_command
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
 from klog.cli.name_values import settings
-from klog.cli.standard_streams import is_terminal
 from klog.client.positions import Range, parse_range
 from klog.config.units import parse_duration_ms
 from klog.errors import UsageError
 from klog.names import is_topic_name
 from klog.render import Format
+from klog.render.visible import is_terminal
 
 LAST_ON_TERMINAL = 10
 """Without a position a person sees the last few messages, and then what comes."""
@@ -132,8 +132,6 @@ async def tail(
             f"-f {form!r} contains no %: -f is the format of each message",
             hint="klog tail follows by default; -f '%o %s\\n' shows offsets and values",
         )
-    if offset is not None and last is not None:
-        raise UsageError("-o and -n exclude each other")
     if settle is not None and merge is None:
         raise UsageError("--settle needs --merge time", hint="only merged messages wait")
     configured = invocation.client_config.consumer() if invocation.client_config is not None else {}

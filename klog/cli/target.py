@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.errors import KlogError, UsageError
 from klog.security.client_security import OPEN, PROTOCOL, ClientSecurity
 
@@ -28,6 +28,9 @@ ZOOKEEPER_VARIABLE = "KLOG_ZOOKEEPER"
 PROFILE_VARIABLE = "KLOG_PROFILE"
 HOME_FILE = "profiles.toml"
 PROJECT_FILE = ".klog.toml"
+PROFILE_SIGN = "@"
+OTHER_CLUSTER = "HOST:PORT,...|@PROFILE"
+"""What a flag for a second cluster takes: addresses, or a profile as ``@NAME``."""
 
 
 class NoCluster(KlogError):
@@ -138,6 +141,20 @@ def profiles_here(home: Path, folder: Path) -> Profiles | None:
     from klog.admin import profiles  # only who has profiles pays for it
 
     return profiles.load(home, folder)
+
+
+def profile_of_addresses(*addresses: str | None) -> Profile | None:
+    """The profile that has one of these servers: what protects a cluster holds however the cluster is addressed."""
+    profiles = profiles_here(klog_home(), Path.cwd())
+    return None if profiles is None else profiles.of_addresses(*addresses)
+
+
+def profile_of_other(given: str) -> Profile | None:
+    """The profile that protects a second cluster: the one that is named, or that has one of its addresses."""
+    if not given.startswith(PROFILE_SIGN):
+        return profile_of_addresses(given)
+    profiles = profiles_here(klog_home(), Path.cwd())
+    return None if profiles is None else profiles.by_name.get(given.removeprefix(PROFILE_SIGN))
 
 
 def _named(name: str, named_by: str, home: Path, folder: Path) -> Target:

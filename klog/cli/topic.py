@@ -14,12 +14,13 @@ from klog.cli.arguments import (
     Topic,
     Topics,
     assignment,
+    bytes_rate,
     topic_settings,
 )
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import deleted_topics, remember, remember_deleted, remember_topics
+from klog.cli.name_cache import deleted_topics, remember, remember_more, remember_topics
 from klog.cli.progress import Done, counting, progress
 from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import KlogError, UsageError
@@ -276,7 +277,7 @@ async def delete(
     invocation.confirm(question, invocation.report(preview), consequence=no_way_back("topic-purge") if purge else "")
     if not purge:
         preview = await topics.delete_topics(cluster, preview)
-        remember_deleted(invocation.target, [row.topic for row in preview if row.error is None])
+        remember_more(invocation.target, "trash", [row.topic for row in preview if row.error is None])
         return invocation.report(preview, notes=notes)
     ids = await trash.ids_of(await invocation.zookeeper(), [row.topic for row in doomed])
     now = await topics.delete_topics(cluster, [row for row in preview if row.topic not in deleted])
@@ -349,7 +350,7 @@ async def verify(
     invocation: Invocation,
     topics: OptionalTopics = None,
     regex: str | None = flag("-r --regex RE", "Also topics whose whole name matches this regular expression."),
-    rate: str | None = flag("--rate RATE", "Limit on what each broker reads, as 50MB/s."),
+    rate: int | None = flag("--rate RATE", "Limit on what each broker reads, as 50MB/s.", parser=bytes_rate),
     every: float | None = flag("--every DURATION", "Compare again at this interval, until Ctrl-C.", parser=limit),
 ) -> Report | None:
     """Compare all replicas of each partition, from the highest log start offset to the lowest high watermark.
@@ -357,17 +358,13 @@ async def verify(
     It compares checksums of ranges, then finds the first address that differs. A replica with a recorded hole is
     reported, but not as a mismatch. Exit 1 on any mismatch, or if a replica cannot be read.
     """
-    from klog.config.units import parse_rate
     from klog.tools import verify_replicas
 
     if regex is not None:
         regular_expression(regex, "--regex")
-    wanted = parse_rate(rate) if rate is not None else None
-    if wanted is not None and wanted.what != "bytes":
-        raise UsageError(f"--rate {rate!r}: expected bytes per second", hint="write 50MB/s")
     cluster = await invocation.cluster()
 
-    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, bool]:
+    async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         began = time.monotonic()
         runs: list[verify_replicas.Verification] = []
         async with progress(
@@ -377,7 +374,7 @@ async def verify(
                 cluster,
                 topics or (),
                 pattern=regex,
-                rate_bytes=wanted.per_second if wanted is not None else None,
+                rate_bytes=rate,
                 begun=runs.append,
             )
         took_s = max(time.monotonic() - began, 1e-9)
@@ -386,16 +383,11 @@ async def verify(
         found = f"{bad} differ" if bad else "no differences"
         unasked = f", {failed} not readable" if failed else ""
         size = f"{read_bytes:,} bytes read per replica in {took_s:.1f} s"
-        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", bad > 0
+        return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", ()
 
     if every is None:
-        rows, footer, is_bad = await compare()
-        return invocation.report(rows, failed=is_bad, footer=footer)
-    check_watchable(invocation, watch=True, flag="--every")
-
-    async def look() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         rows, footer, _ = await compare()
-        return rows, footer, ()
-
-    await watch_rows(invocation, look, every)
+        return invocation.report(rows, failed=any(row.is_mismatch for row in rows), footer=footer)
+    check_watchable(invocation, watch=True, flag="--every")
+    await watch_rows(invocation, compare, every)
     return None

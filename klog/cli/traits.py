@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -41,16 +41,19 @@ class Traits:
         found: type = getattr(import_module(module), name)
         return found
 
-    def flag_groups(self) -> list[Callable[..., Any]]:
-        """The groups of global flags that the command has, as ``klog.cli.flags`` declares them."""
-        groups: list[Callable[..., Any]] = [flags.output if self.output_letter else flags.output_long]
+    def common_flags(self) -> list[inspect.Parameter]:
+        """The flags that the command shares with others."""
+        names = [*flags.OUTPUT]
         if self.asks:
-            groups.append(flags.question)
-        elif self.dry_run:
-            groups.append(flags.preview)
+            names += "yes", "confirm"
+        if self.asks or self.dry_run:
+            names.append("dry_run")
         if self.connects:
-            groups.append(flags.connection)
-        return groups
+            names += flags.CONNECTION
+        known = flags.parameters(flags.CommonFlags)
+        if not self.output_letter:
+            known = {**known, "output": known["output"].replace(annotation=flags.OutputLong)}
+        return [known[name] for name in names]
 
 
 def command_name(ctx: typer.Context) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from klog.cli.arguments import Properties, broker_settings
 from klog.cli.command import top_command
 from klog.cli.flags import flag
-from klog.cli.invocation import Invocation, profile_of_addresses
-from klog.cli.target import klog_home
+from klog.cli.invocation import Invocation
+from klog.cli.target import klog_home, profile_of_addresses
 from klog.config import units
 from klog.errors import NoSuchThing, UsageError
 from klog.render import Report

@@ -13,9 +13,9 @@ from klog.cli.command import Noun
 from klog.cli.error_report import Declined
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.errors import NoSuchThing, UsageError
 from klog.render import Report
+from klog.render.visible import is_terminal
 
 ROW = "klog.admin.users:UserRow"
 GENERATED_BYTES = 24

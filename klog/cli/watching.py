@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from klog.cli.flags import flag, limit
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.errors import KlogError, UsageError
 from klog.render import Format, Report
+from klog.render.visible import is_terminal
 
 WATCH_EVERY_S = 2.0
 LINES_KEPT = 4
@@ -36,6 +36,7 @@ def check_watchable(invocation: Invocation, *, watch: bool, every: float | None 
 def rows_as_they_come(invocation: Invocation) -> Callable[[Sequence[Any]], None]:
     """What shows some more rows at once, under one header; in a pipe as JSON Lines unless a format is given."""
     _json_lines_in_a_pipe(invocation)
+    invocation.has_shown = True
 
     def show(rows: Sequence[Any]) -> None:
         report = Report(invocation.command, type(rows[0]), rows) if rows else invocation.report(rows)

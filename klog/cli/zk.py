@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from klog.cli.command import Noun
 from klog.cli.flags import argument, flag
 from klog.cli.invocation import Invocation
-from klog.cli.name_cache import remember_znodes
+from klog.cli.name_cache import remember_more
 from klog.errors import UsageError
 from klog.names import counted
 from klog.render import Report
@@ -34,7 +34,7 @@ async def ls(invocation: Invocation, path: Path = "/") -> list[Any]:
     from klog.admin import registries
 
     rows = await registries.list_nodes(await invocation.zookeeper(), path)
-    remember_znodes(invocation.target, [row.path for row in rows])
+    remember_more(invocation.target, "znodes", [row.path for row in rows])
     return rows
 
 
@@ -53,7 +53,7 @@ async def tree(
     from klog.admin import registries
 
     rows = await registries.tree(await invocation.zookeeper(), path, depth=depth)
-    remember_znodes(invocation.target, [row.path for row in rows])
+    remember_more(invocation.target, "znodes", [row.path for row in rows])
     return rows
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from klog.cli.command import Noun
 from klog.cli.flags import flag
-from klog.cli.invocation import Invocation, profile_of_addresses
-from klog.cli.target import klog_home
+from klog.cli.invocation import Invocation
+from klog.cli.target import klog_home, profile_of_addresses
 from klog.config import units
 from klog.names import counted
 from klog.render import Report

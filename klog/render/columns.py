@@ -12,6 +12,7 @@ import dataclasses
 import types
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -81,18 +82,10 @@ _TYPE_NAMES: tuple[tuple[type, str], ...] = (
     (Collection, "list"),
 )
 
-_COLUMNS: dict[type, tuple[Column, ...]] = {}
 
-
+@cache
 def columns(row_type: type) -> tuple[Column, ...]:
     """Every column of a row dataclass, in its order; ``error`` and ``message``, where it has both, come last."""
-    known = _COLUMNS.get(row_type)
-    if known is None:
-        known = _COLUMNS[row_type] = _read_columns(row_type)
-    return known
-
-
-def _read_columns(row_type: type) -> tuple[Column, ...]:
     hints = get_type_hints(row_type)
     found = [
         Column(
@@ -132,7 +125,4 @@ def shown_columns(row_type: type, rows: Sequence[Any], *, wide: bool) -> tuple[C
 
 def _is_numeric(hint: Any) -> bool:
     """Whether a column holds plain numbers (or nothing): those are aligned to the right."""
-    if get_origin(hint) in (Union, types.UnionType):
-        parts = [part for part in get_args(hint) if part is not type(None)]
-        return bool(parts) and all(_is_numeric(part) for part in parts)
-    return hint is int or hint is float
+    return all(part in (int, float) for part in _parts(hint) if part is not type(None))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from klog.client.headers import HeadersOf, headers_of
 from klog.errors import UsageError
+from klog.render.values import moment, text_of
 
 EPOCH_DIGITS = 15
 """Milliseconds beyond the years that Python has are written as a number of at least so many digits."""
@@ -45,11 +46,8 @@ class Content(NamedTuple):
 
 def rfc3339(timestamp_ms: int) -> str:
     """``2026-02-01T10:00:00.000Z``; the number itself beyond the years that Python has."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
+    when = moment(timestamp_ms)
+    return when if isinstance(when, str) else f"{when:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
 
 
 def to_line(topic: str, partition: int | None, offset: int | None, content: Content) -> str:
@@ -178,16 +176,6 @@ def json_of_headers(headers: Iterable[tuple[str, bytes | None]]) -> str:
     return f"[{','.join(rows)}]"
 
 
-def text_of(content: bytes | None) -> tuple[str | None, str | None]:
-    """Text and encoding."""
-    if content is None:
-        return None, None
-    try:
-        return content.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return b64encode(content).decode(), "base64"
-
-
 def _bytes(text: Any, encoding: Any, what: str) -> bytes | None:
     if text is None:
         return None
@@ -210,12 +198,12 @@ def _headers(rows: Any) -> list[tuple[str, bytes | None]]:
     if rows is None:
         return []
     if isinstance(rows, dict):  # the short way to write them by hand
-        return [(header_name(name), _bytes(value, None, f"header {name}")) for name, value in rows.items()]
+        return [(name, _bytes(value, None, f"header {name}")) for name, value in rows.items()]
     headers = []
     for row in rows if isinstance(rows, list) else [None]:
         if not isinstance(row, dict) or not isinstance(row.get("key"), str):
             raise UsageError('headers are a list of {"key": "name", "value": "text"}, or one object of names and texts')
-        headers.append((header_name(row["key"]), _bytes(row.get("value"), row.get("encoding"), f"header {row['key']}")))
+        headers.append((row["key"], _bytes(row.get("value"), row.get("encoding"), f"header {row['key']}")))
     return headers
 
 
@@ -224,15 +212,6 @@ def parse_partition(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= PARTITION_MAX:
         raise UsageError(f"partition is {json.dumps(value)[:40]}; expected a number from 0 on")
     return value
-
-
-def header_name(name: str) -> str:
-    """The name, if it is text; confluent-kafka crashes where it is not (seen with 2.16). Raises UsageError."""
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"the name of a header has half a surrogate pair at character {error.start}") from None
-    return name
 
 
 def parse_timestamp(value: Any) -> int | None:
@@ -244,7 +223,7 @@ def parse_timestamp(value: Any) -> int | None:
     if isinstance(value, str) and EPOCH_DIGITS <= len(value) <= INT64_DIGITS and value.isascii() and value.isdigit():
         return parse_timestamp(int(value))
     try:
-        moment = datetime.fromisoformat(value)
+        when = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise UsageError(f"timestamp is {repr(value)[:40]}; expected RFC 3339 or milliseconds") from None
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)

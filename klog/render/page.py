@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from klog.render import plots
 from klog.render.plots import Bars
-from klog.storage.filesystem import translated
 
 WIDE, NARROW = (1000, 220, 90), (340, 190, 40)
 """(width, height, at most so many bars)."""
@@ -88,11 +86,3 @@ def plotted(title: str, said: str, plot: Callable[[int], Bars], legend: Sequence
     sizes = (("wide", WIDE), ("narrow", NARROW))
     drawn = [(kind, plots.draw(plot(count_max), width, height)) for kind, (width, height, count_max) in sizes]
     return Section(title, said, legend, drawn)
-
-
-def write(target: Path, data: bytes) -> None:
-    """Write the page. StorageError."""
-    try:
-        target.write_bytes(data)
-    except OSError as error:
-        raise translated(error, "write", str(target)) from error

@@ -53,7 +53,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bytes | bytearray | memoryview):
-        return _bytes_text(bytes(value))
+        return text_of(bytes(value))[0]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -110,8 +110,11 @@ def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii") if character != " " else character
 
 
-def _bytes_text(data: bytes) -> str:
+def text_of(content: bytes | None) -> tuple[str | None, str | None]:
+    """The text that stands for bytes, and how it does: ``utf-8``, or ``base64`` for what is not UTF-8."""
+    if content is None:
+        return None, None
     try:
-        return data.decode("utf-8")
+        return content.decode(), "utf-8"
     except UnicodeDecodeError:
-        return base64.b64encode(data).decode("ascii")
+        return base64.b64encode(content).decode(), "base64"

@@ -45,13 +45,17 @@ def visible_json_bytes(content: bytes) -> bytes:
     return visible_json(content.decode("utf-8", "surrogateescape")).encode()
 
 
+def is_terminal(stream: Any) -> bool:
+    """Whether a person is at the other end."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):  # nothing there, or closed
+        return False
+
+
 def for_stream(text: str, stream: Any) -> str:
     """The text as this stream may be given it: escaped on a terminal."""
-    try:
-        on_terminal = bool(stream.isatty())
-    except (AttributeError, ValueError):  # nothing there, or closed
-        on_terminal = False
-    return visible(text) if on_terminal else text
+    return visible(text) if is_terminal(stream) else text
 
 
 class VisibleText:

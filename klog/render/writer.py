@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, TextIO, cast
 
-from klog.render.columns import Column, ColumnType, column_types, columns, has_failed, shown_columns
+from klog.render.columns import Column, columns, has_failed, shown_columns
 from klog.render.fitting import cells, fit
 from klog.render.report import ENVELOPE_VERSION, Format, Report
 from klog.render.values import to_cell, to_json, to_tsv
@@ -35,7 +34,18 @@ def render(report: Report, form: Format, out: TextIO, *, header: bool = True, te
     watched = _Watched(report.rows)
     if terminal and form not in (Format.TABLE, Format.WIDE):  # a table's cells are never anything but text
         out = cast(TextIO, VisibleText(out, json=form in (Format.JSON, Format.JSONL)))
-    _WRITERS[form](replace(report, rows=watched), out, header, terminal)
+    report = replace(report, rows=watched)
+    match form:
+        case Format.JSON:
+            _write_json(report, out)
+        case Format.JSONL:
+            out.writelines(map(json_line, report.rows))
+        case Format.YAML:
+            out.write(yaml_text({**_about(report), "rows": list(map(row_object, report.rows))}))
+        case Format.TSV:
+            _write_tsv(report, out, header)
+        case _:
+            _write_aligned(report, out, header, terminal, wide=form is Format.WIDE)
     return watched.any_failed
 
 
@@ -54,7 +64,8 @@ class _Watched:
 
 def row_object(row: Any) -> dict[str, Any]:
     """A row as JSON's object: every column, in order."""
-    return {column.name: to_json(getattr(row, column.field)) for column in columns(type(row))}
+    row_type: type = type(row)
+    return {column.name: to_json(getattr(row, column.field)) for column in columns(row_type)}
 
 
 def json_line(row: Any) -> str:
@@ -62,14 +73,9 @@ def json_line(row: Any) -> str:
     return json.dumps(row_object(row), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def envelope(report: Report) -> dict[str, Any]:
-    """The object that JSON and YAML show."""
-    return {
-        "_command": report.command,
-        "_version": ENVELOPE_VERSION,
-        **report.about,
-        "rows": [row_object(row) for row in report.rows],
-    }
+def _about(report: Report) -> dict[str, Any]:
+    """The object that JSON and YAML show, but for its rows."""
+    return {"_command": report.command, "_version": ENVELOPE_VERSION, **report.about}
 
 
 def yaml_text(data: Any) -> str:
@@ -95,46 +101,23 @@ def yaml_text(data: Any) -> str:
     return written
 
 
-def _write_json(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+def _write_json(report: Report, out: TextIO) -> None:
     # One row a line: still one JSON document, and one that diff, head and a person can read.
     dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    head = {"_command": report.command, "_version": ENVELOPE_VERSION, **report.about}
-    out.write("{" + ", ".join(f"{dump(name)}: {dump(value)}" for name, value in head.items()) + ', "rows": [')
+    about = ", ".join(f"{dump(name)}: {dump(value)}" for name, value in _about(report).items())
+    out.write("{" + about + ', "rows": [')
     index = -1
     for index, row in enumerate(report.rows):
         out.write(("," if index else "") + "\n  " + dump(row_object(row)))
     out.write("\n]}\n" if index >= 0 else "]}\n")
 
 
-def _write_jsonl(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
-    for row in report.rows:
-        out.write(json_line(row))
-
-
-def _write_yaml(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
-    out.write(yaml_text(envelope(report)))
-
-
-def _write_tsv(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
+def _write_tsv(report: Report, out: TextIO, header: bool) -> None:
     shown = columns(report.row_type)
     if header:
         out.write("\t".join(column.head for column in shown) + "\n")
     for row in report.rows:
         out.write("\t".join(to_tsv(getattr(row, column.field)) for column in shown) + "\n")
-
-
-def _write_table(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
-    _write_aligned(report, out, header, terminal, wide=False)
-
-
-def _write_wide(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
-    _write_aligned(report, out, header, terminal, wide=True)
-
-
-def _write_schema(report: Report, out: TextIO, header: bool, terminal: bool) -> None:
-    deque(report.rows, maxlen=0)  # so that a failed row still counts
-    types = Report(report.command, ColumnType, column_types(report.row_type))
-    _write_aligned(types, out, header, terminal, wide=False)
 
 
 def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *, wide: bool) -> None:
@@ -151,7 +134,7 @@ def _write_aligned(report: Report, out: TextIO, header: bool, terminal: bool, *,
         broken = list(zip_longest(*cell_lines, fillvalue=""))
         lines += map(list, broken)
         styles += ["red" if has_failed(row) else ""] * len(broken)
-    _write_styled(_aligned(fitted.columns, lines), styles, out)
+    write_styled(_aligned(fitted.columns, lines), styles, out)
     report.left_out.extend(fitted.left_out)
 
 
@@ -169,7 +152,7 @@ def _aligned(shown: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[st
     return aligned
 
 
-def _write_styled(lines: Sequence[str], styles: Sequence[str], out: TextIO) -> None:
+def write_styled(lines: Sequence[str], styles: Sequence[str], out: TextIO) -> None:
     """The same lines in colour, where the terminal has any and NO_COLOR does not forbid it, which rich knows.
 
     A line longer than the screen goes on in the next: rich's own tables would cut cells, or words, to fit.
@@ -181,14 +164,3 @@ def _write_styled(lines: Sequence[str], styles: Sequence[str], out: TextIO) -> N
     for line, style in zip(lines, styles, strict=True):
         # Text, not str: rich would read "[bold]" in a value as its own markup.
         console.print(Text(line, style=style), soft_wrap=True)
-
-
-_WRITERS: dict[Format, Callable[[Report, TextIO, bool, bool], None]] = {
-    Format.TABLE: _write_table,
-    Format.WIDE: _write_wide,
-    Format.JSON: _write_json,
-    Format.JSONL: _write_jsonl,
-    Format.YAML: _write_yaml,
-    Format.TSV: _write_tsv,
-    Format.SCHEMA: _write_schema,
-}

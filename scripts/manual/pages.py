@@ -47,7 +47,7 @@ def page(words: tuple[str, ...], command: KlogCommand) -> Page:
     own: list[tuple[str, str]] = []
     shared: list[tuple[str, str]] = []
     for parameter in command.params:
-        record = help_record(parameter, None)
+        record = help_record(parameter)
         if record is None or parameter.param_type_name == "argument":
             continue
         group = shared if getattr(parameter, "rich_help_panel", None) == flags.GLOBAL_PANEL else own
@@ -55,7 +55,7 @@ def page(words: tuple[str, ...], command: KlogCommand) -> Page:
     paragraphs = tuple(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     name = " ".join(("klog", *words))
     usage = " ".join([name, *(usage_of(argument) for argument in arguments(command)), "[FLAGS]"])
-    records = [help_record(argument, None) for argument in arguments(command)]
+    records = [help_record(argument) for argument in arguments(command)]
     row_type = command.traits.row_type()
     shown = [] if row_type is None else columns(row_type)
     heads = [f"{column.head}*" if column.wide else column.head for column in shown]
@@ -253,12 +253,12 @@ def _root_flags() -> list[tuple[str, str]]:
     """The flags that may stand before the noun, and those of commands that ask, taken from one of them."""
     asking = next(command for _, command in walk() if command.traits.asks)
     asked = [parameter for parameter in asking.params if parameter.name in ("yes", "confirm", "dry_run")]
-    before = [record for parameter in root().params if (record := help_record(parameter, None)) is not None]
+    before = [record for parameter in root().params if (record := help_record(parameter)) is not None]
     have = {"yes": "commands that ask", "confirm": "commands that ask", "dry_run": "commands that ask, and some others"}
     return before + [
         (record[0], f"{record[1]} Only {have[str(parameter.name)]}.")
         for parameter in asked
-        if (record := help_record(parameter, None)) is not None
+        if (record := help_record(parameter)) is not None
     ]
 
 

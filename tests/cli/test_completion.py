@@ -13,9 +13,8 @@ from klog.cli.name_cache import (
     SUBJECTS,
     remember,
     remember_acts,
-    remember_deleted,
+    remember_more,
     remember_topics,
-    remember_znodes,
 )
 from klog.cli.target import Target
 from tests.cli.process import KLOG, ROOT
@@ -84,8 +83,8 @@ def test_brokers_acts_and_znodes() -> None:
     here = Target("here:1", None, "test")
     remember(here, "brokers", [1, 2, 12])
     remember_acts(here, {"mifz3k2a9x4q": "topic-settings of topic payments", "mifz3k2b0000": "offsets of group a"})
-    remember_znodes(here, ["/brokers/ids/1", "/brokers/ids/12"])
-    remember_znodes(here, ["/mine", "/mine/too"])
+    remember_more(here, "znodes", ["/brokers/ids/1", "/brokers/ids/12"])
+    remember_more(here, "znodes", ["/mine", "/mine/too"])
     at = {"KLOG_BOOTSTRAP_SERVER": "here:1"}
     assert offered("klog broker stop ", **at) == (["1", "12", "2"], "")
     assert offered("klog metrics --broker 1", **at) == (["1", "12"], "")
@@ -118,7 +117,7 @@ def test_partitions_and_what_why_explains() -> None:
 def test_deleted_topics() -> None:
     here, at = Target("here:1", None, "test"), {"KLOG_BOOTSTRAP_SERVER": "here:1"}
     remember(here, "trash", ["old"])
-    remember_deleted(here, ["older"])
+    remember_more(here, "trash", ["older"])
     assert offered("klog topic restore ", **at) == (["old", "older"], "")
     remember(here, "trash", ["older"])
     assert offered("klog topic restore ", **at) == (["older"], "")

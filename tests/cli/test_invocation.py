@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.cli import arguments, error_report, interrupt, name_values
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.target import Target
 from klog.errors import CannotConnect, UsageError
 from klog.render import Format

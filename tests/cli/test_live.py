@@ -13,12 +13,6 @@ from tests.cli.runner import act_rows, klog
 
 
 @pytest.fixture
-def at(broker: RunningBroker) -> list[str]:
-    """The flags that name the broker."""
-    return ["-B", broker.bootstrap]
-
-
-@pytest.fixture
 def filled(at: list[str], topic: str) -> str:
     """A topic of three partitions with 30 messages."""
     assert klog("topic", "create", topic, "-p", "3", *at).code == 0

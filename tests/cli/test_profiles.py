@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from klog.admin import profiles
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.target import resolve
 from klog.errors import UsageError
 from tests.broker_fixture import RunningBroker

@@ -16,7 +16,7 @@ from prompt_toolkit.output import DummyOutput
 
 from klog.admin.health.rules import SUBJECTS as PARTS
 from klog.cli import name_cache
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.root import walk
 from klog.cli.shell import bar
 from klog.cli.shell.cluster import ShellCluster

@@ -14,7 +14,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.screen import Screen
 from klog.cli.shell import bar
 from klog.cli.shell.cluster import ClusterFacts, Place, WorstLag

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.shell.shell import Shell
 from tests.broker_fixture import RunningBroker
 from tests.cli.process import on_terminal

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klog.admin.local_state import Plan, forget_cluster, note_cluster, save_plan, the_recorded_folder
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.target import NoCluster, resolve
 from klog.errors import NoSuchThing
 from tests.cli.runner import klog

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from klog.cli.by_schema import registry_of
-from klog.cli.global_flags import GlobalFlags
-from klog.cli.invocation import Invocation, profile_of_addresses
+from klog.cli.flags import GlobalFlags
+from klog.cli.invocation import Invocation
 from klog.cli.name_cache import ACTS_KEPT, remember, remember_acts, remember_topics
 from klog.cli.name_values import connect_by
 from klog.cli.session import Session
-from klog.cli.target import Target, klog_home, profiles_here, resolve
+from klog.cli.target import Target, klog_home, profile_of_addresses, profiles_here, resolve
 from klog.cli.traits import Traits
 from klog.errors import KlogError, NoNode, TimedOut
 from klog.names import TopicPartition

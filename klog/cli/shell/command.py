@@ -9,9 +9,9 @@ from klog.cli import interrupt
 from klog.cli.command import top_command
 from klog.cli.flags import flag
 from klog.cli.invocation import Invocation
-from klog.cli.standard_streams import is_terminal
 from klog.cli.target import klog_home
 from klog.errors import UsageError
+from klog.render.visible import is_terminal
 
 
 @top_command("shell")

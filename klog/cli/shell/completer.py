@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import typer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -18,7 +17,7 @@ from klog.cli.command_table import ENTRIES
 from klog.cli.shell.cluster import ShellCluster
 from klog.cli.shell.live import Live
 from klog.cli.shell.shell import OWN
-from klog.cli.shell.sql_words import SqlWord, forms_in, names_in, next_words, unfinished_word
+from klog.cli.shell.sql_words import Suggestion, forms_in, names_in, next_words, unfinished_word
 from klog.cli.shell.syntax import Statement, statements
 from klog.cli.shell.words import (
     Using,
@@ -39,13 +38,6 @@ QUERIES = frozenset({"QUERY", "SQL"})
 """What a value is, by its name in usage lines."""
 
 _EXPORT_ROOT = re.compile(r"\bexport\s+\S.*?--to[ =](\S+)|\bexport\s+(?:status|verify|list|compact|gc)\s+(\S+)")
-
-
-class Suggestion(NamedTuple):
-    """A noun, a verb, a flag or a value that may stand next, and what it is."""
-
-    text: str
-    help: str
 
 
 class KlogCompleter(Completer):
@@ -85,7 +77,7 @@ class KlogCompleter(Completer):
         if statement.open in ("'", '"') and takes in QUERIES:
             behind = -len(unfinished_word(unfinished))
             for word in self._of_query(unfinished, document.text):
-                yield Completion(word.text, start_position=behind, display_meta=visible(word.is_a))
+                yield Completion(word.text, start_position=behind, display_meta=visible(word.help))
             return
         candidates = self._own(words) if words and words[0] in OWN else self._next(ctx, rest, unfinished)
         found = {one.text: one.help for one in candidates if one.text.startswith(unfinished)}
@@ -122,9 +114,7 @@ class KlogCompleter(Completer):
                 for one in self._values(ctx, flag, filled_in(command, rest, self._using()), value):
                     yield Suggestion(f"{name}={one.text}", one.help)
         elif unfinished.startswith("-"):
-            for option in command.get_params(ctx):
-                if isinstance(option, TyperOption):
-                    yield from (Suggestion(text, option.help or "") for text in (*option.opts, *option.secondary_opts))
+            yield from (Suggestion(item.value, item.help or "") for item in command.shell_complete(ctx, unfinished))
         else:
             number, using = len(positional(command, rest)), self._using()
             rests = [rest] if using is None or not is_left_out(command, using) else [rest, [using.name, *rest]]
@@ -154,7 +144,7 @@ class KlogCompleter(Completer):
             roots.update((found[1] or found[2], None) for found in _EXPORT_ROOT.finditer(line))
         return list(roots)
 
-    def _of_query(self, query: str, line: str) -> Iterator[SqlWord]:
+    def _of_query(self, query: str, line: str) -> Iterator[Suggestion]:
         """What may stand next in a query."""
         topics, forms = self._names.soon("views"), forms_in(line)
         columns = {name: self._names.soon("columns", forms.get(name, name)) for name in names_in(query, topics)}

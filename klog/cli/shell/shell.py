@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TextIO
 
-from klog.cli import interrupt
+from klog.cli import error_report, interrupt
 from klog.cli.command import KlogCommand
 from klog.cli.error_report import EXIT_FAILED, EXIT_USAGE
-from klog.cli.global_flags import GlobalFlags
+from klog.cli.flags import GlobalFlags
 from klog.cli.root import root
 from klog.cli.screen import Screen
 from klog.cli.shell import pipe
@@ -23,6 +23,7 @@ from klog.cli.shell.syntax import Statement, open_end, read
 from klog.cli.shell.words import Using, filled_in, named
 from klog.config.units import parse_duration_ms
 from klog.errors import KlogError, NoSuchThing, UsageError
+from klog.render import Format
 from klog.render.visible import for_stream
 
 EXIT_INTERRUPTED = 130
@@ -116,11 +117,9 @@ class Shell:
 
     def refuse(self, error: KlogError | OSError) -> bool:
         """Show an error; the shell lives on."""
-        message = error.message if isinstance(error, KlogError) else _in_words(error)
-        hint = f"\n  hint: {error.hint}" if isinstance(error, KlogError) and error.hint else ""
-        sys.stderr.write(for_stream(f"klog shell: {message}{hint}\n", sys.stderr))
-        sys.stderr.flush()
-        self.status = error.exit_code if isinstance(error, KlogError) else EXIT_FAILED
+        shown = error_report.translated(error)
+        error_report.show(shown, "shell", Format.TABLE, sys.stderr)
+        self.status = shown.exit_code
         return True
 
     # --- statements
@@ -235,10 +234,6 @@ def _interval(words: list[str]) -> float:
     if every_s < WATCH_S_MIN:
         raise UsageError(f"\\watch: the interval must be at least {WATCH_S_MIN:g} s, got {word}")
     return every_s
-
-
-def _in_words(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
 
 
 def script_lines(stream: TextIO) -> Iterable[str]:

@@ -20,11 +20,11 @@ _TEXT: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAMES_FOLLOW: Final = re.compile(r"\b(?:from|join)\s+\Z|\bfrom\s[^()]*,\s*\Z", re.IGNORECASE)
 
 
-class SqlWord(NamedTuple):
+class Suggestion(NamedTuple):
     """A word that may stand next, and what it is."""
 
     text: str
-    is_a: str
+    help: str
 
 
 def unfinished_word(query: str) -> str:
@@ -45,20 +45,20 @@ def names_in(query: str, topics: Sequence[str]) -> list[str]:
     return [name for name in topics if name in words]
 
 
-def next_words(query: str, topics: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Iterator[SqlWord]:
+def next_words(query: str, topics: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Iterator[Suggestion]:
     """What begins with the unfinished word, in any case. ``columns``: of each topic that the query names."""
     if {"'", '"'} & set(_TEXT.sub("", query)):
         return  # within a text
     word = unfinished_word(query)
     before = query[: len(query) - len(word)]
     if _NAMES_FOLLOW.search(_TEXT.sub("''", before)):
-        found = [SqlWord(name, "topic") for name in topics]
+        found = [Suggestion(name, "topic") for name in topics]
     else:
         from klog.streams.columns import COLUMNS
 
-        found = [SqlWord(name, f"column of {topic}") for topic, names in columns.items() for name in names]
-        found += [SqlWord(name, "column") for name in (COLUMNS if not columns else ())]
-        found += [SqlWord(text.upper() if word.isupper() else text, "SQL") for text in KEYWORDS]
+        found = [Suggestion(name, f"column of {topic}") for topic, names in columns.items() for name in names]
+        found += [Suggestion(name, "column") for name in (COLUMNS if not columns else ())]
+        found += [Suggestion(text.upper() if word.isupper() else text, "SQL") for text in KEYWORDS]
     seen = set()
     for one in found:
         if one.text.lower().startswith(word.lower()) and one.text not in seen:

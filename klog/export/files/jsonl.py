@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from klog.errors import CorruptLog
 from klog.export.files.format import GROUP_BYTES
 from klog.export.files.json_values import json_values
-from klog.render.jsonl import json_of, json_of_headers, rfc3339, text_of
+from klog.render.jsonl import json_of, json_of_headers, rfc3339
+from klog.render.values import text_of
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 LINE_BYTES_MAX: Final = 1 << 30
