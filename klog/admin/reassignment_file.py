@@ -7,7 +7,6 @@ is written beside it, as ``<file>.rollback``, in the same form.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from klog.config.properties import read_text
 from klog.errors import InvalidRequest, KlogError, NoSuchThing
 from klog.names import TopicPartition, check_topic_name
+from klog.storage.filesystem import OsFileSystem
 
 VERSION = 1
 SHOWN_CHARS_MAX = 100
@@ -45,12 +45,7 @@ def write(path: Path, placement: Replicas) -> None:
         for name, ids in sorted(placement.items())
     ]
     lines = ",\n".join(f"  {json.dumps(one)}" for one in partitions)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(f'{{"version": {VERSION}, "partitions": [\n{lines}\n]}}\n')
-        part.replace(path)
-    except OSError as error:
-        raise KlogError(f"{path} could not be written: {error.strerror or error}") from None
+    OsFileSystem().replace(str(path), f'{{"version": {VERSION}, "partitions": [\n{lines}\n]}}\n'.encode())
 
 
 def read(path: Path) -> Plan:
