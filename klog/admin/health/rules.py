@@ -29,7 +29,7 @@ from klog.admin.health.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.health.group_rules import groups as _groups
 from klog.admin.health.odds import clocks, rare_flushes, uncompacted
 from klog.admin.health.partition_rules import crowded, of_topic, partitions_where
-from klog.admin.health.snapshot import Snapshot
+from klog.admin.health.snapshot import SHARED_SETTINGS, Snapshot
 from klog.admin.health.zookeeper_rules import of_zookeeper
 from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
@@ -442,7 +442,7 @@ def _default_topics(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]
 
 
 def _differing_settings(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    for name in sorted({name for settings in snapshot.settings.values() for name in settings}):
+    for name in SHARED_SETTINGS:
         values: dict[str, list[int]] = {}
         for broker, settings in sorted(snapshot.settings.items()):
             values.setdefault(str(settings.get(name)), []).append(broker)
@@ -455,7 +455,7 @@ def _differing_settings(snapshot: Snapshot, metadata: Metadata) -> Iterator[Find
 def _sizes(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """A batch that a topic takes, and that a request or a fetch is too small for."""
     for name, smallest, found in SIZES:
-        limits = {broker: int(value) for broker, some in snapshot.sizes.items() if (value := some.get(name))}
+        limits = {broker: int(value) for broker, some in snapshot.settings.items() if (value := some.get(name))}
         if not limits:
             continue
         broker, limit = min(limits.items(), key=lambda one: one[1])

@@ -123,6 +123,7 @@ class Snapshot:
     """The command that starts what is missing of the cluster, where it is a local one."""
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[int, dict[str, str | None]] = field(default_factory=dict)
+    """Broker -> its `SHARED_SETTINGS`, `SIZE_SETTINGS` and more."""
     log_dirs: list[LogDirFact] = field(default_factory=list)
     lost: list[LostRow] = field(default_factory=list)
     standing_still: dict[TopicPartition, list[int]] = field(default_factory=dict)
@@ -171,8 +172,6 @@ class Snapshot:
     """Topic -> ``max.message.bytes``."""
     uncompacted: dict[str, int] = field(default_factory=dict)
     """Topics whose ``cleanup.policy`` has compact -> bytes of all their replicas."""
-    sizes: dict[int, dict[str, str | None]] = field(default_factory=dict)
-    """Broker -> its `SIZE_SETTINGS`."""
     clocks: dict[int, int] = field(default_factory=dict)
     """Broker -> how far its clock is ahead of this machine's, in ms."""
     certificates: list[CertificateFact] = field(default_factory=list)
@@ -534,8 +533,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
             snapshot.hung[broker] = node.address
         return
     told, answer = found
-    snapshot.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
-    snapshot.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
+    settings = snapshot.settings[broker] = {one.name: one.value for one in told}
     before_ms = SYSTEM_CLOCK.now_ms()
     own = await describe_self(cluster, broker)
     if own is not None and not isinstance(own, str):
@@ -545,8 +543,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
         if int(one.error_code) == _STORAGE:
             failed = "offline"
         snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one), total_bytes(one)))
-    warning_days = next((one.value for one in told if one.name == WARNING_DAYS), None)
-    snapshot.certificates += await certificates_of(cluster, broker, warning_days)
+    snapshot.certificates += await certificates_of(cluster, broker, settings.get(WARNING_DAYS))
 
 
 async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) -> None:
