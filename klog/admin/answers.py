@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import UnknownTopicOrPartition
+from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.names import counted
 
 if TYPE_CHECKING:
@@ -14,11 +14,24 @@ if TYPE_CHECKING:
 
 def check(answer: Any, what: str = "") -> None:
     """Raise it, of an answer or of a part of one that has an ``error_code``; ``what`` was asked for."""
+    error = error_in(answer, what)
+    if error is not None:
+        raise error
+
+
+def error_in(answer: Any, what: str = "") -> KlogError | None:
+    """The same error, returned."""
     from klog.client.blocking import error_of
 
-    if int(answer.error_code):
-        said = getattr(answer, "error_message", None) or answer.error_code.name
-        raise error_of(int(answer.error_code), f"{what}: {said}" if what else said)
+    if not int(answer.error_code):
+        return None
+    said = getattr(answer, "error_message", None) or answer.error_code.name
+    return error_of(int(answer.error_code), f"{what}: {said}" if what else said)
+
+
+def code_and_message(error: KlogError | None) -> tuple[str | None, str | None]:
+    """``error`` and ``message`` of a row."""
+    return (None, None) if error is None else (error.code, error.message)
 
 
 def check_partitions(topic: TopicNode, wanted: Iterable[int]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.admin.answers import check
+from klog.admin.answers import check, code_and_message
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
@@ -65,14 +65,7 @@ async def restart_brokers(
         ms = round((time.monotonic() - begun) * 1000)
         count.done += failed is None
         yield BrokerRestarted(
-            node.broker_id,
-            node.host,
-            node.port,
-            failed is None,
-            ms,
-            alone,
-            failed.code if failed is not None else None,
-            failed.message if failed is not None else None,
+            node.broker_id, node.host, node.port, failed is None, ms, alone, *code_and_message(failed)
         )
         if failed is not None:
             return

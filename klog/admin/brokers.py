@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.admin.answers import check
 from klog.client.metadata import BrokerNode
-from klog.config.broker import BROKER_SETTINGS, default_text, setting_of
+from klog.config.broker import setting_of
 from klog.coordination.brokers import Endpoint
 from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
 from klog.render.values import moment
@@ -124,20 +124,10 @@ async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> lis
                 "the cluster has no controller at the moment", hint="name a broker: broker config ID"
             )
     metadata.live(broker_id)
-    rows = []
-    for one in await describe_broker_settings(cluster, broker_id):
-        setting = BROKER_SETTINGS.get(setting_of(one.name)) if cluster.is_klog else None
-        rows.append(
-            BrokerSetting(
-                one.name,
-                one.value,
-                one.source,
-                default_text(setting.name) if setting else one.default,
-                setting.effect if setting else None,
-                setting.doc if setting else one.doc,
-            )
-        )
-    return rows
+    return [
+        BrokerSetting(one.name, one.value, one.source, *one.in_klog(setting_of(one.name) if cluster.is_klog else None))
+        for one in await describe_broker_settings(cluster, broker_id)
+    ]
 
 
 async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0) -> BrokerStopped:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from klog.admin.answers import check_partitions
+from klog.admin.answers import check_partitions, code_and_message
 from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from klog.names import TopicPartition
 
@@ -44,15 +44,7 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
     rows = []
     for name, error in sorted(outcome.items(), key=lambda one: one[0]):
         failed = None if isinstance(error, ElectionNotNeeded) else error
-        rows.append(
-            ElectionRow(
-                *name,
-                before.leader_of(name),
-                after.leader_of(name),
-                failed.code if failed else None,
-                failed.message if failed else None,
-            )
-        )
+        rows.append(ElectionRow(*name, before.leader_of(name), after.leader_of(name), *code_and_message(failed)))
     return rows
 
 

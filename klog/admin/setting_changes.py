@@ -78,17 +78,17 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
     kept_bytes = int(then)
     if kept_bytes == OFF or 0 <= int(now) <= kept_bytes:
         return None
-    from klog.admin.partitions import extents
+    from klog.admin.partitions import rows_of
 
-    found = await extents(cluster, [topic])
+    found = await rows_of(cluster, [topic])
     # An offset is the address of a byte: what is further than this from the end is in excess.
     ends = {
-        name: one.end_offset - kept_bytes
-        for name, one in found.items()
-        if one.start_offset is not None and one.end_offset is not None
-        if one.end_offset - kept_bytes > one.start_offset
+        TopicPartition(one.topic, one.partition): one.log_end_offset - kept_bytes
+        for one in found
+        if one.log_start_offset is not None and one.log_end_offset is not None
+        if one.log_end_offset - kept_bytes > one.log_start_offset
     }
-    silent = sum(one.end_offset is None for one in found.values())
+    silent = sum(one.log_end_offset is None for one in found)
     excess = f"the oldest messages beyond {size_text(kept_bytes)} in each partition"
     return _deleted(await _count(cluster, ends), silent, excess)
 

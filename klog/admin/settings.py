@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from klog.admin.answers import check
+from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
 from klog.errors import InvalidConfig
 
@@ -34,6 +35,13 @@ class Described(NamedTuple):
     default: str | None
     doc: str | None
     below: str | None
+
+    def in_klog(self, broker_name: str | None) -> tuple[str | None, str | None, str | None]:
+        """Default, effect and explanation: of klog's setting of this name of brokers, else what the broker says."""
+        setting = BROKER_SETTINGS.get(broker_name or "")
+        if setting is None:
+            return self.default, None, self.doc
+        return default_text(setting.name), setting.effect, setting.doc
 
 
 async def describe_settings(

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.acts import here
-from klog.admin.answers import check
-from klog.client.blocking import error_of
+from klog.admin.answers import check, code_and_message, error_in
 from klog.coordination import scram_credentials
 from klog.errors import NoSuchThing, NotController, Refused, UsageError
 from klog.protocol.apis import ApiKey
@@ -105,19 +104,17 @@ async def _write(
     cluster: Cluster, name: str, password: str, mechanisms: Sequence[ScramMechanism], iterations: int
 ) -> UserRow:
     """The password is stretched here: it does not leave this machine."""
-    made = []
-    for mechanism in mechanisms:
-        salt = secrets.token_bytes(SALT_BYTES)
-        stretched = mechanism.stretch(password, salt, iterations)
-        made.append(
-            {
-                "name": name,
-                "mechanism": mechanism.value,
-                "iterations": iterations,
-                "salt": salt,
-                "salted_password": stretched,
-            }
-        )
+    salts = {mechanism: secrets.token_bytes(SALT_BYTES) for mechanism in mechanisms}
+    made = [
+        {
+            "name": name,
+            "mechanism": mechanism.value,
+            "iterations": iterations,
+            "salt": salt,
+            "salted_password": mechanism.stretch(password, salt, iterations),
+        }
+        for mechanism, salt in salts.items()
+    ]
     await _alter(cluster, [], made)
     return UserRow(name, [one.label for one in mechanisms], [iterations] * len(mechanisms))
 
@@ -139,15 +136,12 @@ async def _alter(cluster: Cluster, deletions: list[dict[str, Any]], upsertions: 
 
 
 def _row(result: Any) -> UserRow:
-    code = result.error_code.value
     infos = sorted((int(one.mechanism), int(one.iterations)) for one in result.credential_infos)
-    error = error_of(code, result.error_message or "") if code else None
     return UserRow(
         result.user,
         [ScramMechanism(number).label for number, _ in infos],
         [iterations for _, iterations in infos],
-        error.code if error is not None else None,
-        error.message if error is not None else None,
+        *code_and_message(error_in(result)),
     )
 
 

@@ -99,7 +99,7 @@ async def remove(
     await acls.refuse_missing(cluster, bindings)
     preview = invocation.report([acls.row(one) for one in bindings])
     invocation.confirm(f"Remove {counted(len(bindings), 'ACL')}", preview, everywhere=False)
-    removed = await acls.remove_exactly(cluster, bindings)
+    removed = await acls.remove_acls(cluster, [acls.filter_of(one) for one in bindings])
     return invocation.report([acls.row(one) for one in removed], footer=f"{counted(len(removed), 'ACL')} removed")
 
 
