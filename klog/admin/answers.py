@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from klog.client.blocking import error_of
 from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.names import counted
 
@@ -21,8 +22,6 @@ def check(answer: Any, what: str = "") -> None:
 
 def error_in(answer: Any, what: str = "") -> KlogError | None:
     """The same error, returned."""
-    from klog.client.blocking import error_of
-
     if not int(answer.error_code):
         return None
     said = getattr(answer, "error_message", None) or answer.error_code.name

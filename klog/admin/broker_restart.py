@@ -18,6 +18,8 @@ from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
 from klog.names import counted
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -94,9 +96,6 @@ async def every_broker(cluster: Cluster) -> list[int]:
 
 async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
     """Restart it and wait until it is in sync; the number of partitions that it holds alone."""
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     await _until_in_sync(cluster, broker_id, count)
     metadata = await cluster.metadata()
     node = metadata.live(broker_id)
@@ -116,8 +115,6 @@ async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
 
 async def _restartable(cluster: Cluster, node: BrokerNode) -> tuple[Channel, Any]:
     """The connection to a broker that can be asked to restart, and what it says of itself; Refused where it cannot."""
-    from klog.protocol.apis import ApiKey
-
     described = await describe_self(cluster, node.broker_id)
     channel = await cluster.channel(node.broker_id)
     if ApiKey.RESTART_BROKER not in channel.versions or described is None or described == NO_ANSWER:

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 if TYPE_CHECKING:
-    from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 AUTHORITY_DAYS: Final = 3650
@@ -42,9 +47,6 @@ class Authority:
 
 def new_authority(name: str, now: datetime | None = None) -> Authority:
     """An authority that signs itself. ``name``: its common name."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _named(name)
     builder = (
@@ -67,10 +69,6 @@ def issue(
 
     ``name`` is the common name; ``hosts``: names and addresses under which clients reach a server, none for a client.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     key = ec.generate_private_key(ec.SECP256R1())
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
     builder = (
@@ -88,8 +86,6 @@ def issue(
 def _begun(
     subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int, now: datetime | None
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
     moment = now or datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -104,21 +100,14 @@ def _begun(
 
 
 def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
-    from cryptography.hazmat.primitives.hashes import SHA256
-
     return builder.sign(key, SHA256())
 
 
 def _named(name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _host(text: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
@@ -126,8 +115,6 @@ def _host(text: str) -> x509.GeneralName:
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -142,12 +129,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _pem_of(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     return certificate.public_bytes(Encoding.PEM)
 
 
 def _pem_of_key(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions, code_and_message
+from klog.client.reassignments import elect_leaders
 from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from klog.names import TopicPartition
 
@@ -33,8 +34,6 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
     A subject is a topic, ``orders``, or a partition, ``orders-3``; where both could be meant it is the topic. Raises
     UnknownTopicOrPartition if it is neither.
     """
-    from klog.client.reassignments import elect_leaders
-
     before = await cluster.metadata(fresh=True)
     names = await _named(cluster, before, subjects)
     outcome = await elect_leaders(cluster, names)

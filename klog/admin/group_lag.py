@@ -27,13 +27,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from klog.admin.answers import code_and_message
 from klog.admin.partitions import ends_of
 from klog.client import leader_requests
+from klog.coordination import committed, paths
+from klog.coordination import groups as registry
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.topics import read_many
 from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition, counted
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.leader_requests import Measured
-    from klog.coordination.committed import CommittedOffset
     from klog.coordination.zookeeper import ZooKeeper
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -145,20 +148,16 @@ async def lag(
 
 def _deleted(zookeeper: ZooKeeper, names: Sequence[str]) -> set[str]:
     """In a thread: those of these topics whose deletion waits. Offsets in them count again once they are restored."""
-    from klog.coordination import topics
-
-    return {one.name for one in topics.read_many(zookeeper, names, {}) if one.deletion is not None}
+    return {one.name for one in read_many(zookeeper, names, {}) if one.deletion is not None}
 
 
 def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Collection[str] = ()) -> Positions:
     """Where these groups, or all, stand: what they have committed, and own, in these topics, or all. In a thread."""
-    from klog.coordination import groups
-
     if wanted:
-        groups.check_known(zookeeper, wanted)
-    names = list(dict.fromkeys(wanted)) or groups.names(zookeeper)
+        registry.check_known(zookeeper, wanted)
+    names = list(dict.fromkeys(wanted)) or registry.names(zookeeper)
     offsets = _offsets(zookeeper, names)
-    read = groups.read_each(zookeeper, names)
+    read = registry.read_each(zookeeper, names)
     positions: dict[str, dict[TopicPartition, Position]] = {}
     for group in names:
         found = read[group]
@@ -177,9 +176,6 @@ def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[Topi
 
     The plain numbers alone: what is beside them in notes is not lag, and would be as much to read again.
     """
-    from klog.coordination import committed, paths
-    from klog.coordination.committed import CommittedOffset
-
     places = [(group, name) for group, some in committed.names(zookeeper, groups).items() for name in some]
     nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
     found: dict[str, dict[TopicPartition, CommittedOffset | None]] = {group: {} for group in groups}

@@ -9,8 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
+from klog.admin.group_lag import read_positions
+from klog.client import leader_requests, one_message
+from klog.client.positions import EARLIEST
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.record.records import Record
 from klog.render.values import moment
 
 if TYPE_CHECKING:
@@ -47,11 +51,6 @@ async def peek(
 
     Where nothing is committed, from the start of the log. GroupIdNotFound.
     """
-    from klog.admin.group_lag import read_positions
-    from klog.client import leader_requests, one_message
-    from klog.client.positions import EARLIEST
-    from klog.record.records import Record
-
     for topic in topics:
         check_partitions(await cluster.topic(topic), partitions or ())
     positions = (await asyncio.to_thread(read_positions, zookeeper, [group], topics))[group]
@@ -80,8 +79,6 @@ async def peek(
 
 
 def _row(name: TopicPartition, one: object, committed: int | None) -> PeekRow:
-    from klog.record.records import Record
-
     assert isinstance(one, Record)
     when = moment(one.timestamp_ms) if one.timestamp_ms >= 0 else None
     return PeekRow(*name, one.offset, when, one.key, one.value, committed)

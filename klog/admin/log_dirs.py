@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.protocol.apis import ApiKey
+
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.names import TopicPartition
@@ -27,8 +29,6 @@ def total_bytes(result: Any) -> int | None:
 
 async def full_dir(cluster: Cluster, broker: int, partition: TopicPartition) -> tuple[str, int] | None:
     """The log dir in which this broker has the partition, and the bytes free there; None if there is room."""
-    from klog.protocol.apis import ApiKey
-
     wanted = [{"topic": partition.topic, "partitions": [partition.partition]}]
     answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=wanted)
     for one in answer.results:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.answers import check
 from klog.errors import KlogError, MalformedRequest, Refused
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -54,9 +56,6 @@ async def _of_broker(cluster: Cluster, broker: int, patterns: Sequence[str], wai
 
 
 async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_s: float | None) -> list[Any]:
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     channel = await cluster.channel(broker)
     if ApiKey.READ_METRICS not in channel.versions:
         raise Refused(

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin.answers import code_and_message
+from klog.admin.settings import describe_settings, min_isr
+from klog.client import leader_requests
 from klog.client.positions import EARLIEST, LATEST
+from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
 
@@ -57,8 +60,6 @@ async def replica_bytes(cluster: Cluster, names: Sequence[str]) -> dict[str, int
 
 async def uncompacted(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
     """`replica_bytes` of those among these topics whose cleanup.policy has compact: klog compacts nothing yet."""
-    from klog.admin.settings import describe_settings
-
     told = await describe_settings(cluster, names, names=[CLEANUP_POLICY])
     asking = [name for name, settings in told.items() if any("compact" in (one.value or "") for one in settings)]
     return await replica_bytes(cluster, asking)
@@ -80,9 +81,6 @@ async def list_partitions(
         rows = await rows_of(cluster, (await cluster.metadata()).topics.values())
     if not (under_replicated or offline or under_min_isr or at_min_isr):
         return rows
-    from klog.admin.settings import min_isr
-    from klog.config.topic import effective_min_isr
-
     topic_names = sorted({row.topic for row in rows})
     minimum = await min_isr(cluster, topic_names) if under_min_isr or at_min_isr else {}
 
@@ -104,8 +102,6 @@ async def ends_of(
     cluster: Cluster, names: Collection[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int] | KlogError]:
     """Where the logs of these partitions begin and end, which is all that plain Kafka's brokers tell of them."""
-    from klog.client import leader_requests
-
     starts, ends = await asyncio.gather(
         cluster.to_leaders(dict.fromkeys(names, EARLIEST), leader_requests.list_offsets),
         cluster.to_leaders(dict.fromkeys(names, LATEST), leader_requests.list_offsets),
@@ -122,8 +118,6 @@ async def ends_of(
 
 async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[PartitionRow]:
     """Every partition of these topics, with what its leader says of the log."""
-    from klog.client import leader_requests
-
     nodes = {TopicPartition(topic.name, one.partition): one for topic in topics for one in topic.partitions.values()}
     if not nodes:
         return []

@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 
 if TYPE_CHECKING:
@@ -63,9 +65,6 @@ async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, known: Meta
 
 
 async def _of_broker(cluster: Cluster, broker: int, is_live: bool, topics: Sequence[str]) -> list[LostRow]:
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     try:
         if not is_live:
             raise CannotConnect(f"broker {broker} is not alive: what it has set aside is not known")

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from klog.admin.certificates import issue, new_authority
 from klog.admin.local_state import AUTHORITY, CLIENT_SETTINGS, ZOOKEEPER_CERTIFICATE
 from klog.config.properties import read_text
 from klog.coordination.znode_acls import identity_of
@@ -126,6 +125,8 @@ def passwords(folder: Path) -> dict[str, str]:
 
 
 def _contents(folder: Path, hosts: Sequence[str], administrator: str, zookeeper_tls: bool) -> dict[str, bytes]:
+    from klog.admin.certificates import issue, new_authority  # 50 ms that reading the folder does not need
+
     authority = new_authority(f"klog cluster {secrets.token_hex(4)}")
     users = {BROKER: secrets.token_urlsafe(PASSWORD_BYTES), administrator: secrets.token_urlsafe(PASSWORD_BYTES)}
     owner, streams = (secrets.token_urlsafe(PASSWORD_BYTES) for _ in (OWNER, STREAMS))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from klog.admin.answers import check, code_and_message, error_in
 from klog.admin.partitions import PartitionRow, rows_of
+from klog.admin.settings import alter_topic_settings, describe_broker_settings, describe_settings, own_settings
+from klog.client import leader_requests
 from klog.client.positions import NEWEST
 from klog.config import TOPIC_SETTINGS
 from klog.config.topic import unknown_setting_hint
@@ -26,6 +28,7 @@ from klog.errors import (
 )
 from klog.metrics import Count
 from klog.names import TopicPartition, check_topic_name, counted, regular_expression
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 from klog.replication.placement import check_factor, factor_hint
 
@@ -112,8 +115,6 @@ async def list_topics(
     ``internal``: the cluster's own topics, too. One whose whole name is the pattern is always listed. ``overrides``:
     only topics with settings of their own.
     """
-    from klog.admin.settings import own_settings
-
     matches = name_matcher(pattern, regex)
     topics = [
         topic
@@ -150,8 +151,6 @@ async def _by_topic(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, 
 
 async def _newest_ms(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, int]:
     """Topic -> the largest timestamp of its messages in ms, of those that have any and whose leaders tell."""
-    from klog.client import leader_requests
-
     asked = {TopicPartition(topic.name, number): NEWEST for topic in topics for number in topic.partitions}
     answers = await cluster.to_leaders(asked, leader_requests.list_offsets) if asked else {}
     newest: dict[str, int] = {}
@@ -184,9 +183,6 @@ async def create_topic(
     partition i on the (i + j)-th broker behind that one, without chance. Otherwise the cluster decides, and what is not
     given is its default. Raises InvalidTopic, InvalidReplicationFactor, TopicAlreadyExists, InvalidConfig and so on.
     """
-    from klog.admin.settings import own_settings
-    from klog.protocol.apis import ApiKey
-
     check_topic_name(name)
     if assignment and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
@@ -271,8 +267,6 @@ def _creation_hint(
 
 async def _defaults(cluster: Cluster, broker_id: int) -> dict[str, int]:
     """What a broker makes new topics with."""
-    from klog.admin.settings import describe_broker_settings
-
     names = ["num.partitions", "default.replication.factor"]
     found = await describe_broker_settings(cluster, broker_id, names=names)
     return {one.name: int(one.value) for one in found if one.value is not None}
@@ -301,8 +295,6 @@ async def preview_alter(cluster: Cluster, name: str, partitions: int) -> TopicAl
 
 async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Count | None = None) -> TopicAltered:
     """Give a topic more partitions and wait until each has a leader, which ``led`` counts."""
-    from klog.protocol.apis import ApiKey
-
     altered = await preview_alter(cluster, name, partitions)
     answer = await cluster.to_controller(
         ApiKey.CREATE_PARTITIONS,
@@ -319,8 +311,6 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Coun
 
 async def topic_settings(cluster: Cluster, name: str) -> list[TopicSetting]:
     """Every setting of a topic as it holds."""
-    from klog.admin.settings import describe_settings
-
     await cluster.topic(name)
     known = TOPIC_SETTINGS if cluster.is_klog else {}
     return [
@@ -333,8 +323,6 @@ async def set_topic_settings(
     cluster: Cluster, name: str, given: Mapping[str, str], deleted: Sequence[str] = ()
 ) -> list[TopicSetting]:
     """Set and delete settings of a topic in one step; all of them as they hold then. InvalidConfig for wrong ones."""
-    from klog.admin.settings import alter_topic_settings
-
     await cluster.topic(name)
     await alter_topic_settings(cluster, name, given, deleted)
     return await topic_settings(cluster, name)
@@ -361,8 +349,6 @@ async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists:
 
 async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> list[TopicDeletion]:
     """Delete the topics of a preview that exist; the same rows, with what failed."""
-    from klog.protocol.apis import ApiKey
-
     names = [row.topic for row in preview if row.error is None]
     if not names:
         return list(preview)

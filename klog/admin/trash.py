@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from klog.admin.answers import check, error_in
+from klog.admin.topics import TopicDeletion, create_topic, until_led
 from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic
 from klog.errors import KlogError, NoSuchThing, NotController, TopicAlreadyExists, UnknownTopicId
 from klog.metrics import Count
 from klog.names import check_topic_name, near_hint, uuid_text
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 
 if TYPE_CHECKING:
-    from klog.admin.topics import TopicDeletion
     from klog.client.cluster import Cluster
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -118,9 +119,6 @@ def _groups(zookeeper: ZooKeeper, topic: str) -> int:
 
 async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | None = None) -> RestoreRow:
     """Bring it back, and wait until its partitions have leaders, which ``led`` counts."""
-    from klog.admin.topics import until_led
-    from klog.protocol.apis import ApiKey
-
     answer = await _ask_controller(cluster, ApiKey.RESTORE_TOPIC, plan.topic_id)
     check(answer, f"cannot restore topic {plan.row.topic!r}")
     await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
@@ -131,8 +129,6 @@ async def purge_topics(
     cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count | None = None
 ) -> list[TopicDeletion]:
     """Delete topics for good that are deleted, counted by ``count``; the rows, with what failed."""
-    from klog.protocol.apis import ApiKey
-
     purged: list[TopicDeletion] = []
     count = count or Count()
     for row in rows:
@@ -157,8 +153,6 @@ async def _ask_controller(cluster: Cluster, key: Any, topic_id: UUID) -> Any:
 async def restore_hint(cluster: Cluster, topic: str) -> str | None:
     """What brings a topic back that does not exist because it is deleted, as the controller says it to those that want
     to create one of its name; None where it does not within `HINT_S`."""
-    from klog.admin.topics import create_topic
-
     try:
         async with asyncio.timeout(HINT_S):
             await create_topic(cluster, topic, validate_only=True)
@@ -177,8 +171,6 @@ async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
 
 async def _logs(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | None, list[Any]]:
     """What the live brokers have of these topics."""
-    from klog.protocol.apis import ApiKey
-
     wanted = list(topic_ids)
     answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, wait_s=cluster.timeout_s, topic_ids=wanted)
     found: dict[UUID | None, list[Any]] = {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
+from klog.admin.metrics import read_metrics
 from klog.errors import KlogError
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ class CertificateFact:
 
 async def certificates_of(cluster: Cluster, broker: int, warning_days: str | None) -> list[CertificateFact]:
     """Of the listeners that have one; none of a broker that does not say. ``warning_days``: the broker's setting."""
-    from klog.admin.metrics import read_metrics
-
     if warning_days is None:  # an older broker, or Kafka's
         return []
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -92,8 +93,6 @@ def _patience_s(name: TopicPartition, rates: Mapping[TopicPartition, int], max_b
 
 async def _ends(cluster: Cluster, wanted: Sequence[Replica]) -> dict[Replica, int]:
     """Where the logs of these replicas end; those that cannot be asked are left out."""
-    from klog.protocol.apis import ApiKey
-
     shares: dict[int, list[TopicPartition]] = {}
     for broker, name in wanted:
         shares.setdefault(broker, []).append(name)

@@ -35,6 +35,7 @@ from klog.admin.log_dirs import ROOM_BYTES_MIN
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
+from klog.render.jsonl import rfc3339
 
 if TYPE_CHECKING:
     from klog.client.metadata import Metadata, PartitionNode, TopicNode
@@ -211,8 +212,6 @@ def _uneven_factor(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
 
 
 def _ahead(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    from klog.render.jsonl import rfc3339
-
     for topic, bad in partitions_where(metadata, lambda topic, one: (topic.name, one.partition) in snapshot.ahead):
         partition = bad[0].partition
         offset, time_ms = snapshot.ahead[TopicPartition(topic.name, partition)]

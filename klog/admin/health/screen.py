@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klog.admin.health.findings import CRITICAL, Finding, causes
-from klog.admin.health.verdict import BROKEN, DOWN, WELL, Verdict, broker_states, group_lags, verdict
+from klog.admin.health.verdict import BROKEN, DOWN, WELL, PartitionCounts, Verdict, broker_states, group_lags, verdict
 from klog.admin.undo import can_be_undone
 from klog.render.value_texts import count_text
 from klog.render.visible import visible
@@ -32,7 +32,6 @@ from klog.render.visible import visible
 if TYPE_CHECKING:
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
-    from klog.admin.health.verdict import PartitionCounts
 
 WIDTH: Final = 80
 """Where the terminal's is not known."""
