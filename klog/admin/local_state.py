@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import shlex
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -231,6 +232,17 @@ def _cluster_id(directory: Path) -> str | None:
         return read_properties(Path(log_dir(directory, 1), "meta.properties")).get("cluster.id") or None
     except NoSuchThing:
         return None
+
+
+def why_not_here(host: str) -> str | None:
+    """Why no socket of this machine can have the address; None: one can."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        return str(getattr(error, "strerror", None) or error)
+    return None
 
 
 def load_plan(directory: Path) -> Plan | None:
