@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from klog.client.partition_requests import by_topic
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -99,17 +100,15 @@ async def _ends(cluster: Cluster, wanted: Sequence[Replica]) -> dict[Replica, in
     found: dict[Replica, int] = {}
 
     async def ask(broker: int, share: Sequence[TopicPartition]) -> None:
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for name in share:
-            asked = {"partition_index": name.partition, "probe_address": -1, "ranges": []}
-            topics.setdefault(name.topic, []).append(asked)
+        topics = [
+            {
+                "name": topic,
+                "partitions": [{"partition_index": one, "probe_address": -1, "ranges": []} for one, _ in partitions],
+            }
+            for topic, partitions in by_topic(dict.fromkeys(share))
+        ]
         try:
-            answer = await cluster.to_broker(
-                broker,
-                ApiKey.CHECKSUM_RANGES,
-                0,
-                topics=[{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-            )
+            answer = await cluster.to_broker(broker, ApiKey.CHECKSUM_RANGES, 0, topics=topics)
         except KlogError:
             return
         for topic in answer.topics:
