@@ -10,16 +10,13 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
@@ -34,7 +31,7 @@ class Authority:
     """A certificate authority that can sign. ``certificate_pem`` is public, ``key_pem`` is not."""
 
     certificate: x509.Certificate
-    key: EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey
 
     @property
     def certificate_pem(self) -> bytes:
@@ -54,7 +51,7 @@ def new_authority(name: str, now: datetime | None = None) -> Authority:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
-    return Authority(_signed(builder, key), key)
+    return Authority(builder.sign(key, SHA256()), key)
 
 
 def issue(
@@ -80,11 +77,11 @@ def issue(
     )
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(one) for one in hosts]), critical=False)
-    return _pem_of_key(key) + _pem_of(_signed(builder, authority.key)) + authority.certificate_pem
+    return _pem_of_key(key) + _pem_of(builder.sign(authority.key, SHA256())) + authority.certificate_pem
 
 
 def _begun(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int, now: datetime | None
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, now: datetime | None
 ) -> x509.CertificateBuilder:
     moment = now or datetime.now(UTC)
     return (
@@ -97,10 +94,6 @@ def _begun(
         .not_valid_after(moment + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-
-
-def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
-    return builder.sign(key, SHA256())
 
 
 def _named(name: str) -> x509.Name:
@@ -132,5 +125,5 @@ def _pem_of(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _pem_of_key(key: EllipticCurvePrivateKey) -> bytes:
+def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

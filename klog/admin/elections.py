@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions, code_and_message
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.reassignments import elect_leaders
 from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from klog.names import TopicPartition
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
 from klog.client.positions import Position
 from klog.client.resolve import bounds, resolve, timestamps
 from klog.errors import KlogError, Refused
 from klog.names import TopicPartition
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-
 
 BEFORE_MAX = 100
 """Each offset before the first costs a round trip."""

@@ -12,20 +12,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.admin import reassignment_file
 from klog.admin.reassignment_file import Plan
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.reassignments import Reassigning, alter_reassignments, describe_reassignments, replica_bytes
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
 from klog.names import INTERNAL_TOPICS, TopicPartition, counted
 from klog.replication.placement import Site
 from klog.replication.reassignment import Goal, Move, choose
 from klog.replication.reassignment import plan as plan_moves
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
 
 LOOK_EVERY_S = 0.25
 SAMPLE_S = 0.7

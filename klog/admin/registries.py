@@ -11,16 +11,14 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.coordination import brokers, consumers, group_states, groups, paths
 from klog.coordination.znode_acls import letters
+from klog.coordination.zookeeper import Stat, ZooKeeper
 from klog.errors import NoNode, UsageError, ZooKeeperError
 from klog.names import host_port
 from klog.render.values import moment, rfc3339
-
-if TYPE_CHECKING:
-    from klog.coordination.zookeeper import Stat, ZooKeeper
 
 Data = bytes
 """A name for the type where a column is called ``bytes``."""

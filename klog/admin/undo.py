@@ -9,7 +9,7 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from klog.admin.acls import add_acls, filter_of, remove_acls
 from klog.admin.acts import DELETION, REASSIGNMENT, SETTINGS, SHOWN_MAX, ActRow, changed, here, recent_acts
@@ -18,6 +18,7 @@ from klog.admin.settings import alter_topic_settings
 from klog.admin.trash import plan_restore, restore_topic
 from klog.admin.znodes import ZnodeChange, data_of
 from klog.admin.znodes import write as write_znode
+from klog.client.cluster import Cluster
 from klog.client.reassignments import alter_reassignments, elect_replicas
 from klog.coordination import (
     acls,
@@ -41,15 +42,12 @@ from klog.coordination.schemas import (
     Subject,
 )
 from klog.coordination.scram_credentials import USER_ACT
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, Refused, ZooKeeperError
 from klog.names import TopicPartition
 from klog.schemas.compatibility import Level
 from klog.security.permissions import Binding, Resource
 from klog.security.quotas import Entity, QuotaKey, Values, text_of
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-create": "`klog topic delete` removes the topic and its messages",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.certificates import ending
 from klog.admin.health.dead import (
@@ -32,13 +32,11 @@ from klog.admin.health.partition_rules import crowded, of_topic, partitions_wher
 from klog.admin.health.snapshot import SHARED_SETTINGS, Snapshot
 from klog.admin.health.zookeeper_rules import of_zookeeper
 from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.client.metadata import Metadata, PartitionNode, TopicNode
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
 from klog.render.jsonl import rfc3339
-
-if TYPE_CHECKING:
-    from klog.client.metadata import Metadata, PartitionNode, TopicNode
 
 SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 DELETION_PATIENCE_MS: Final = 30_000

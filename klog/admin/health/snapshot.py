@@ -6,14 +6,17 @@ Whatever cannot be asked is a reason in words where the answer would stand, neve
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
 
 from klog.admin import group_lag
 from klog.admin.acts import ActRow, recent_acts
 from klog.admin.brokers import describe_self
+from klog.admin.group_lag import LagRow
 from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
 from klog.admin.health.group_looks import GroupLook, group_looks
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
@@ -26,6 +29,7 @@ from klog.admin.znode_acls import has_users, open_ones
 from klog.client import leader_requests
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import Servers, zookeeper_of
 from klog.clock import SYSTEM_CLOCK
@@ -33,6 +37,7 @@ from klog.coordination import brokers, controller_election, partition_states, pa
 from klog.coordination.cluster import cluster_id
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
 from klog.coordination.server_size import ServerSize, server_size
+from klog.coordination.topics import Topic
 from klog.coordination.zookeeper import ZooKeeper
 from klog.coordination.zookeeper_access import access_of
 from klog.errors import CannotConnect, KlogError, NoNode, UsageError
@@ -42,14 +47,6 @@ from klog.net.conversation import NoAnswer
 from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
-
-if TYPE_CHECKING:
-    import ssl
-    from pathlib import Path
-
-    from klog.admin.group_lag import LagRow
-    from klog.client.metadata import Metadata
-    from klog.coordination.topics import Topic
 
 T = TypeVar("T")
 ZOOKEEPER_TIMEOUT_S: Final = 2.5
