@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.answers import check as check_answer
+from klog.client.cluster import Cluster
 from klog.errors import NoSuchThing, Refused
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import (
@@ -22,9 +23,6 @@ from klog.security.permissions import (
     ResourceType,
     word_of_number,
 )
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 VERSION_MAX = 3
 VERSION_MIN = 1

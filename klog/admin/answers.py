@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.client.blocking import error_of
+from klog.client.metadata import TopicNode
 from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.client.metadata import TopicNode
 
 
 def check(answer: Any, what: str = "") -> None:

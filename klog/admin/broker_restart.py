@@ -11,20 +11,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.answers import check, code_and_message
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
+from klog.client.cluster import Cluster
+from klog.client.metadata import BrokerNode, Metadata
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
 from klog.names import counted
+from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import BrokerNode, Metadata
-    from klog.net.channel import Channel
 
 PAUSE_S: Final = 0.1
 SHOWN_MAX: Final = 5

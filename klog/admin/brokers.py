@@ -6,21 +6,19 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.answers import check
 from klog.admin.settings import describe_broker_settings
+from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import setting_of
 from klog.coordination.brokers import Endpoint
 from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
+from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.net.channel import Channel
 
 DEAD = "dead"
 NO_ANSWER = "no answer"

@@ -22,22 +22,20 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from klog.admin.answers import code_and_message
 from klog.admin.partitions import ends_of
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.leader_requests import Measured
 from klog.coordination import committed, paths
 from klog.coordination import groups as registry
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.topics import read_many
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition, counted
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.leader_requests import Measured
-    from klog.coordination.zookeeper import ZooKeeper
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

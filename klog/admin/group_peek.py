@@ -6,20 +6,17 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
 from klog.admin.group_lag import read_positions
 from klog.client import leader_requests, one_message
+from klog.client.cluster import Cluster
 from klog.client.positions import EARLIEST
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.record.records import Record
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,19 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.topics import name_matcher
+from klog.client.cluster import Cluster
 from klog.coordination import committed, group_slots
 from klog.coordination.committed import CommittedOffset
 from klog.coordination.group_states import COORDINATOR
 from klog.coordination.groups import Group, check_known, names, read, read_each
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, ZooKeeperError
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 UNKNOWN = "Unknown"
 """The state of a group whose nodes cannot be read."""

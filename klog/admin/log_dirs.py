@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klog.client.cluster import Cluster
+from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.names import TopicPartition
 
 ROOM_BYTES_MIN: Final = 16 << 20
 """Less is as good as nothing: one large batch away from a full disk, and a full one takes nothing before 1 MiB is free

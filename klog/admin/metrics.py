@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.answers import check
+from klog.client.cluster import Cluster
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 SAMPLES_MAX: Final = 2_000_000
 """Of one broker: 10,000 partitions have a tenth."""

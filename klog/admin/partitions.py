@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.answers import code_and_message
 from klog.admin.settings import describe_settings, min_isr
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
 from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 

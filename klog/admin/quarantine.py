@@ -10,16 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.partitions import rows_of
 from klog.admin.settings import alter_topic_settings, describe_settings
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
 from klog.clock import SYSTEM_CLOCK
 from klog.config.topic import effective_min_isr
 from klog.names import TopicPartition, counted
 from klog.render.value_texts import duration_text, size_text
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
 
 OFF: Final = -1
 """Retention without a limit."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from klog.admin.answers import check
+from klog.client.cluster import Cluster
 from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
 from klog.errors import InvalidConfig
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 TOPIC = 2
 BROKER = 4

@@ -7,12 +7,14 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.answers import check, code_and_message, error_in
 from klog.admin.partitions import PartitionRow, rows_of
 from klog.admin.settings import alter_topic_settings, describe_broker_settings, describe_settings, own_settings
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import NEWEST
 from klog.config import TOPIC_SETTINGS
 from klog.config.topic import unknown_setting_hint
@@ -31,10 +33,6 @@ from klog.names import TopicPartition, check_topic_name, counted, regular_expres
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 from klog.replication.placement import check_factor, factor_hint
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
 
 
 @dataclass(frozen=True, slots=True)

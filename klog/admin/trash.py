@@ -9,22 +9,20 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from klog.admin.answers import check, error_in
 from klog.admin.topics import TopicDeletion, create_topic, until_led
+from klog.client.cluster import Cluster
 from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NoSuchThing, NotController, TopicAlreadyExists, UnknownTopicId
 from klog.metrics import Count
 from klog.names import check_topic_name, near_hint, uuid_text
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 HINT_S = 0.5
 """An error does not wait longer for a hint."""

@@ -6,18 +6,16 @@ import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.acts import here
 from klog.admin.answers import check, code_and_message, error_in
+from klog.client.cluster import Cluster
 from klog.coordination import scram_credentials
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoSuchThing, NotController, Refused, UsageError
 from klog.protocol.apis import ApiKey
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, ScramCredential, ScramMechanism
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 PASSWORD_CHARACTERS_MIN: Final = 8
 LEARN_S: Final = 2.0

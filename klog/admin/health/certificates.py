@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.admin.metrics import read_metrics
+from klog.client.cluster import Cluster
 from klog.errors import KlogError
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 WARNING_DAYS: Final = "klog.certificate.warning.days"
 """A broker's setting: from so many days before the end on."""

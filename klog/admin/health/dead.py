@@ -5,14 +5,12 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.findings import CRITICAL, Finding
+from klog.admin.health.snapshot import Snapshot
+from klog.client.metadata import Metadata, PartitionNode
 from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.metadata import Metadata, PartitionNode
 
 TOPICS_NAMED_MAX: Final = 5
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.partition_requests import by_topic
+from klog.coordination.topics import Topic
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.topics import Topic
 
 MOVING_S: Final = 1.0
 """How long a replica that is being filled may stand still before it counts as stalled, beside what a throttle costs."""
