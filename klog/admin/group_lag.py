@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from klog.admin.answers import code_and_message
@@ -36,8 +36,7 @@ from klog.coordination.topics import read_many
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition, counted
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from klog.render.value_texts import duration_text
 
 Order = Literal["name", "lag", "bytes", "time"]
 
@@ -238,8 +237,8 @@ def _row(
         unread.bytes if unread is not None else None,
         lag_ms,
         place.owner,
-        _moment(place.committed.commit_ms) if place.committed is not None else None,
-        _moment(now_ms),
+        None if place.committed is None else datetime.fromtimestamp(place.committed.commit_ms / 1000, UTC),
+        datetime.fromtimestamp(now_ms / 1000, UTC),
         *code_and_message(answer if isinstance(answer, KlogError) else None),
     )
 
@@ -320,7 +319,7 @@ def in_words(rows: Sequence[LagRow]) -> str:
     """Of partitions' rows: how far behind all of it is, in one line."""
     whole = _sum(None, None, rows)
     groups = len({row.group for row in rows})
-    waited = f", the oldest waiting for {_duration(whole.lag_ms)}" if whole.lag_ms else ""
+    waited = f", the oldest waiting for {duration_text(whole.lag_ms)}" if whole.lag_ms else ""
     behind = (
         "unknown"
         if whole.lag is None
@@ -348,15 +347,3 @@ def remarks(rows: Sequence[LagRow]) -> list[str]:
     if gone:
         found.append(f"{counted(gone, 'offset')} of partitions that do not exist: see `klog status groups`")
     return found
-
-
-def _duration(ms: int | None) -> str:
-    assert ms is not None
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if ms >= size:
-            return f"{ms / size:.1f}{unit}"
-    return f"{ms}ms"
-
-
-def _moment(timestamp_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=timestamp_ms)

@@ -20,7 +20,7 @@ from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
 from klog.client.reassignments import Reassigning, alter_reassignments, describe_reassignments, replica_bytes
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
-from klog.names import INTERNAL_TOPICS, TopicPartition, counted
+from klog.names import INTERNAL_TOPICS, TopicPartition, counted, first_few
 from klog.replication.placement import Site
 from klog.replication.reassignment import Goal, Move, choose
 from klog.replication.reassignment import plan as plan_moves
@@ -369,10 +369,7 @@ def reasons(rows: Sequence[ReassignRow]) -> tuple[str, ...]:
     for row in rows:
         if row.reason:
             found.setdefault(row.reason, []).append(str(row.name))
-    return tuple(
-        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: stalled, {reason}"
-        for reason, names in found.items()
-    )
+    return tuple(f"{first_few(names, 1)}: stalled, {reason}" for reason, names in found.items())
 
 
 def refuse_failed(rows: Sequence[ReassignRow], file: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klog.admin.local_state import LocalCluster, Part, load_plan, look, restart_command, running_clusters, why_not_here
+from klog.coordination import embedded
 
 LOCAL: Final = "local"
 """The folder of HOME that `klog up` takes without ``--dir``."""
@@ -80,22 +81,13 @@ def _brokers_of(home: Path, cluster: LocalCluster) -> dict[int, LocalBroker]:
 
 
 def _broker(part: Part, start: str) -> LocalBroker:
-    text = _end_of(part.log_file)
+    text = embedded.tail(part.log_file, most=LOG_END_BYTES)
     *_, begin = (0, *(found.start() for found in _SERVES.finditer(text)))
     lines = (
         LogLine(datetime.fromisoformat(one[1]) if one[1] else None, one[2] or _FAILED[0], one[3])
         for one in _LINE.finditer(text, begin)
     )
     return LocalBroker(part.address, start, part.log_file, tuple(lines), part.identity is not None)
-
-
-def _end_of(log_file: Path) -> str:
-    try:
-        with log_file.open("rb") as file:
-            file.seek(max(0, log_file.stat().st_size - LOG_END_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def processes_at(addresses: Collection[str]) -> dict[str, tuple[int, ...]]:
