@@ -33,10 +33,18 @@ def code_and_message(error: KlogError | None) -> tuple[str | None, str | None]:
 
 def check_partitions(topic: TopicNode, wanted: Iterable[int]) -> None:
     """UnknownTopicOrPartition for those that the topic lacks."""
+    error = lacking(topic, wanted)
+    if error is not None:
+        raise error
+
+
+def lacking(topic: TopicNode, wanted: Iterable[int]) -> UnknownTopicOrPartition | None:
+    """The same error, returned."""
     missing = sorted(set(wanted) - topic.partitions.keys())
-    if missing:
-        count = len(topic.partitions)
-        raise UnknownTopicOrPartition(
-            f"topic {topic.name!r} has {counted(count, 'partition')} (0 to {count - 1}),"
-            f" no partition {','.join(map(str, missing))}"
-        )
+    if not missing:
+        return None
+    count = len(topic.partitions)
+    return UnknownTopicOrPartition(
+        f"topic {topic.name!r} has {counted(count, 'partition')} (0 to {count - 1}),"
+        f" no partition {','.join(map(str, missing))}"
+    )

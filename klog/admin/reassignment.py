@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from klog.admin import reassignment_file
+from klog.admin.answers import lacking
 from klog.admin.reassignment_file import Plan
 from klog.client.cluster import Cluster
 from klog.client.metadata import Metadata
@@ -193,11 +194,8 @@ def _objection(
     topic = metadata.topics.get(name.topic)
     if topic is None:
         return UnknownTopicOrPartition(f"topic {name.topic!r} does not exist")
-    if name.partition not in topic.partitions:
-        count = len(topic.partitions)
-        return UnknownTopicOrPartition(
-            f"{name.topic} has {counted(count, 'partition')} (0 to {count - 1}), not {name.partition}"
-        )
+    if (error := lacking(topic, [name.partition])) is not None:
+        return error
     away = [one for one in target if one not in metadata.brokers and one not in current[name]]
     if away:
         live = ", ".join(map(str, sorted(metadata.brokers)))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from klog.admin.answers import check_partitions
+from klog.admin.answers import check_partitions, lacking
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
 from klog.client.cluster import Cluster
@@ -225,11 +225,8 @@ async def plan_lines(
         topic = metadata.topics.get(line.name.topic)
         if topic is None:
             bad.append(BadLine(line.number, f"topic {line.name.topic!r} does not exist"))
-        elif line.name.partition not in topic.partitions:
-            count = len(topic.partitions)
-            whole = f"{line.name.topic} has {counted(count, 'partition')} (0 to {count - 1})"
-            reason = f"{whole}, no partition {line.name.partition}"
-            bad.append(BadLine(line.number, reason))
+        elif (error := lacking(topic, [line.name.partition])) is not None:
+            bad.append(BadLine(line.number, error.message))
         else:
             good.setdefault(line.group, {})[line.name] = line.committed
     known = await asyncio.to_thread(committed.read_many, zookeeper, {group: list(some) for group, some in good.items()})
