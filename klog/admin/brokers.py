@@ -14,7 +14,7 @@ from klog.client.cluster import Cluster
 from klog.client.metadata import BrokerNode, Metadata
 from klog.config.broker import setting_of
 from klog.coordination.brokers import Endpoint
-from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
+from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut, UnsupportedVersion
 from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
@@ -181,10 +181,9 @@ async def clock_ms(cluster: Cluster) -> int | None:
 async def describe_self(cluster: Cluster, broker_id: int) -> Any:
     """klog's DescribeSelf; None where the broker is not klog, NO_ANSWER where it is down or hangs."""
     try:
-        channel = await cluster.channel(broker_id)
-        if ApiKey.DESCRIBE_SELF not in channel.versions:
-            return None
-        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
+        return await cluster.to_broker(broker_id, ApiKey.DESCRIBE_SELF, 0)
+    except UnsupportedVersion:
+        return None
     except (CannotConnect, TimedOut, BrokerNotAvailable):
         return NO_ANSWER
 

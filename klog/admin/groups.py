@@ -16,7 +16,6 @@ from klog.coordination.group_states import COORDINATOR
 from klog.coordination.groups import Group, check_known, names, read, read_each
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, ZooKeeperError
-from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 
@@ -115,10 +114,7 @@ async def heartbeats_ms(cluster: Cluster, coordinator: int, group: str) -> dict[
     """Member -> how long ago its last heartbeat was, without those that wait for a rebalance; empty if the coordinator
     does not say."""
     try:
-        channel = await cluster.channel(coordinator)
-        if ApiKey.DESCRIBE_MEMBERS not in channel.versions:
-            return {}
-        answer = await channel.request(codec.request(ApiKey.DESCRIBE_MEMBERS, 0, group=group))
+        answer = await cluster.to_broker(coordinator, ApiKey.DESCRIBE_MEMBERS, 0, group=group)
     except KlogError:
         return {}
     return {str(one.member_id): int(one.heartbeat_ms) for one in answer.members if one.heartbeat_ms >= 0}
