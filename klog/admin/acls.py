@@ -63,13 +63,8 @@ def row(binding: Binding) -> AclRow:
     )
 
 
-async def list_acls(cluster: Cluster, chosen: Filter) -> list[AclRow]:
-    """The ACLs that match, sorted. Raises SecurityDisabled where brokers check no permissions."""
-    return [row(one) for one in await read_acls(cluster, chosen)]
-
-
 async def read_acls(cluster: Cluster, chosen: Filter) -> list[Binding]:
-    """The same, as bindings."""
+    """The ACLs that match, sorted. Raises SecurityDisabled where brokers check no permissions."""
     answer = await cluster.to_any(ApiKey.DESCRIBE_ACLS, VERSION_MAX, VERSION_MIN, **_filter_fields(chosen))
     check_answer(answer)
     return sorted(_binding(resource, one) for resource in answer.resources for one in resource.acls)

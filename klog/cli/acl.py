@@ -42,7 +42,7 @@ async def list_acls(
     if resource is not None:
         kind, name = _resource(resource)
         chosen = Filter(kind, name, PatternType.MATCH, whose)
-    return await acls.list_acls(await invocation.cluster(), chosen)
+    return [acls.row(one) for one in await acls.read_acls(await invocation.cluster(), chosen)]
 
 
 @acl.command("add", rows=ROW, changes=True, asks=True, acts=True)
