@@ -68,17 +68,12 @@ async def peek(
         begin = {}
         for name, one in found.items():
             if isinstance(one, Record):
-                rows[name].append(_row(name, one, committed[name]))
+                when = moment(one.timestamp_ms) if one.timestamp_ms >= 0 else None
+                rows[name].append(PeekRow(*name, one.offset, when, one.key, one.value, committed[name]))
                 begin[name] = one.offset + 1
             elif one is not None:
                 rows[name].append(_failed(name, one, committed[name]))
     return [row for name in sorted(rows) for row in rows[name]]
-
-
-def _row(name: TopicPartition, one: object, committed: int | None) -> PeekRow:
-    assert isinstance(one, Record)
-    when = moment(one.timestamp_ms) if one.timestamp_ms >= 0 else None
-    return PeekRow(*name, one.offset, when, one.key, one.value, committed)
 
 
 def _failed(name: TopicPartition, error: KlogError, committed: int | None) -> PeekRow:

@@ -11,7 +11,6 @@ from typing import Any
 from klog.admin.topics import name_matcher
 from klog.client.cluster import Cluster
 from klog.coordination import committed, group_slots
-from klog.coordination.committed import CommittedOffset
 from klog.coordination.group_states import COORDINATOR
 from klog.coordination.groups import Group, check_known, names, read, read_each
 from klog.coordination.zookeeper import ZooKeeper
@@ -128,28 +127,27 @@ def _describe(zookeeper: ZooKeeper, group: str, phases: Mapping[str, str]) -> tu
     check_known(zookeeper, [group])
     found = read(zookeeper, group)
     offsets = committed.read(zookeeper, group, [name for one in found.members for name in one.partitions])
-    rows = [
-        MemberRow(
-            one.member_id,
-            one.client_id,
-            one.host,
-            partition.topic if partition is not None else None,
-            partition.partition if partition is not None else None,
-            _committed(offsets.get(partition)) if partition is not None else None,
-            None,
-            offsets[partition].offset if partition in offsets else None,
-            one.instance_id,
-            one.threads.get(partition) if partition is not None else None,
-            one.session_timeout_ms,
-        )
-        for one in found.members
-        for partition in (one.partitions or (None,))
-    ]
+    rows = []
+    for one in found.members:
+        for partition in one.partitions or (None,):
+            topic, number = (None, None) if partition is None else partition
+            offset = None if partition is None else offsets.get(partition)
+            rows.append(
+                MemberRow(
+                    one.member_id,
+                    one.client_id,
+                    one.host,
+                    topic,
+                    number,
+                    moment(offset.commit_ms) if offset is not None and offset.commit_ms else None,
+                    None,
+                    None if offset is None else offset.offset,
+                    one.instance_id,
+                    None if partition is None else one.threads.get(partition),
+                    one.session_timeout_ms,
+                )
+            )
     return _rows(zookeeper, {group: found}, phases)[0], rows
-
-
-def _committed(found: CommittedOffset | None) -> datetime | str | None:
-    return None if found is None or not found.commit_ms else moment(found.commit_ms)
 
 
 def _rows(

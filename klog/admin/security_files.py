@@ -195,9 +195,5 @@ def _own_names() -> list[str]:
 
 
 def _properties(head: str, settings: Mapping[str, str]) -> bytes:
-    lines = [f"# {head}", *(f"{name}={_escaped(value)}" for name, value in settings.items())]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
+    lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in settings.items())
+    return "\n".join((f"# {head}", *lines, "")).encode()

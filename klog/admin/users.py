@@ -55,7 +55,10 @@ async def preview_addition(
     cluster: Cluster, name: str, mechanisms: Sequence[ScramMechanism], iterations: int = ITERATIONS_MIN
 ) -> UserRow:
     """The row of the new user. Refused where it exists; nothing is changed."""
-    _check_new(name, iterations)
+    if not name:
+        raise UsageError("a user's name cannot be empty")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise UsageError(f"--iterations must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}, got {iterations}")
     if any(row.error is None for row in await list_users(cluster, [name])):
         raise Refused(f"user {name!r} exists already", hint=f"klog user passwd {shlex.quote(name)}")
     return UserRow(name, [one.label for one in mechanisms], [iterations] * len(mechanisms))
@@ -89,13 +92,6 @@ def check_password(password: str) -> None:
     """UsageError for one that is too short."""
     if len(password) < PASSWORD_CHARACTERS_MIN:
         raise UsageError(f"the password has {len(password)} characters; at least {PASSWORD_CHARACTERS_MIN} are needed")
-
-
-def _check_new(name: str, iterations: int) -> None:
-    if not name:
-        raise UsageError("a user's name cannot be empty")
-    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise UsageError(f"--iterations must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}, got {iterations}")
 
 
 async def _write(
