@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.answers import check as check_answer
+from klog.client.cluster import Cluster
 from klog.errors import NoSuchThing, Refused
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import (
@@ -22,9 +23,6 @@ from klog.security.permissions import (
     ResourceType,
     word_of_number,
 )
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 VERSION_MAX = 3
 VERSION_MIN = 1
@@ -65,24 +63,11 @@ def row(binding: Binding) -> AclRow:
     )
 
 
-async def list_acls(cluster: Cluster, chosen: Filter) -> list[AclRow]:
-    """The ACLs that match, sorted. Raises SecurityDisabled where brokers check no permissions."""
-    return [row(one) for one in await read_acls(cluster, chosen)]
-
-
 async def read_acls(cluster: Cluster, chosen: Filter) -> list[Binding]:
-    """The same, as bindings."""
+    """The ACLs that match, sorted. Raises SecurityDisabled where brokers check no permissions."""
     answer = await cluster.to_any(ApiKey.DESCRIBE_ACLS, VERSION_MAX, VERSION_MIN, **_filter_fields(chosen))
     check_answer(answer)
-    found = []
-    for resource in answer.resources:
-        pattern = Pattern(
-            word_of_number(ResourceType, resource.resource_type),
-            str(resource.resource_name),
-            word_of_number(PatternType, resource.pattern_type),
-        )
-        found += [Binding(pattern, _acl(one)) for one in resource.acls]
-    return sorted(found)
+    return sorted(_binding(resource, one) for resource in answer.resources for one in resource.acls)
 
 
 async def add_acls(cluster: Cluster, bindings: Sequence[Binding]) -> None:
@@ -115,12 +100,7 @@ async def remove_acls(cluster: Cluster, filters: Sequence[Filter]) -> list[Bindi
         check_answer(result)
         for one in result.matching_acls:
             check_answer(one)
-            pattern = Pattern(
-                word_of_number(ResourceType, one.resource_type),
-                str(one.resource_name),
-                word_of_number(PatternType, one.pattern_type),
-            )
-            removed.append(Binding(pattern, _acl(one)))
+            removed.append(_binding(one, one))
     await _let_all_read(cluster, filters)
     return sorted(set(removed))
 
@@ -137,12 +117,6 @@ async def refuse_missing(cluster: Cluster, bindings: Sequence[Binding]) -> None:
     missing = [one for one in bindings if one not in there]
     if missing:
         raise NoSuchThing(f"there is no ACL {missing[0]!s}", hint="`klog acl list` shows the ACLs")
-
-
-async def remove_exactly(cluster: Cluster, bindings: Sequence[Binding]) -> list[Binding]:
-    """Remove these ACLs; NoSuchThing, before anything is removed, where one of them is not there."""
-    await refuse_missing(cluster, bindings)
-    return await remove_acls(cluster, [filter_of(one) for one in bindings])
 
 
 def filter_of(binding: Binding) -> Filter:
@@ -170,12 +144,19 @@ async def check(
     return CheckRow(bool(answer.is_allowed), str(answer.rule))
 
 
-def _acl(found: Any) -> Acl:
-    return Acl(
-        str(found.principal),
-        str(found.host),
-        word_of_number(Operation, found.operation),
-        word_of_number(Permission, found.permission_type),
+def _binding(resource: Any, acl: Any) -> Binding:
+    return Binding(
+        Pattern(
+            word_of_number(ResourceType, resource.resource_type),
+            str(resource.resource_name),
+            word_of_number(PatternType, resource.pattern_type),
+        ),
+        Acl(
+            str(acl.principal),
+            str(acl.host),
+            word_of_number(Operation, acl.operation),
+            word_of_number(Permission, acl.permission_type),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.coordination import acls, acts, offset_acts, quotas
 from klog.coordination.acls import ACL_ACT
@@ -19,11 +19,10 @@ from klog.coordination.acts import ELECTION_ACT, RECORDS_ACT, UNCLEAN_ACT, Act, 
 from klog.coordination.quotas import QUOTA_ACT
 from klog.coordination.schemas import DELETE_ACT, LEVEL_ACT, REGISTER_ACT
 from klog.coordination.scram_credentials import USER_ACT
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoSuchThing, ZooKeeperError
+from klog.names import first_few
 from klog.net.conversation import next_number
-
-if TYPE_CHECKING:
-    from klog.coordination.zookeeper import ZooKeeper
 
 READ_AT_ONCE: Final = 500
 SETTINGS: Final = "topic-settings"
@@ -194,9 +193,7 @@ def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 def _state_text(state: Mapping[str, Any], names: Sequence[str], shown_max: int | None) -> str:
     texts = [f"{name}={state_text(state[name])}" for name in names if state.get(name) is not None]
-    shown = texts[:shown_max]
-    more = f" and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
-    return (" ".join(shown) or "-") + more
+    return first_few(texts, len(texts) if shown_max is None else shown_max, " ") or "-"
 
 
 def state_text(value: Any) -> str:

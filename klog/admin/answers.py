@@ -3,30 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from klog.errors import UnknownTopicOrPartition
+from klog.client.blocking import error_of
+from klog.client.metadata import TopicNode
+from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.client.metadata import TopicNode
 
 
 def check(answer: Any, what: str = "") -> None:
     """Raise it, of an answer or of a part of one that has an ``error_code``; ``what`` was asked for."""
-    from klog.client.blocking import error_of
+    error = error_in(answer, what)
+    if error is not None:
+        raise error
 
-    if int(answer.error_code):
-        said = getattr(answer, "error_message", None) or answer.error_code.name
-        raise error_of(int(answer.error_code), f"{what}: {said}" if what else said)
+
+def error_in(answer: Any, what: str = "") -> KlogError | None:
+    """The same error, returned."""
+    if not int(answer.error_code):
+        return None
+    said = getattr(answer, "error_message", None) or answer.error_code.name
+    return error_of(int(answer.error_code), f"{what}: {said}" if what else said)
+
+
+def code_and_message(error: KlogError | None) -> tuple[str | None, str | None]:
+    """``error`` and ``message`` of a row."""
+    return (None, None) if error is None else (error.code, error.message)
 
 
 def check_partitions(topic: TopicNode, wanted: Iterable[int]) -> None:
     """UnknownTopicOrPartition for those that the topic lacks."""
+    error = lacking(topic, wanted)
+    if error is not None:
+        raise error
+
+
+def lacking(topic: TopicNode, wanted: Iterable[int]) -> UnknownTopicOrPartition | None:
+    """The same error, returned."""
     missing = sorted(set(wanted) - topic.partitions.keys())
-    if missing:
-        count = len(topic.partitions)
-        raise UnknownTopicOrPartition(
-            f"topic {topic.name!r} has {counted(count, 'partition')} (0 to {count - 1}),"
-            f" no partition {','.join(map(str, missing))}"
-        )
+    if not missing:
+        return None
+    count = len(topic.partitions)
+    return UnknownTopicOrPartition(
+        f"topic {topic.name!r} has {counted(count, 'partition')} (0 to {count - 1}),"
+        f" no partition {','.join(map(str, missing))}"
+    )

@@ -11,18 +11,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klog.admin.answers import check
+from klog.admin.answers import check, code_and_message
 from klog.admin.brokers import NO_ANSWER, BrokerStop, describe_self, outage
+from klog.client.cluster import Cluster
+from klog.client.metadata import BrokerNode, Metadata
 from klog.errors import CannotConnect, KlogError, Refused, TimedOut
 from klog.metrics import Count
 from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import BrokerNode, Metadata
-    from klog.net.channel import Channel
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 
 PAUSE_S: Final = 0.1
 SHOWN_MAX: Final = 5
@@ -65,14 +65,7 @@ async def restart_brokers(
         ms = round((time.monotonic() - begun) * 1000)
         count.done += failed is None
         yield BrokerRestarted(
-            node.broker_id,
-            node.host,
-            node.port,
-            failed is None,
-            ms,
-            alone,
-            failed.code if failed is not None else None,
-            failed.message if failed is not None else None,
+            node.broker_id, node.host, node.port, failed is None, ms, alone, *code_and_message(failed)
         )
         if failed is not None:
             return
@@ -101,9 +94,6 @@ async def every_broker(cluster: Cluster) -> list[int]:
 
 async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
     """Restart it and wait until it is in sync; the number of partitions that it holds alone."""
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     await _until_in_sync(cluster, broker_id, count)
     metadata = await cluster.metadata()
     node = metadata.live(broker_id)
@@ -123,8 +113,6 @@ async def _restart(cluster: Cluster, broker_id: int, count: Count) -> int:
 
 async def _restartable(cluster: Cluster, node: BrokerNode) -> tuple[Channel, Any]:
     """The connection to a broker that can be asked to restart, and what it says of itself; Refused where it cannot."""
-    from klog.protocol.apis import ApiKey
-
     described = await describe_self(cluster, node.broker_id)
     channel = await cluster.channel(node.broker_id)
     if ApiKey.RESTART_BROKER not in channel.versions or described is None or described == NO_ANSWER:

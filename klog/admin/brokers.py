@@ -6,19 +6,19 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.answers import check
-from klog.client.metadata import BrokerNode
-from klog.config.broker import BROKER_SETTINGS, default_text, setting_of
+from klog.admin.settings import describe_broker_settings
+from klog.client.cluster import Cluster
+from klog.client.metadata import BrokerNode, Metadata
+from klog.config.broker import setting_of
 from klog.coordination.brokers import Endpoint
-from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut
+from klog.errors import BrokerNotAvailable, CannotConnect, NoSuchThing, Refused, TimedOut, UnsupportedVersion
+from klog.net.channel import Channel
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.net.channel import Channel
 
 DEAD = "dead"
 NO_ANSWER = "no answer"
@@ -114,8 +114,6 @@ async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> lis
 
     Without a number: of the only one, or of the controller where there are several.
     """
-    from klog.admin.settings import describe_broker_settings
-
     metadata = await cluster.metadata([])
     if broker_id is None:
         broker_id = metadata.controller_id if len(metadata.brokers) != 1 else next(iter(metadata.brokers))
@@ -124,20 +122,10 @@ async def broker_settings(cluster: Cluster, broker_id: int | None = None) -> lis
                 "the cluster has no controller at the moment", hint="name a broker: broker config ID"
             )
     metadata.live(broker_id)
-    rows = []
-    for one in await describe_broker_settings(cluster, broker_id):
-        setting = BROKER_SETTINGS.get(setting_of(one.name)) if cluster.is_klog else None
-        rows.append(
-            BrokerSetting(
-                one.name,
-                one.value,
-                one.source,
-                default_text(setting.name) if setting else one.default,
-                setting.effect if setting else None,
-                setting.doc if setting else one.doc,
-            )
-        )
-    return rows
+    return [
+        BrokerSetting(one.name, one.value, one.source, *one.in_klog(setting_of(one.name) if cluster.is_klog else None))
+        for one in await describe_broker_settings(cluster, broker_id)
+    ]
 
 
 async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0) -> BrokerStopped:
@@ -145,9 +133,6 @@ async def stop_broker(cluster: Cluster, broker_id: int, *, wait_s: float = 30.0)
 
     Refused where it is not a klog broker: Kafka's protocol has no such request.
     """
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     node = (await cluster.metadata([])).live(broker_id)
     channel = await _stoppable(cluster, node)
     answer = await channel.request(codec.request(ApiKey.STOP_BROKER, 0, broker_id=broker_id))
@@ -177,8 +162,6 @@ def outage(metadata: Metadata, node: BrokerNode) -> BrokerStop:
 
 async def _stoppable(cluster: Cluster, node: BrokerNode) -> Channel:
     """The connection to a broker that can be asked to stop; Refused where it cannot."""
-    from klog.protocol.apis import ApiKey
-
     channel = await cluster.channel(node.broker_id)
     if ApiKey.STOP_BROKER not in channel.versions:
         raise Refused(
@@ -197,14 +180,10 @@ async def clock_ms(cluster: Cluster) -> int | None:
 
 async def describe_self(cluster: Cluster, broker_id: int) -> Any:
     """klog's DescribeSelf; None where the broker is not klog, NO_ANSWER where it is down or hangs."""
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     try:
-        channel = await cluster.channel(broker_id)
-        if ApiKey.DESCRIBE_SELF not in channel.versions:
-            return None
-        return await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0))
+        return await cluster.to_broker(broker_id, ApiKey.DESCRIBE_SELF, 0)
+    except UnsupportedVersion:
+        return None
     except (CannotConnect, TimedOut, BrokerNotAvailable):
         return NO_ANSWER
 

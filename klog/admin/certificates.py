@@ -10,11 +10,13 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
@@ -29,7 +31,7 @@ class Authority:
     """A certificate authority that can sign. ``certificate_pem`` is public, ``key_pem`` is not."""
 
     certificate: x509.Certificate
-    key: EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey
 
     @property
     def certificate_pem(self) -> bytes:
@@ -42,9 +44,6 @@ class Authority:
 
 def new_authority(name: str, now: datetime | None = None) -> Authority:
     """An authority that signs itself. ``name``: its common name."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _named(name)
     builder = (
@@ -52,7 +51,7 @@ def new_authority(name: str, now: datetime | None = None) -> Authority:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
     )
-    return Authority(_signed(builder, key), key)
+    return Authority(builder.sign(key, SHA256()), key)
 
 
 def issue(
@@ -67,10 +66,6 @@ def issue(
 
     ``name`` is the common name; ``hosts``: names and addresses under which clients reach a server, none for a client.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     key = ec.generate_private_key(ec.SECP256R1())
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
     builder = (
@@ -82,14 +77,12 @@ def issue(
     )
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(one) for one in hosts]), critical=False)
-    return _pem_of_key(key) + _pem_of(_signed(builder, authority.key)) + authority.certificate_pem
+    return _pem_of_key(key) + _pem_of(builder.sign(authority.key, SHA256())) + authority.certificate_pem
 
 
 def _begun(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, days: int, now: datetime | None
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, now: datetime | None
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
     moment = now or datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -103,22 +96,11 @@ def _begun(
     )
 
 
-def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    return builder.sign(key, SHA256())
-
-
 def _named(name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _host(text: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(text.strip("[]")))
     except ValueError:
@@ -126,8 +108,6 @@ def _host(text: str) -> x509.GeneralName:
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -142,12 +122,8 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _pem_of(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _pem_of_key(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
+def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

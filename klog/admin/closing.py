@@ -30,6 +30,7 @@ from klog.config import BrokerConfig, parse_properties, read_properties
 from klog.config.broker import SECRETS
 from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused
+from klog.names import host_port
 from klog.security.client_security import PLAINTEXT
 from klog.security.principal import ANONYMOUS
 
@@ -60,12 +61,12 @@ def add(path: Path, folder: Path, port: int) -> list[SettingWritten]:
             f"{path} must give the listeners of a broker that is open, in `listeners`; it gives {has}",
             hint="name there what the broker was started with (--listen overrides the file, so start it without)",
         )
-    block = _secured(before, folder, f"{_host(open_ones[0].host)}:{port}")
+    block = _secured(before, folder, host_port(open_ones[0].host, port))
     block["listeners"] = ",".join((*before.words("listeners"), block["listeners"]))
     told = before["advertised.listeners"]
     if isinstance(told, tuple):
         host = next((one.told_host for one in open_ones if one.told_host), open_ones[0].host)
-        block["advertised.listeners"] = ",".join((*told, f"{LISTENER}://{_host(host)}:{port}"))
+        block["advertised.listeners"] = ",".join((*told, f"{LISTENER}://{host_port(host, port)}"))
     if "zookeeper.set.acl" in block:  # brokers without the credentials could not write closed nodes
         block["zookeeper.set.acl"] = "false"
     if not before.is_given("authorizer.class.name"):
@@ -119,10 +120,6 @@ def _secured(before: BrokerConfig, folder: Path, address: str) -> dict[str, str]
     users = ";".join((block.get("super.users", ""), before.given_text("super.users") or ""))
     block["super.users"] = ";".join(dict.fromkeys(one for one in users.split(";") if one))
     return block
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _write(path: Path, above: str, command: str, block: Mapping[str, str]) -> list[SettingWritten]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from klog.admin.answers import check_partitions
+from klog.admin.answers import check_partitions, code_and_message
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
+from klog.client.reassignments import elect_leaders
 from klog.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from klog.names import TopicPartition
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,6 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
     A subject is a topic, ``orders``, or a partition, ``orders-3``; where both could be meant it is the topic. Raises
     UnknownTopicOrPartition if it is neither.
     """
-    from klog.client.reassignments import elect_leaders
-
     before = await cluster.metadata(fresh=True)
     names = await _named(cluster, before, subjects)
     outcome = await elect_leaders(cluster, names)
@@ -44,15 +40,7 @@ async def elect_preferred(cluster: Cluster, subjects: Sequence[str] = ()) -> lis
     rows = []
     for name, error in sorted(outcome.items(), key=lambda one: one[0]):
         failed = None if isinstance(error, ElectionNotNeeded) else error
-        rows.append(
-            ElectionRow(
-                *name,
-                before.leader_of(name),
-                after.leader_of(name),
-                failed.code if failed else None,
-                failed.message if failed else None,
-            )
-        )
+        rows.append(ElectionRow(*name, before.leader_of(name), after.leader_of(name), *code_and_message(failed)))
     return rows
 
 

@@ -21,20 +21,22 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
+from klog.admin.answers import code_and_message
+from klog.admin.partitions import ends_of
 from klog.client import leader_requests
-from klog.client.positions import EARLIEST, LATEST
+from klog.client.cluster import Cluster
+from klog.client.leader_requests import Measured
+from klog.coordination import committed, paths
+from klog.coordination import groups as registry
+from klog.coordination.committed import CommittedOffset
+from klog.coordination.topics import read_many
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition, counted
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.leader_requests import Measured
-    from klog.coordination.zookeeper import ZooKeeper
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from klog.render.value_texts import duration_text
 
 Order = Literal["name", "lag", "bytes", "time"]
 
@@ -92,17 +94,10 @@ class LagRow:
         return is_offset and self.log_end_offset is None and self.error is None
 
 
-class Written(NamedTuple):
-    """A committed offset, and when its node was written."""
-
-    offset: int
-    written_ms: int
-
-
 class Position(NamedTuple):
-    """A group's position in a partition, as the registry has it."""
+    """A group's position in a partition, as the registry has it. Its ``commit_ms``: when the node was written."""
 
-    committed: Written | None
+    committed: CommittedOffset | None
     owner: str | None
 
 
@@ -150,20 +145,16 @@ async def lag(
 
 def _deleted(zookeeper: ZooKeeper, names: Sequence[str]) -> set[str]:
     """In a thread: those of these topics whose deletion waits. Offsets in them count again once they are restored."""
-    from klog.coordination import topics
-
-    return {one.name for one in topics.read_many(zookeeper, names, {}) if one.deletion is not None}
+    return {one.name for one in read_many(zookeeper, names, {}) if one.deletion is not None}
 
 
 def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Collection[str] = ()) -> Positions:
     """Where these groups, or all, stand: what they have committed, and own, in these topics, or all. In a thread."""
-    from klog.coordination import groups
-
     if wanted:
-        groups.check_known(zookeeper, wanted)
-    names = list(dict.fromkeys(wanted)) or groups.names(zookeeper)
+        registry.check_known(zookeeper, wanted)
+    names = list(dict.fromkeys(wanted)) or registry.names(zookeeper)
     offsets = _offsets(zookeeper, names)
-    read = groups.read_each(zookeeper, names)
+    read = registry.read_each(zookeeper, names)
     positions: dict[str, dict[TopicPartition, Position]] = {}
     for group in names:
         found = read[group]
@@ -177,20 +168,18 @@ def read_positions(zookeeper: ZooKeeper, wanted: Sequence[str] = (), topics: Col
     return positions
 
 
-def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, Written | None]]:
+def _offsets(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, CommittedOffset | None]]:
     """All that these groups have committed; None where what is written is not an offset.
 
     The plain numbers alone: what is beside them in notes is not lag, and would be as much to read again.
     """
-    from klog.coordination import committed, paths
-
     places = [(group, name) for group, some in committed.names(zookeeper, groups).items() for name in some]
     nodes = zookeeper.get_many([paths.consumer_offset(group, *name) for group, name in places])
-    found: dict[str, dict[TopicPartition, Written | None]] = {group: {} for group in groups}
+    found: dict[str, dict[TopicPartition, CommittedOffset | None]] = {group: {} for group in groups}
     for (group, name), node in zip(places, nodes, strict=True):
         if node is not None:
             offset = committed.offset_in(node.data)
-            found[group][name] = None if offset is None else Written(offset, node.stat.modified_ms)
+            found[group][name] = None if offset is None else CommittedOffset(offset, commit_ms=node.stat.modified_ms)
     return found
 
 
@@ -198,22 +187,11 @@ async def _measure(
     cluster: Cluster, wanted: Mapping[TopicPartition, Collection[int]]
 ) -> dict[TopicPartition, Measured | KlogError]:
     answers = await cluster.to_leaders(wanted, leader_requests.measure)
-    # A plain Kafka broker counts nothing; where its logs begin and end it does tell.
-    plain = [name for name, answer in answers.items() if answer is None]
-    if plain:
-        starts, ends = await asyncio.gather(
-            cluster.to_leaders(dict.fromkeys(plain, EARLIEST), leader_requests.list_offsets),
-            cluster.to_leaders(dict.fromkeys(plain, LATEST), leader_requests.list_offsets),
-        )
-        for name in plain:
-            start, end = starts[name], ends[name]
-            if isinstance(start, KlogError):
-                answers[name] = start
-            elif isinstance(end, KlogError):
-                answers[name] = end
-            else:
-                answers[name] = leader_requests.Measured(start.offset or 0, end.offset or 0, {})
-    return {name: answer for name, answer in answers.items() if answer is not None}
+    known = {name: answer for name, answer in answers.items() if answer is not None}
+    if len(known) < len(answers):  # a plain Kafka broker counts nothing
+        for name, ends in (await ends_of(cluster, answers.keys() - known.keys())).items():
+            known[name] = ends if isinstance(ends, KlogError) else leader_requests.Measured(*ends, {})
+    return known
 
 
 async def _times(
@@ -259,9 +237,9 @@ def _row(
         unread.bytes if unread is not None else None,
         lag_ms,
         place.owner,
-        _moment(place.committed.written_ms) if place.committed is not None else None,
-        _moment(now_ms),
-        *((answer.code, answer.message) if isinstance(answer, KlogError) else (None, None)),
+        None if place.committed is None else datetime.fromtimestamp(place.committed.commit_ms / 1000, UTC),
+        datetime.fromtimestamp(now_ms / 1000, UTC),
+        *code_and_message(answer if isinstance(answer, KlogError) else None),
     )
 
 
@@ -302,7 +280,7 @@ def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow
     messages = [row.lag for row in rows if row.lag is not None]
     sizes = [row.lag_bytes for row in rows if row.lag_bytes is not None]
     waits = [row.lag_ms for row in rows if row.lag_ms is not None]
-    failed = next((row for row in rows if row.error is not None), None)
+    error, message = next(((row.error, row.message) for row in rows if row.error is not None), (None, None))
     return LagRow(
         group,
         topic,
@@ -315,8 +293,8 @@ def _sum(group: str | None, topic: str | None, rows: Sequence[LagRow]) -> LagRow
         max(waits) if waits else None,
         None,
         time=rows[0].time if rows else None,
-        error=failed.error if failed is not None else None,
-        message=failed.message if failed is not None else None,
+        error=error,
+        message=message,
     )
 
 
@@ -341,7 +319,7 @@ def in_words(rows: Sequence[LagRow]) -> str:
     """Of partitions' rows: how far behind all of it is, in one line."""
     whole = _sum(None, None, rows)
     groups = len({row.group for row in rows})
-    waited = f", the oldest waiting for {_duration(whole.lag_ms)}" if whole.lag_ms else ""
+    waited = f", the oldest waiting for {duration_text(whole.lag_ms)}" if whole.lag_ms else ""
     behind = (
         "unknown"
         if whole.lag is None
@@ -369,15 +347,3 @@ def remarks(rows: Sequence[LagRow]) -> list[str]:
     if gone:
         found.append(f"{counted(gone, 'offset')} of partitions that do not exist: see `klog status groups`")
     return found
-
-
-def _duration(ms: int | None) -> str:
-    assert ms is not None
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if ms >= size:
-            return f"{ms / size:.1f}{unit}"
-    return f"{ms}ms"
-
-
-def _moment(timestamp_ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=timestamp_ms)

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
+from klog.admin.group_lag import read_positions
+from klog.client import leader_requests, one_message
+from klog.client.cluster import Cluster
+from klog.client.positions import EARLIEST
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.names import TopicPartition
+from klog.record.records import Record
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,6 @@ async def peek(
 
     Where nothing is committed, from the start of the log. GroupIdNotFound.
     """
-    from klog.admin.group_lag import read_positions
-    from klog.client import leader_requests, one_message
-    from klog.client.positions import EARLIEST
-    from klog.record.records import Record
-
     for topic in topics:
         check_partitions(await cluster.topic(topic), partitions or ())
     positions = (await asyncio.to_thread(read_positions, zookeeper, [group], topics))[group]
@@ -72,19 +68,12 @@ async def peek(
         begin = {}
         for name, one in found.items():
             if isinstance(one, Record):
-                rows[name].append(_row(name, one, committed[name]))
+                when = moment(one.timestamp_ms) if one.timestamp_ms >= 0 else None
+                rows[name].append(PeekRow(*name, one.offset, when, one.key, one.value, committed[name]))
                 begin[name] = one.offset + 1
             elif one is not None:
                 rows[name].append(_failed(name, one, committed[name]))
     return [row for name in sorted(rows) for row in rows[name]]
-
-
-def _row(name: TopicPartition, one: object, committed: int | None) -> PeekRow:
-    from klog.record.records import Record
-
-    assert isinstance(one, Record)
-    when = moment(one.timestamp_ms) if one.timestamp_ms >= 0 else None
-    return PeekRow(*name, one.offset, when, one.key, one.value, committed)
 
 
 def _failed(name: TopicPartition, error: KlogError, committed: int | None) -> PeekRow:

@@ -6,21 +6,17 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.admin.topics import name_matcher
+from klog.client.cluster import Cluster
 from klog.coordination import committed, group_slots
-from klog.coordination.committed import CommittedOffset
 from klog.coordination.group_states import COORDINATOR
 from klog.coordination.groups import Group, check_known, names, read, read_each
-from klog.errors import KlogError, ZooKeeperError
-from klog.protocol import codec
+from klog.coordination.zookeeper import ZooKeeper
+from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, ZooKeeperError
 from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 UNKNOWN = "Unknown"
 """The state of a group whose nodes cannot be read."""
@@ -67,13 +63,14 @@ class MemberRow:
     session_timeout_ms: int | None = field(default=None, metadata={"wide": True})
 
 
-Phases = Mapping[str, str]
-"""Group -> what its coordinator says it is doing; of others, the registry says as much as it knows."""
+async def phases(cluster: Cluster | None, silent: Collection[int] = ()) -> dict[str, str]:
+    """Group -> what its coordinator says it is doing, for the registry does not know all of it.
 
-
-async def phases(cluster: Cluster, silent: Collection[int] = ()) -> dict[str, str]:
-    """What every broker says of the groups that it coordinates; one that does not answer says nothing, and those that
-    are known to be ``silent`` are not asked."""
+    A broker that does not answer says nothing, and those that are known to be ``silent`` are not asked; without a
+    cluster none is.
+    """
+    if cluster is None:
+        return {}
 
     async def ask(broker: int) -> list[Any]:
         try:
@@ -82,26 +79,30 @@ async def phases(cluster: Cluster, silent: Collection[int] = ()) -> dict[str, st
             return []
         return list(answer.groups)
 
-    brokers = [one.broker_id for one in await cluster.brokers()]
+    try:
+        brokers = [one.broker_id for one in await cluster.brokers()]
+    except (BrokerNotAvailable, CannotConnect):
+        return {}
     answers = await asyncio.gather(*(ask(one) for one in brokers if one not in silent))
     return {str(one.group_id): str(one.group_state) for listed in answers for one in listed}
 
 
 async def list_groups(
-    zookeeper: ZooKeeper, pattern: str | None = None, *, regex: bool = False, phases: Phases | None = None
+    zookeeper: ZooKeeper, cluster: Cluster | None, pattern: str | None = None, *, regex: bool = False
 ) -> list[GroupRow]:
-    """Every group, or those whose name matches (as file names do, or a regular expression for the whole name)."""
-    return await asyncio.to_thread(_list, zookeeper, name_matcher(pattern, regex), phases or {})
+    """Every group, or those whose name matches (as file names do, or a regular expression for the whole name).
+
+    ``cluster`` None: no broker can be asked, and the registry says as much as it knows.
+    """
+    return await asyncio.to_thread(_list, zookeeper, name_matcher(pattern, regex), await phases(cluster))
 
 
-async def describe_group(
-    zookeeper: ZooKeeper, group: str, *, phases: Phases | None = None, cluster: Cluster | None = None
-) -> tuple[GroupRow, list[MemberRow]]:
+async def describe_group(zookeeper: ZooKeeper, cluster: Cluster | None, group: str) -> tuple[GroupRow, list[MemberRow]]:
     """A group and its members, one row per partition that they read; GroupIdNotFound where it is not there.
 
     Without ``cluster`` nothing is known of heartbeats.
     """
-    found, rows = await asyncio.to_thread(_describe, zookeeper, group, phases or {})
+    found, rows = await asyncio.to_thread(_describe, zookeeper, group, await phases(cluster))
     if cluster is None or found.coordinator is None:
         return found, rows
     heartbeats = await heartbeats_ms(cluster, found.coordinator, group)
@@ -112,48 +113,46 @@ async def heartbeats_ms(cluster: Cluster, coordinator: int, group: str) -> dict[
     """Member -> how long ago its last heartbeat was, without those that wait for a rebalance; empty if the coordinator
     does not say."""
     try:
-        channel = await cluster.channel(coordinator)
-        if ApiKey.DESCRIBE_MEMBERS not in channel.versions:
-            return {}
-        answer = await channel.request(codec.request(ApiKey.DESCRIBE_MEMBERS, 0, group=group))
+        answer = await cluster.to_broker(coordinator, ApiKey.DESCRIBE_MEMBERS, 0, group=group)
     except KlogError:
         return {}
     return {str(one.member_id): int(one.heartbeat_ms) for one in answer.members if one.heartbeat_ms >= 0}
 
 
-def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Phases) -> list[GroupRow]:
+def _list(zookeeper: ZooKeeper, matches: Callable[[str], object], phases: Mapping[str, str]) -> list[GroupRow]:
     return _rows(zookeeper, read_each(zookeeper, [one for one in names(zookeeper) if matches(one)]), phases)
 
 
-def _describe(zookeeper: ZooKeeper, group: str, phases: Phases) -> tuple[GroupRow, list[MemberRow]]:
+def _describe(zookeeper: ZooKeeper, group: str, phases: Mapping[str, str]) -> tuple[GroupRow, list[MemberRow]]:
     check_known(zookeeper, [group])
     found = read(zookeeper, group)
     offsets = committed.read(zookeeper, group, [name for one in found.members for name in one.partitions])
-    rows = [
-        MemberRow(
-            one.member_id,
-            one.client_id,
-            one.host,
-            partition.topic if partition is not None else None,
-            partition.partition if partition is not None else None,
-            _committed(offsets.get(partition)) if partition is not None else None,
-            None,
-            offsets[partition].offset if partition in offsets else None,
-            one.instance_id,
-            one.threads.get(partition) if partition is not None else None,
-            one.session_timeout_ms,
-        )
-        for one in found.members
-        for partition in (one.partitions or (None,))
-    ]
+    rows = []
+    for one in found.members:
+        for partition in one.partitions or (None,):
+            topic, number = (None, None) if partition is None else partition
+            offset = None if partition is None else offsets.get(partition)
+            rows.append(
+                MemberRow(
+                    one.member_id,
+                    one.client_id,
+                    one.host,
+                    topic,
+                    number,
+                    moment(offset.commit_ms) if offset is not None and offset.commit_ms else None,
+                    None,
+                    None if offset is None else offset.offset,
+                    one.instance_id,
+                    None if partition is None else one.threads.get(partition),
+                    one.session_timeout_ms,
+                )
+            )
     return _rows(zookeeper, {group: found}, phases)[0], rows
 
 
-def _committed(found: CommittedOffset | None) -> datetime | str | None:
-    return None if found is None or not found.commit_ms else moment(found.commit_ms)
-
-
-def _rows(zookeeper: ZooKeeper, groups: Mapping[str, Group | ZooKeeperError], phases: Phases) -> list[GroupRow]:
+def _rows(
+    zookeeper: ZooKeeper, groups: Mapping[str, Group | ZooKeeperError], phases: Mapping[str, str]
+) -> list[GroupRow]:
     slots = group_slots.read_all(zookeeper)
     offsets = committed.names(zookeeper, list(groups))
     rows = []

@@ -9,8 +9,8 @@ it. For the same reason nothing is imported here that starting processes does no
 
 from __future__ import annotations
 
+import math
 import os
-import select
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,6 @@ from klog.admin.local_state import (
 )
 from klog.admin.zookeeper import check_folder, check_heap
 from klog.coordination import embedded
-from klog.coordination.process import ProcessId
 from klog.errors import HostError, NoSuchThing, PortInUse, Refused
 from klog.security.client_security import OPEN, ClientSecurity
 
@@ -46,6 +45,8 @@ START_TIMEOUT_S = 120.0
 """A broker may have a long log to check; it is waited for as long as it lives, up to this."""
 STOP_TIMEOUT_S = 30.0
 SETTLE_PAUSE_S = 0.02
+END_PAUSE_S = 0.25
+"""Between two looks at what runs in the foreground."""
 PORT_MAX = 65535
 
 
@@ -419,33 +420,17 @@ def _end(parts: Sequence[Part], timeout_s: float, begun: float) -> list[Stopped]
     return rows
 
 
-def await_end(cluster: LocalCluster, timeout_s: float | None = None) -> Part | None:
+def await_end(cluster: LocalCluster, timeout_s: float = math.inf) -> Part | None:
     """The first part that ends, for an `up` in the foreground; None after `timeout_s`."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s
     while True:
         for part in cluster.live:
             assert part.identity is not None
-            if part.identity.wait(0.0):
+            if not part.identity.is_alive():
                 return part
-        left_s = None if deadline is None else deadline - time.monotonic()
-        if left_s is not None and left_s <= 0:
+        if time.monotonic() >= deadline:
             return None
-        _wait_for_any([part.identity for part in cluster.live if part.identity is not None], left_s)
-
-
-def _wait_for_any(identities: Sequence[ProcessId], timeout_s: float | None) -> None:
-    handles = []
-    try:
-        for identity in identities:
-            handles.append(os.pidfd_open(identity.pid))
-        select.select(handles, [], [], timeout_s)
-    except ProcessLookupError:
-        pass
-    except (AttributeError, OSError):  # no pidfd here
-        time.sleep(0.5 if timeout_s is None else min(0.5, timeout_s))
-    finally:
-        for handle in handles:
-            os.close(handle)
+        time.sleep(END_PAUSE_S)
 
 
 def _ms_since(begun: float) -> int:

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import shlex
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,9 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from klog.config.properties import read_properties
 from klog.coordination import embedded, process
 from klog.coordination.process import ProcessId
-from klog.errors import Refused
+from klog.errors import NoSuchThing, Refused
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
@@ -227,12 +229,19 @@ def find_broker(directory: Path, number: int) -> ProcessId | None:
 def _cluster_id(directory: Path) -> str | None:
     """As the first broker's log dir has it; None before it has ever served."""
     try:
-        for line in Path(log_dir(directory, 1), "meta.properties").read_text("utf-8").splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "cluster.id":
-                return value.strip() or None
-    except OSError:
-        pass
+        return read_properties(Path(log_dir(directory, 1), "meta.properties")).get("cluster.id") or None
+    except NoSuchThing:
+        return None
+
+
+def why_not_here(host: str) -> str | None:
+    """Why no socket of this machine can have the address; None: one can."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        return str(getattr(error, "strerror", None) or error)
     return None
 
 

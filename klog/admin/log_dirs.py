@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.names import TopicPartition
+from klog.client.cluster import Cluster
+from klog.names import TopicPartition
+from klog.protocol.apis import ApiKey
 
 ROOM_BYTES_MIN: Final = 16 << 20
 """Less is as good as nothing: one large batch away from a full disk, and a full one takes nothing before 1 MiB is free
@@ -27,8 +27,6 @@ def total_bytes(result: Any) -> int | None:
 
 async def full_dir(cluster: Cluster, broker: int, partition: TopicPartition) -> tuple[str, int] | None:
     """The log dir in which this broker has the partition, and the bytes free there; None if there is room."""
-    from klog.protocol.apis import ApiKey
-
     wanted = [{"topic": partition.topic, "partitions": [partition.partition]}]
     answer = await cluster.to_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, 4, 1, topics=wanted)
     for one in answer.results:

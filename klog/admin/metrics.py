@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.answers import check
+from klog.client.cluster import Cluster
 from klog.errors import KlogError, MalformedRequest, Refused
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 
 SAMPLES_MAX: Final = 2_000_000
 """Of one broker: 10,000 partitions have a tenth."""
@@ -54,9 +54,6 @@ async def _of_broker(cluster: Cluster, broker: int, patterns: Sequence[str], wai
 
 
 async def _samples(cluster: Cluster, broker: int, patterns: Sequence[str], wait_s: float | None) -> list[Any]:
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     channel = await cluster.channel(broker)
     if ApiKey.READ_METRICS not in channel.versions:
         raise Refused(

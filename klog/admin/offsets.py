@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from klog.client import leader_requests
+from klog.client.cluster import Cluster
 from klog.client.positions import Position
+from klog.client.resolve import bounds, resolve, timestamps
 from klog.errors import KlogError, Refused
 from klog.names import TopicPartition
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-
 
 BEFORE_MAX = 100
 """Each offset before the first costs a round trip."""
@@ -34,8 +32,6 @@ async def list_offsets(
     cluster: Cluster, topic: str, at: Position, partitions: Sequence[int] | None = None
 ) -> list[OffsetRow]:
     """Where ``at`` is in each partition, clamped to what is there (before the start is the start)."""
-    from klog.client.resolve import bounds, resolve, timestamps
-
     node = await cluster.topic(topic)
     chosen = list(node.partitions) if partitions is None else list(partitions)
     within = await bounds(cluster, topic, chosen)
@@ -52,9 +48,6 @@ async def list_offsets_before(
 ) -> list[OffsetRow]:
     """The offsets of the last ``count`` messages before ``at`` in each partition, the latest first (0.8's
     GetOffsetShell, which knew the starts of segments only). Raises a KlogError where a leader cannot be asked."""
-    from klog.client import leader_requests
-    from klog.client.resolve import bounds, resolve, timestamps
-
     node = await cluster.topic(topic)
     chosen = list(node.partitions) if partitions is None else list(partitions)
     within = await bounds(cluster, topic, chosen)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final
 
+from klog.admin.answers import code_and_message
+from klog.admin.settings import describe_settings, min_isr
+from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import EARLIEST, LATEST
+from klog.config.topic import effective_min_isr
 from klog.errors import KlogError, LeaderNotAvailable
 from klog.names import TopicPartition
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 
@@ -39,27 +41,11 @@ class PartitionRow:
     message: str | None = None
 
 
-class Extent(NamedTuple):
-    """A leader's answer about its log; ``messages`` and ``bytes`` are None on plain Kafka, or while it is counting.
-
-    ``failure``: why its leader could not be asked. A missing leader does not count as a failure.
-    """
-
-    start_offset: int | None
-    end_offset: int | None
-    messages: int | None
-    bytes: int | None
-    failure: KlogError | None = None
-
-
-UNKNOWN = Extent(None, None, None, None)
-
-
 async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[PartitionRow]:
     """One row per partition of these topics; UnknownTopicOrPartition names the first that is missing."""
     await cluster.metadata(names)
     topics = [await cluster.topic(name) for name in dict.fromkeys(names)]
-    return await _rows(cluster, topics)
+    return await rows_of(cluster, topics)
 
 
 async def replica_bytes(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
@@ -72,8 +58,6 @@ async def replica_bytes(cluster: Cluster, names: Sequence[str]) -> dict[str, int
 
 async def uncompacted(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
     """`replica_bytes` of those among these topics whose cleanup.policy has compact: klog compacts nothing yet."""
-    from klog.admin.settings import describe_settings
-
     told = await describe_settings(cluster, names, names=[CLEANUP_POLICY])
     asking = [name for name, settings in told.items() if any("compact" in (one.value or "") for one in settings)]
     return await replica_bytes(cluster, asking)
@@ -92,12 +76,9 @@ async def list_partitions(
     if topics:
         rows = await describe_topics(cluster, topics)
     else:
-        rows = await _rows(cluster, list((await cluster.metadata()).topics.values()))
+        rows = await rows_of(cluster, (await cluster.metadata()).topics.values())
     if not (under_replicated or offline or under_min_isr or at_min_isr):
         return rows
-    from klog.admin.settings import min_isr
-    from klog.config.topic import effective_min_isr
-
     topic_names = sorted({row.topic for row in rows})
     minimum = await min_isr(cluster, topic_names) if under_min_isr or at_min_isr else {}
 
@@ -115,67 +96,52 @@ async def list_partitions(
     ]
 
 
-async def extents(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[TopicPartition, Extent]:
-    """Start, end, messages and bytes of every partition, each asked of its leader; UNKNOWN where it has none."""
-    from klog.client import leader_requests
-
-    wanted = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-    if not wanted:
-        return {}
-    if cluster.is_klog:  # one question brings all four, of one moment
-        span = (EARLIEST, LATEST)
-        counted = await cluster.to_leaders(dict.fromkeys(wanted, span), leader_requests.count_messages)
-        return {one: _extent(counted[one]) for one in wanted}
+async def ends_of(
+    cluster: Cluster, names: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int] | KlogError]:
+    """Where the logs of these partitions begin and end, which is all that plain Kafka's brokers tell of them."""
     starts, ends = await asyncio.gather(
-        cluster.to_leaders(dict.fromkeys(wanted, EARLIEST), leader_requests.list_offsets),
-        cluster.to_leaders(dict.fromkeys(wanted, LATEST), leader_requests.list_offsets),
+        cluster.to_leaders(dict.fromkeys(names, EARLIEST), leader_requests.list_offsets),
+        cluster.to_leaders(dict.fromkeys(names, LATEST), leader_requests.list_offsets),
     )
-    return {
-        one: Extent(_offset(starts[one]), _offset(ends[one]), None, None, _failure(starts[one]) or _failure(ends[one]))
-        for one in wanted
-    }
+    found: dict[TopicPartition, tuple[int, int] | KlogError] = {}
+    for name in names:
+        start, end = starts[name], ends[name]
+        if isinstance(start, KlogError):
+            found[name] = start
+        else:
+            found[name] = end if isinstance(end, KlogError) else (start.offset or 0, end.offset or 0)
+    return found
 
 
-def _extent(counted: object) -> Extent:
-    from klog.client.leader_requests import Counted
-
-    if not isinstance(counted, Counted):
-        return UNKNOWN._replace(failure=_failure(counted))
-    return Extent(counted.from_offset, counted.to_offset, counted.messages, counted.bytes)
-
-
-def _offset(found: object) -> int | None:
-    return None if isinstance(found, KlogError) else getattr(found, "offset", None)
-
-
-def _failure(found: object) -> KlogError | None:
-    return found if isinstance(found, KlogError) and not isinstance(found, LeaderNotAvailable) else None
-
-
-def told(failure: KlogError | None) -> tuple[str | None, str | None]:
-    """``error`` and ``message`` of a row."""
-    return (None, None) if failure is None else (failure.code, failure.message)
-
-
-async def _rows(cluster: Cluster, topics: Sequence[TopicNode]) -> list[PartitionRow]:
-    found = await extents(cluster, topics)
+async def rows_of(cluster: Cluster, topics: Iterable[TopicNode]) -> list[PartitionRow]:
+    """Every partition of these topics, with what its leader says of the log."""
+    nodes = {TopicPartition(topic.name, one.partition): one for topic in topics for one in topic.partitions.values()}
+    if not nodes:
+        return []
+    answers: dict[TopicPartition, Any]
+    if cluster.is_klog:  # one question brings all four, of one moment
+        answers = await cluster.to_leaders(dict.fromkeys(nodes, (EARLIEST, LATEST)), leader_requests.count_messages)
+    else:
+        ends = await ends_of(cluster, nodes)
+        answers = {name: one if isinstance(one, KlogError) else (*one, None, None) for name, one in ends.items()}
     rows = []
-    for topic in topics:
-        for one in topic.partitions.values():
-            extent = found[TopicPartition(topic.name, one.partition)]
-            rows.append(
-                PartitionRow(
-                    topic.name,
-                    one.partition,
-                    one.leader,
-                    one.leader_epoch,
-                    one.replicas,
-                    one.isr,
-                    extent.start_offset,
-                    extent.end_offset,
-                    extent.messages,
-                    extent.bytes,
-                    *told(extent.failure),
-                )
+    for name, one in nodes.items():
+        answer = answers[name]
+        failed = answer if isinstance(answer, KlogError) and not isinstance(answer, LeaderNotAvailable) else None
+        start, end, messages, size = answer if isinstance(answer, tuple) else (None, None, None, None)
+        rows.append(
+            PartitionRow(
+                *name,
+                one.leader,
+                one.leader_epoch,
+                one.replicas,
+                one.isr,
+                start,
+                end,
+                messages,
+                size,
+                *code_and_message(failed),
             )
+        )
     return rows

@@ -212,7 +212,10 @@ def _check_owner(path: Path) -> None:
 
 def read_file(path: Path) -> ProfileFile:
     """A file; without profiles where it does not exist. UsageError with its line."""
-    text, document = toml_lines.read(path)
+    return _parsed(path, *toml_lines.read(path))
+
+
+def _parsed(path: Path, text: str, document: dict[str, Any]) -> ProfileFile:
     profiles: dict[str, Profile] = {}
     current = document.pop(CURRENT, None)
     if current is not None and not isinstance(current, str):
@@ -239,7 +242,7 @@ def _profile(path: Path, text: str, name: str, values: dict[str, Any]) -> Profil
 
 
 def _check_command(path: Path, text: str, name: str, key: str, values: Mapping[str, Any]) -> None:
-    if path.name.startswith(PROJECT_FILE):  # also while it is written under another name, by `_save`
+    if path.name == PROJECT_FILE:
         raise wrong(path, text, name, key, f"may be in {HOME_FILE} alone: a checkout must not choose what runs here")
     if "client_config" not in values:
         raise wrong(path, text, name, key, "needs client_config, which says who logs in, and how")
@@ -357,18 +360,9 @@ def _save(path: Path, document: TOMLDocument) -> None:
     """Whole or not at all; UsageError, and nothing written, where a profile would not be valid."""
     import tomlkit
 
+    from klog.storage.filesystem import OsFileSystem
+
+    text = tomlkit.dumps(document)
+    _parsed(path, text, toml_lines.parse(path, text))
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.touch(0o600)
-        with part.open("w", encoding="utf-8") as file:
-            file.write(tomlkit.dumps(document))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            read_file(part)
-        except UsageError as error:
-            raise UsageError(error.message.replace(str(part), str(path)), hint=error.hint) from None
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    OsFileSystem().replace(str(path), text.encode(), private=True)

@@ -10,14 +10,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.errors import CannotConnect, KlogError, NoSuchThing, Refused
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +61,10 @@ async def list_lost(cluster: Cluster, topics: Sequence[str] = (), *, known: Meta
 
 
 async def _of_broker(cluster: Cluster, broker: int, is_live: bool, topics: Sequence[str]) -> list[LostRow]:
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     try:
         if not is_live:
             raise CannotConnect(f"broker {broker} is not alive: what it has set aside is not known")
-        channel = await cluster.channel(broker)
-        channel.version_for(ApiKey.LIST_LOST, 0)
-        answer = await channel.request(codec.request(ApiKey.LIST_LOST, 0, topics=list(topics) or None))
+        answer = await cluster.to_broker(broker, ApiKey.LIST_LOST, 0, topics=list(topics) or None)
     except KlogError as error:
         return [LostRow(None, None, broker, None, None, None, None, None, None, None, error.code, error.message)]
     return [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.answers import check as check_answer
+from klog.client.cluster import Cluster
 from klog.config import units
 from klog.errors import InvalidRequest, NoSuchThing, UsageError
 from klog.protocol.apis import ApiKey
@@ -22,9 +23,6 @@ from klog.security.quotas import (
     check_value,
     parse_key,
 )
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 VERSION_MAX: Final = 1
 BYTES: Final = "bytes/s"

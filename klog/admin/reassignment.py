@@ -12,18 +12,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klog.admin import reassignment_file
+from klog.admin.answers import lacking
 from klog.admin.reassignment_file import Plan
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
+from klog.client.reassignments import Reassigning, alter_reassignments, describe_reassignments, replica_bytes
 from klog.errors import BrokerNotAvailable, KlogError, Refused, UnknownTopicOrPartition
-from klog.names import INTERNAL_TOPICS, TopicPartition, counted
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.client.reassignments import Reassigning
-    from klog.replication.reassignment import Move
+from klog.names import INTERNAL_TOPICS, TopicPartition, counted, first_few
+from klog.replication.placement import Site
+from klog.replication.reassignment import Goal, Move, choose
+from klog.replication.reassignment import plan as plan_moves
 
 LOOK_EVERY_S = 0.25
 SAMPLE_S = 0.7
@@ -95,10 +96,6 @@ async def plan(
     as being where they are to be. klog's internal topics get fewer replicas where
     too few brokers are left. Raises BrokerNotAvailable, UnknownTopicOrPartition, InvalidReplicationFactor.
     """
-    from klog.replication.placement import Site
-    from klog.replication.reassignment import Goal, choose
-    from klog.replication.reassignment import plan as plan_moves
-
     metadata = await cluster.metadata(fresh=True)
     current = await _placement(cluster, metadata)
     sites = {one.broker_id: Site(one.rack or "", one.host) for one in metadata.brokers.values()}
@@ -136,8 +133,6 @@ def _check_brokers(named: Collection[int], there: Collection[int], flag: str) ->
 
 async def _placement(cluster: Cluster, metadata: Metadata) -> dict[TopicPartition, tuple[int, ...]]:
     """Where every partition is, or is to be."""
-    from klog.client.reassignments import describe_reassignments
-
     placed = {
         TopicPartition(topic.name, one.partition): one.replicas
         for topic in metadata.topics.values()
@@ -147,8 +142,6 @@ async def _placement(cluster: Cluster, metadata: Metadata) -> dict[TopicPartitio
 
 
 async def _planned_rows(cluster: Cluster, metadata: Metadata, moves: Sequence[Move]) -> list[ReassignRow]:
-    from klog.client.reassignments import replica_bytes
-
     copied = [move for move in moves if move.copied]
     leaders = {move.partition: metadata.leader_of(move.partition) for move in copied}
     sizes = await replica_bytes(
@@ -170,8 +163,6 @@ async def _planned_rows(cluster: Cluster, metadata: Metadata, moves: Sequence[Mo
 
 async def preview(cluster: Cluster, wanted: Plan) -> list[ReassignRow]:
     """What executing a plan would do; failed rows where it cannot be done. Nothing is changed."""
-    from klog.replication.reassignment import Move
-
     metadata = await cluster.metadata(fresh=True)
     current = await _placement(cluster, metadata)
     moves = [
@@ -203,11 +194,8 @@ def _objection(
     topic = metadata.topics.get(name.topic)
     if topic is None:
         return UnknownTopicOrPartition(f"topic {name.topic!r} does not exist")
-    if name.partition not in topic.partitions:
-        count = len(topic.partitions)
-        return UnknownTopicOrPartition(
-            f"{name.topic} has {counted(count, 'partition')} (0 to {count - 1}), not {name.partition}"
-        )
+    if (error := lacking(topic, [name.partition])) is not None:
+        return error
     away = [one for one in target if one not in metadata.brokers and one not in current[name]]
     if away:
         live = ", ".join(map(str, sorted(metadata.brokers)))
@@ -217,8 +205,6 @@ def _objection(
 
 async def execute(cluster: Cluster, rows: Sequence[ReassignRow], throttle: int = 0) -> list[ReassignRow]:
     """Begin what a preview shows; the rows as they are then, with what the controller refused."""
-    from klog.client.reassignments import alter_reassignments
-
     wanted = {row.name: row.to for row in rows if row.state != DONE and row.error is None}
     refused = await alter_reassignments(cluster, wanted, throttle)
     return await _after(cluster, rows, refused)
@@ -226,8 +212,6 @@ async def execute(cluster: Cluster, rows: Sequence[ReassignRow], throttle: int =
 
 async def cancel(cluster: Cluster, rows: Sequence[ReassignRow]) -> list[ReassignRow]:
     """Take back what `cancellable` found; the rows as they are then."""
-    from klog.client.reassignments import alter_reassignments
-
     refused = await alter_reassignments(cluster, dict.fromkeys([row.name for row in rows]))
     return await _after(cluster, rows, refused)
 
@@ -304,8 +288,6 @@ async def of_plan(cluster: Cluster, wanted: Plan, rows: Sequence[ReassignRow]) -
 
 async def look(cluster: Cluster) -> Look:
     """What is under way now, and how many bytes are there of it."""
-    from klog.client.reassignments import describe_reassignments, replica_bytes
-
     underway = {one.partition: one for one in await describe_reassignments(cluster)}
     if not underway:
         return Look(datetime.now(UTC), {}, {}, {}, Counter())
@@ -385,10 +367,7 @@ def reasons(rows: Sequence[ReassignRow]) -> tuple[str, ...]:
     for row in rows:
         if row.reason:
             found.setdefault(row.reason, []).append(str(row.name))
-    return tuple(
-        f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: stalled, {reason}"
-        for reason, names in found.items()
-    )
+    return tuple(f"{first_few(names, 1)}: stalled, {reason}" for reason, names in found.items())
 
 
 def refuse_failed(rows: Sequence[ReassignRow], file: Path) -> None:

@@ -7,15 +7,15 @@ is written beside it, as ``<file>.rollback``, in the same form.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from klog.config.properties import read_text
-from klog.errors import InvalidRequest, KlogError, NoSuchThing
-from klog.names import TopicPartition, check_topic_name
+from klog.errors import InvalidRequest, NoSuchThing
+from klog.names import TopicPartition, is_topic_name
+from klog.storage.filesystem import OsFileSystem
 
 VERSION = 1
 SHOWN_CHARS_MAX = 100
@@ -45,12 +45,7 @@ def write(path: Path, placement: Replicas) -> None:
         for name, ids in sorted(placement.items())
     ]
     lines = ",\n".join(f"  {json.dumps(one)}" for one in partitions)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(f'{{"version": {VERSION}, "partitions": [\n{lines}\n]}}\n')
-        part.replace(path)
-    except OSError as error:
-        raise KlogError(f"{path} could not be written: {error.strerror or error}") from None
+    OsFileSystem().replace(str(path), f'{{"version": {VERSION}, "partitions": [\n{lines}\n]}}\n'.encode())
 
 
 def read(path: Path) -> Plan:
@@ -79,7 +74,7 @@ def read(path: Path) -> Plan:
         where = f"entry {at}"
         check(isinstance(entry, dict), where, entry, 'an object with "topic", "partition" and "replicas"')
         topic, number, ids = (entry.get(key) for key in ("topic", "partition", "replicas"))
-        check(isinstance(topic, str) and _is_legal(topic), f'{where}: "topic"', topic, "the name of a topic")
+        check(isinstance(topic, str) and is_topic_name(topic), f'{where}: "topic"', topic, "the name of a topic")
         check(_is_id(number), f'{where}: "partition"', number, "a number from 0 on")
         name = TopicPartition(topic, number)
         where = f"{where} ({name})"
@@ -98,13 +93,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if times > 1:
         raise ValueError(f"an object has the key {name!r} twice")
     return dict(pairs)
-
-
-def _is_legal(topic: str) -> bool:
-    try:
-        return bool(check_topic_name(topic))
-    except KlogError:
-        return False
 
 
 def _is_id(value: Any) -> bool:

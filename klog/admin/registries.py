@@ -11,16 +11,14 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klog.coordination import brokers, consumers, group_states, paths
+from klog.coordination import brokers, consumers, group_states, groups, paths
 from klog.coordination.znode_acls import letters
+from klog.coordination.zookeeper import Stat, ZooKeeper
 from klog.errors import NoNode, UsageError, ZooKeeperError
 from klog.names import host_port
 from klog.render.values import moment, rfc3339
-
-if TYPE_CHECKING:
-    from klog.coordination.zookeeper import Stat, ZooKeeper
 
 Data = bytes
 """A name for the type where a column is called ``bytes``."""
@@ -240,8 +238,6 @@ def _holder(zookeeper: ZooKeeper, stat: Stat) -> str | None:
     for entry in brokers.live(zookeeper):
         if entry.session == stat.owner_session:
             return f"broker {entry.broker.broker_id} ({host_port(entry.broker.host, entry.broker.port)})"
-    from klog.coordination import groups
-
     for group, live in consumers.live(zookeeper, groups.names(zookeeper)).items():
         for one in live:
             if one.session == stat.owner_session:

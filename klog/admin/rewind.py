@@ -12,11 +12,12 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from klog.admin.answers import check_partitions
+from klog.admin.answers import check_partitions, lacking
 from klog.admin.offset_files import BadLine, OffsetLine
 from klog.client import leader_requests
+from klog.client.cluster import Cluster
 from klog.client.group_requests import to_coordinator
 from klog.client.positions import Anchor, Position
 from klog.client.resolve import Bounds, bounds, resolve
@@ -25,15 +26,12 @@ from klog.config.units import parse_duration_ms
 from klog.coordination import committed, groups, offset_changes
 from klog.coordination.acts import Actor
 from klog.coordination.committed import CommittedOffset
+from klog.coordination.groups import Member
 from klog.coordination.offset_changes import OffsetChange
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, Refused, UsageError
 from klog.names import TopicPartition, counted
 from klog.protocol.apis import ApiKey
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.groups import Member
-    from klog.coordination.zookeeper import ZooKeeper
 
 REASON = "fenced by klog group rewind --force"
 """Told to the coordinator, which logs it (KIP-800)."""
@@ -227,11 +225,8 @@ async def plan_lines(
         topic = metadata.topics.get(line.name.topic)
         if topic is None:
             bad.append(BadLine(line.number, f"topic {line.name.topic!r} does not exist"))
-        elif line.name.partition not in topic.partitions:
-            count = len(topic.partitions)
-            whole = f"{line.name.topic} has {counted(count, 'partition')} (0 to {count - 1})"
-            reason = f"{whole}, no partition {line.name.partition}"
-            bad.append(BadLine(line.number, reason))
+        elif (error := lacking(topic, [line.name.partition])) is not None:
+            bad.append(BadLine(line.number, error.message))
         else:
             good.setdefault(line.group, {})[line.name] = line.committed
     known = await asyncio.to_thread(committed.read_many, zookeeper, {group: list(some) for group, some in good.items()})

@@ -15,7 +15,6 @@ All but ca.pem are for their owner's eyes alone (0600). The folder is there whol
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import socket
@@ -26,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from klog.admin.certificates import issue, new_authority
 from klog.admin.local_state import AUTHORITY, CLIENT_SETTINGS, ZOOKEEPER_CERTIFICATE
 from klog.config.properties import read_text
 from klog.coordination.znode_acls import identity_of
 from klog.errors import InvalidConfig, NoSuchThing, Refused, UsageError
+from klog.storage.filesystem import OsFileSystem
 
 ADMINISTRATOR: Final = "admin"
 BROKER: Final = "broker"
@@ -84,10 +83,11 @@ def init(
     if not administrator or administrator == BROKER or any(one in administrator for one in ';,="\\ '):
         raise UsageError(f"{administrator!r} cannot be the administrator's name", hint="letters, digits, '.', '-', '_'")
     folder.parent.mkdir(parents=True, exist_ok=True)
+    files = OsFileSystem()
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # 0700
     try:
         for name, content in _contents(folder, [*_own_names(), *hosts], administrator, zookeeper_tls).items():
-            _write(part / name, content, 0o644 if name == AUTHORITY else 0o600)
+            files.replace(str(part / name), content, private=name != AUTHORITY)
         if folder.exists():
             folder.rmdir()
         part.rename(folder)
@@ -125,6 +125,8 @@ def passwords(folder: Path) -> dict[str, str]:
 
 
 def _contents(folder: Path, hosts: Sequence[str], administrator: str, zookeeper_tls: bool) -> dict[str, bytes]:
+    from klog.admin.certificates import issue, new_authority  # 50 ms that reading the folder does not need
+
     authority = new_authority(f"klog cluster {secrets.token_hex(4)}")
     users = {BROKER: secrets.token_urlsafe(PASSWORD_BYTES), administrator: secrets.token_urlsafe(PASSWORD_BYTES)}
     owner, streams = (secrets.token_urlsafe(PASSWORD_BYTES) for _ in (OWNER, STREAMS))
@@ -193,18 +195,5 @@ def _own_names() -> list[str]:
 
 
 def _properties(head: str, settings: Mapping[str, str]) -> bytes:
-    lines = [f"# {head}", *(f"{name}={_escaped(value)}" for name, value in settings.items())]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """On the disk before anybody can rely on it."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
+    lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in settings.items())
+    return "\n".join((f"# {head}", *lines, "")).encode()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klog.admin.partitions import rows_of
+from klog.admin.settings import alter_topic_settings, describe_settings
+from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
+from klog.client.positions import EARLIEST, LATEST
 from klog.clock import SYSTEM_CLOCK
 from klog.config.topic import effective_min_isr
 from klog.names import TopicPartition, counted
 from klog.render.value_texts import duration_text, size_text
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
 
 OFF: Final = -1
 """Retention without a limit."""
@@ -40,8 +42,6 @@ async def plan_changes(
 
     Messages are counted on the leaders; a consequence whose leader does not answer has no count.
     """
-    from klog.admin.settings import alter_topic_settings, describe_settings
-
     node = await cluster.topic(topic)
     await alter_topic_settings(cluster, topic, given, deleted, validate_only=True)
     known = {one.name: one for one in (await describe_settings(cluster, [topic]))[topic]}
@@ -63,8 +63,6 @@ async def _retention_ms(cluster: Cluster, topic: TopicNode, now: str, then: str)
     kept_ms = int(then)
     if kept_ms == OFF or 0 <= int(now) <= kept_ms:
         return None
-    from klog.client import leader_requests
-
     old = f"messages that will be older than {duration_text(kept_ms)} in a minute"
     names = [TopicPartition(topic.name, number) for number in topic.partitions]
     found = await cluster.to_leaders(
@@ -78,17 +76,15 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
     kept_bytes = int(then)
     if kept_bytes == OFF or 0 <= int(now) <= kept_bytes:
         return None
-    from klog.admin.partitions import extents
-
-    found = await extents(cluster, [topic])
+    found = await rows_of(cluster, [topic])
     # An offset is the address of a byte: what is further than this from the end is in excess.
     ends = {
-        name: one.end_offset - kept_bytes
-        for name, one in found.items()
-        if one.start_offset is not None and one.end_offset is not None
-        if one.end_offset - kept_bytes > one.start_offset
+        TopicPartition(one.topic, one.partition): one.log_end_offset - kept_bytes
+        for one in found
+        if one.log_start_offset is not None and one.log_end_offset is not None
+        if one.log_end_offset - kept_bytes > one.log_start_offset
     }
-    silent = sum(one.end_offset is None for one in found.values())
+    silent = sum(one.log_end_offset is None for one in found)
     excess = f"the oldest messages beyond {size_text(kept_bytes)} in each partition"
     return _deleted(await _count(cluster, ends), silent, excess)
 
@@ -96,8 +92,6 @@ async def _retention_bytes(cluster: Cluster, topic: TopicNode, now: str, then: s
 async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: str) -> str | None:
     if "delete" in now or "delete" not in then:
         return None
-    from klog.admin.settings import describe_settings
-
     found = (await describe_settings(cluster, [topic.name], names=["retention.ms", "retention.bytes"]))[topic.name]
     kept = {one.name: one.value or str(OFF) for one in found}
     keeping = str(OFF)
@@ -107,9 +101,6 @@ async def _cleanup_policy(cluster: Cluster, topic: TopicNode, now: str, then: st
 
 async def _count(cluster: Cluster, ends: Mapping[TopicPartition, int | None]) -> int | None:
     """Messages from the logs' starts up to these offsets, None for the ends. None where a leader does not answer."""
-    from klog.client import leader_requests
-    from klog.client.positions import EARLIEST, LATEST
-
     if not cluster.is_klog:
         return None
     spans = {name: (EARLIEST, LATEST if end is None else end) for name, end in ends.items()}

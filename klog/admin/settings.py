@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from klog.admin.answers import check
+from klog.client.cluster import Cluster
+from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
 from klog.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
+from klog.protocol.apis import ApiKey
 
 TOPIC = 2
 BROKER = 4
@@ -35,13 +35,18 @@ class Described(NamedTuple):
     doc: str | None
     below: str | None
 
+    def in_klog(self, broker_name: str | None) -> tuple[str | None, str | None, str | None]:
+        """Default, effect and explanation: of klog's setting of this name of brokers, else what the broker says."""
+        setting = BROKER_SETTINGS.get(broker_name or "")
+        if setting is None:
+            return self.default, None, self.doc
+        return default_text(setting.name), setting.effect, setting.doc
+
 
 async def describe_settings(
     cluster: Cluster, topics: Sequence[str], *, names: Sequence[str] | None = None
 ) -> dict[str, list[Described]]:
     """The settings of topics, by topic and then by name; all of them, or those named."""
-    from klog.protocol.apis import ApiKey
-
     if not topics:
         return {}
     answer = await cluster.to_any(
@@ -59,8 +64,6 @@ async def describe_broker_settings(
     cluster: Cluster, broker_id: int, *, names: Sequence[str] | None = None
 ) -> list[Described]:
     """The settings of a broker, by name, all or those named; only that broker knows them."""
-    from klog.protocol.apis import ApiKey
-
     answer = await cluster.to_broker(
         broker_id,
         ApiKey.DESCRIBE_CONFIGS,
@@ -95,8 +98,6 @@ async def alter_topic_settings(
     cluster: Cluster, topic: str, given: Mapping[str, str], deleted: Sequence[str], *, validate_only: bool = False
 ) -> None:
     """Set some settings of a topic and delete others, in one step; ``validate_only``: check that this can be done."""
-    from klog.protocol.apis import ApiKey
-
     changes = [{"name": name, "config_operation": _SET, "value": value} for name, value in given.items()]
     changes += [{"name": name, "config_operation": _DELETE, "value": None} for name in deleted]
     answer = await cluster.to_controller(

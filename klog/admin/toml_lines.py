@@ -21,13 +21,21 @@ def read(path: Path) -> tuple[str, dict[str, Any]]:
     """A file's text, and what it says; empty where it does not exist. UsageError with its line."""
     try:
         text = read_text(path)
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.partition("=")[0].count(".") > KEY_PARTS_MAX:
-                raise UsageError(f"{path}, line {number}: a key has more than {KEY_PARTS_MAX} parts")
-        return text, tomllib.loads(text)
     except FileNotFoundError:
         return "", {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return text, parse(path, text)
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """What the text of the file says."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.partition("=")[0].count(".") > KEY_PARTS_MAX:
+            raise UsageError(f"{path}, line {number}: a key has more than {KEY_PARTS_MAX} parts")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}") from None
     except RecursionError:
         raise UsageError(f"{path}: brackets are nested too deep") from None

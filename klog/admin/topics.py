@@ -7,12 +7,16 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from klog.admin.partitions import UNKNOWN, Extent, extents, told
+from klog.admin.answers import check, code_and_message, error_in
+from klog.admin.partitions import PartitionRow, rows_of
+from klog.admin.settings import alter_topic_settings, describe_broker_settings, describe_settings, own_settings
+from klog.client import leader_requests
+from klog.client.cluster import Cluster
+from klog.client.metadata import TopicNode
 from klog.client.positions import NEWEST
 from klog.config import TOPIC_SETTINGS
-from klog.config.broker import BROKER_SETTINGS, default_text
 from klog.config.topic import unknown_setting_hint
 from klog.errors import (
     InvalidConfig,
@@ -26,12 +30,9 @@ from klog.errors import (
 )
 from klog.metrics import Count
 from klog.names import TopicPartition, check_topic_name, counted, regular_expression
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
 from klog.replication.placement import check_factor, factor_hint
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import TopicNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,6 @@ async def list_topics(
     ``internal``: the cluster's own topics, too. One whose whole name is the pattern is always listed. ``overrides``:
     only topics with settings of their own.
     """
-    from klog.admin.settings import own_settings
-
     matches = name_matcher(pattern, regex)
     topics = [
         topic
@@ -124,27 +123,32 @@ async def list_topics(
     if overrides:
         own = await own_settings(cluster, [topic.name for topic in topics])
         topics = [topic for topic in topics if own[topic.name]]
-    found, newest = await asyncio.gather(extents(cluster, topics), _newest_ms(cluster, topics))
+    found, newest = await asyncio.gather(_by_topic(cluster, topics), _newest_ms(cluster, topics))
     return [
         TopicSummary(
             topic.name,
             len(topic.partitions),
             topic.replication_factor,
-            _sum(extent.messages for extent in _of(topic, found)),
-            _sum(extent.bytes for extent in _of(topic, found)),
+            _sum(row.messages for row in found[topic.name]),
+            _sum(row.bytes for row in found[topic.name]),
             sum(one.is_under_replicated for one in topic.partitions.values()),
             moment(newest[topic.name]) if topic.name in newest else None,
             " ".join(f"{name}={value}" for name, value in own[topic.name].items()) if overrides else None,
-            *told(next((extent.failure for extent in _of(topic, found) if extent.failure is not None), None)),
+            *next(((row.error, row.message) for row in found[topic.name] if row.error is not None), (None, None)),
         )
         for topic in topics
     ]
 
 
+async def _by_topic(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, list[PartitionRow]]:
+    found: dict[str, list[PartitionRow]] = {topic.name: [] for topic in topics}
+    for row in await rows_of(cluster, topics):
+        found[row.topic].append(row)
+    return found
+
+
 async def _newest_ms(cluster: Cluster, topics: Sequence[TopicNode]) -> dict[str, int]:
     """Topic -> the largest timestamp of its messages in ms, of those that have any and whose leaders tell."""
-    from klog.client import leader_requests
-
     asked = {TopicPartition(topic.name, number): NEWEST for topic in topics for number in topic.partitions}
     answers = await cluster.to_leaders(asked, leader_requests.list_offsets) if asked else {}
     newest: dict[str, int] = {}
@@ -177,10 +181,6 @@ async def create_topic(
     partition i on the (i + j)-th broker behind that one, without chance. Otherwise the cluster decides, and what is not
     given is its default. Raises InvalidTopic, InvalidReplicationFactor, TopicAlreadyExists, InvalidConfig and so on.
     """
-    from klog.admin.settings import own_settings
-    from klog.client.blocking import error_of
-    from klog.protocol.apis import ApiKey
-
     check_topic_name(name)
     if assignment and (partitions is not None or replication_factor is not None or start_broker is not None):
         raise UsageError("--assignment excludes -p, --replication-factor and --start-broker")
@@ -221,15 +221,12 @@ async def create_topic(
         timeout=int(cluster.timeout_s * 1000),
         validate_only=validate_only,
     )
-    wire = int(answer.topics[0].error_code)
-    created = wire == 0
-    if created and validate_only:
+    error = error_in(answer.topics[0], f"cannot create topic {name!r}")
+    if error is None and validate_only:
         if assignment:
             partitions, replication_factor = len(assignment), len(assignment[0])
         return await _validated(cluster, answer.topics[0], partitions, replication_factor)
-    said = answer.topics[0].error_message or answer.topics[0].error_code.name
-    error = error_of(wire, f"cannot create topic {name!r}: {said}") if wire else None
-    if error is not None and not (wire == TopicAlreadyExists.wire and if_not_exists):
+    if error is not None and not (isinstance(error, TopicAlreadyExists) and if_not_exists):
         is_there = name in (await cluster.metadata([name], fresh=True)).topics
         error.hint = _creation_hint(error, name, settings or {}, brokers, is_there=is_there)
         raise error
@@ -237,7 +234,7 @@ async def create_topic(
         topic = await until_led(cluster, name, led=led)
     except UnknownTopicOrPartition as unknown:  # it has the name of a deleted topic
         raise error or unknown from None
-    return TopicCreated(name, len(topic.partitions), topic.replication_factor, created)
+    return TopicCreated(name, len(topic.partitions), topic.replication_factor, created=error is None)
 
 
 async def _validated(
@@ -268,8 +265,6 @@ def _creation_hint(
 
 async def _defaults(cluster: Cluster, broker_id: int) -> dict[str, int]:
     """What a broker makes new topics with."""
-    from klog.admin.settings import describe_broker_settings
-
     names = ["num.partitions", "default.replication.factor"]
     found = await describe_broker_settings(cluster, broker_id, names=names)
     return {one.name: int(one.value) for one in found if one.value is not None}
@@ -293,15 +288,11 @@ async def preview_alter(cluster: Cluster, name: str, partitions: int) -> TopicAl
         raise UsageError(
             f"topic {name!r} has {counted(before, 'partition')}; the number can only grow, got {partitions}"
         )
-    found = await extents(cluster, [topic])
-    return TopicAltered(name, before, partitions, _sum(extent.messages for extent in found.values()))
+    return TopicAltered(name, before, partitions, _sum(row.messages for row in await rows_of(cluster, [topic])))
 
 
 async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Count | None = None) -> TopicAltered:
     """Give a topic more partitions and wait until each has a leader, which ``led`` counts."""
-    from klog.client.blocking import error_of
-    from klog.protocol.apis import ApiKey
-
     altered = await preview_alter(cluster, name, partitions)
     answer = await cluster.to_controller(
         ApiKey.CREATE_PARTITIONS,
@@ -311,43 +302,25 @@ async def alter_topic(cluster: Cluster, name: str, partitions: int, *, led: Coun
         timeout=int(cluster.timeout_s * 1000),
         validate_only=False,
     )
-    wire = int(answer.results[0].error_code)
-    if wire:
-        said = answer.results[0].error_message or answer.results[0].error_code.name
-        raise error_of(wire, f"cannot add partitions to topic {name!r}: {said}")
+    check(answer.results[0], f"cannot add partitions to topic {name!r}")
     await until_led(cluster, name, partitions, led=led)
     return altered
 
 
 async def topic_settings(cluster: Cluster, name: str) -> list[TopicSetting]:
     """Every setting of a topic as it holds."""
-    from klog.admin.settings import describe_settings
-
     await cluster.topic(name)
-    rows = []
-    for one in (await describe_settings(cluster, [name]))[name]:
-        broker_name = TOPIC_SETTINGS.get(one.name) if cluster.is_klog else None
-        setting = BROKER_SETTINGS[broker_name] if broker_name else None
-        rows.append(
-            TopicSetting(
-                name,
-                one.name,
-                one.value,
-                one.source,
-                default_text(broker_name) if broker_name else one.default,
-                setting.effect if setting else None,
-                setting.doc if setting else one.doc,
-            )
-        )
-    return rows
+    known = TOPIC_SETTINGS if cluster.is_klog else {}
+    return [
+        TopicSetting(name, one.name, one.value, one.source, *one.in_klog(known.get(one.name)))
+        for one in (await describe_settings(cluster, [name]))[name]
+    ]
 
 
 async def set_topic_settings(
     cluster: Cluster, name: str, given: Mapping[str, str], deleted: Sequence[str] = ()
 ) -> list[TopicSetting]:
     """Set and delete settings of a topic in one step; all of them as they hold then. InvalidConfig for wrong ones."""
-    from klog.admin.settings import alter_topic_settings
-
     await cluster.topic(name)
     await alter_topic_settings(cluster, name, given, deleted)
     return await topic_settings(cluster, name)
@@ -357,28 +330,23 @@ async def preview_deletion(cluster: Cluster, names: Sequence[str], *, if_exists:
     """What deleting these would remove; nothing is changed. Missing ones are failed rows, or left out."""
     metadata = await cluster.metadata(names, fresh=True)
     wanted = list(dict.fromkeys(names))
-    topics = [metadata.topics[name] for name in wanted if name in metadata.topics]
-    found = await extents(cluster, topics)
+    found = await _by_topic(cluster, [metadata.topics[name] for name in wanted if name in metadata.topics])
     rows = []
     for name in wanted:
         topic = metadata.topics.get(name)
         if topic is not None:
-            own = _of(topic, found)
-            messages, size = _sum(extent.messages for extent in own), _sum(extent.bytes for extent in own)
+            messages, size = _sum(row.messages for row in found[name]), _sum(row.bytes for row in found[name])
             rows.append(TopicDeletion(name, len(topic.partitions), messages, size))
         elif not if_exists:
             near = await cluster.near(name)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
             missing = UnknownTopicOrPartition(f"topic {name!r} does not exist{meant}")
-            rows.append(TopicDeletion(name, None, None, None, missing.code, missing.message))
+            rows.append(TopicDeletion(name, None, None, None, *code_and_message(missing)))
     return rows
 
 
 async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> list[TopicDeletion]:
     """Delete the topics of a preview that exist; the same rows, with what failed."""
-    from klog.client.blocking import error_of
-    from klog.protocol.apis import ApiKey
-
     names = [row.topic for row in preview if row.error is None]
     if not names:
         return list(preview)
@@ -390,16 +358,9 @@ async def delete_topics(cluster: Cluster, preview: Sequence[TopicDeletion]) -> l
         topic_names=names,
         timeout=int(cluster.timeout_s * 1000),
     )
-    failures: dict[str, KlogError] = {}
-    for one in answer.responses:
-        wire = int(one.error_code)
-        if wire:
-            said = getattr(one, "error_message", None) or one.error_code.name
-            failures[str(one.name)] = error_of(wire, said)
+    failures = {str(one.name): error for one in answer.responses if (error := error_in(one)) is not None}
     return [
-        replace(row, error=failures[row.topic].code, message=failures[row.topic].message)
-        if row.topic in failures
-        else row
+        replace(row, error=error.code, message=error.message) if (error := failures.get(row.topic)) else row
         for row in preview
     ]
 
@@ -409,10 +370,7 @@ async def until_led(cluster: Cluster, name: str, partitions: int = 1, *, led: Co
 
     ``led`` counts those that have one.
     """
-    import asyncio
-
     led = led or Count()
-
     deadline = asyncio.get_running_loop().time() + cluster.timeout_s
     pause_s = 0.01  # metadata reaches a broker within milliseconds of the controller's answer
     while True:
@@ -435,10 +393,6 @@ def name_matcher(pattern: str | None, regex: bool) -> Any:
     if pattern is None:
         return lambda name: True
     return regular_expression(pattern if regex else fnmatch.translate(pattern), "the pattern").fullmatch
-
-
-def _of(topic: TopicNode, found: Mapping[TopicPartition, Extent]) -> list[Extent]:
-    return [found.get(TopicPartition(topic.name, number), UNKNOWN) for number in topic.partitions]
 
 
 def _sum(values: Any) -> int | None:

@@ -9,21 +9,20 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from klog.admin.answers import check
+from klog.admin.answers import check, error_in
+from klog.admin.topics import TopicDeletion, create_topic, until_led
+from klog.client.cluster import Cluster
 from klog.coordination import committed, topics
 from klog.coordination.topics import Deletion, Topic
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, NoSuchThing, NotController, TopicAlreadyExists, UnknownTopicId
 from klog.metrics import Count
 from klog.names import check_topic_name, near_hint, uuid_text
+from klog.protocol.apis import ApiKey
 from klog.render.values import moment
-
-if TYPE_CHECKING:
-    from klog.admin.topics import TopicDeletion
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 HINT_S = 0.5
 """An error does not wait longer for a hint."""
@@ -43,36 +42,28 @@ class TrashRow:
     act: str = field(metadata={"wide": True})
 
 
-class Copy(NamedTuple):
-    """A broker's log of a deleted topic."""
-
-    partition: int
-    end_address: int
-    messages: int | None
-    bytes: int
-
-
 async def list_trash(cluster: Cluster, zookeeper: ZooKeeper, damage: dict[str, str]) -> list[TrashRow]:
     """The deleted topics, the oldest first. What cannot be read is noted in ``damage`` by its path."""
     found = await asyncio.to_thread(topics.deleted, zookeeper, damage)
     if not found:
         return []
-    copies = await _copies(cluster, [topic.topic_id for topic, _ in found.values() if topic.topic_id is not None])
-    return [_row(topic, deletion, copies.get(topic.topic_id, ())) for topic, deletion in found.values()]
+    logs = await _logs(cluster, [topic.topic_id for topic, _ in found.values() if topic.topic_id is not None])
+    return [_row(topic, deletion, logs.get(topic.topic_id, ())) for topic, deletion in found.values()]
 
 
-def _row(topic: Topic, deletion: Deletion, copies: Iterable[Copy]) -> TrashRow:
-    best: dict[int, Copy] = {}
+def _row(topic: Topic, deletion: Deletion, logs: Iterable[Any]) -> TrashRow:
+    """``logs``: what brokers have of it (DescribeTrash)."""
+    best: dict[int, Any] = {}
     # Of two that reach as far, the one with less: records were deleted while the other's broker was down.
-    for one in sorted(copies, key=lambda copy: (copy.end_address, -copy.bytes, -(copy.messages or 0))):
-        best[one.partition] = one
+    for one in sorted(logs, key=lambda log: (log.end_address, -log.bytes, -max(log.messages, 0))):
+        best[one.partition_index] = one
     is_all = len(best) == len(topic.partitions)
-    counts = [one.messages for one in best.values()]
+    counts = [int(one.messages) for one in best.values()]
     return TrashRow(
         topic.name,
         len(topic.partitions),
-        sum(one for one in counts if one is not None) if is_all and None not in counts else None,
-        sum(one.bytes for one in best.values()) if is_all else None,
+        sum(counts) if is_all and min(counts, default=0) >= 0 else None,  # below 0: the broker does not know
+        sum(int(one.bytes) for one in best.values()) if is_all else None,
         moment(deletion.since_ms),
         moment(deletion.until_ms),
         "" if topic.topic_id is None else uuid_text(topic.topic_id),
@@ -111,7 +102,7 @@ async def plan_restore(cluster: Cluster, zookeeper: ZooKeeper, name: str) -> Res
             hint=near_hint(name, known.keys(), "klog topic list --deleted"),
         )
     (topic, deletion), topic_id = found, found[0].topic_id
-    row = _row(topic, deletion, (await _copies(cluster, [topic_id])).get(topic_id, ()))
+    row = _row(topic, deletion, (await _logs(cluster, [topic_id])).get(topic_id, ()))
     groups = await asyncio.to_thread(_groups, zookeeper, name)
     return RestorePlan(
         topic_id, RestoreRow(name, row.partitions, row.messages, row.bytes, row.deleted_at, groups, row.id)
@@ -126,9 +117,6 @@ def _groups(zookeeper: ZooKeeper, topic: str) -> int:
 
 async def restore_topic(cluster: Cluster, plan: RestorePlan, *, led: Count | None = None) -> RestoreRow:
     """Bring it back, and wait until its partitions have leaders, which ``led`` counts."""
-    from klog.admin.topics import until_led
-    from klog.protocol.apis import ApiKey
-
     answer = await _ask_controller(cluster, ApiKey.RESTORE_TOPIC, plan.topic_id)
     check(answer, f"cannot restore topic {plan.row.topic!r}")
     await until_led(cluster, plan.row.topic, plan.row.partitions, led=led)
@@ -139,9 +127,6 @@ async def purge_topics(
     cluster: Cluster, rows: Sequence[TopicDeletion], ids: Mapping[str, UUID], count: Count | None = None
 ) -> list[TopicDeletion]:
     """Delete topics for good that are deleted, counted by ``count``; the rows, with what failed."""
-    from klog.client.blocking import error_of
-    from klog.protocol.apis import ApiKey
-
     purged: list[TopicDeletion] = []
     count = count or Count()
     for row in rows:
@@ -150,12 +135,10 @@ async def purge_topics(
             purged.append(row)
             continue
         answer = await _ask_controller(cluster, ApiKey.PURGE_TOPIC, ids[row.topic])
-        wire = int(answer.error_code)
-        if wire in (0, UnknownTopicId.wire):  # where no deletion waits it is purged already
-            purged.append(row)
-        else:
-            error = error_of(wire, f"the topic is deleted, and not purged yet: {answer.error_message}")
-            purged.append(replace(row, error=error.code, message=error.message))
+        error = error_in(answer, "the topic is deleted, and not purged yet")
+        if isinstance(error, UnknownTopicId):  # where no deletion waits it is purged already
+            error = None
+        purged.append(row if error is None else replace(row, error=error.code, message=error.message))
     return purged
 
 
@@ -168,8 +151,6 @@ async def _ask_controller(cluster: Cluster, key: Any, topic_id: UUID) -> Any:
 async def restore_hint(cluster: Cluster, topic: str) -> str | None:
     """What brings a topic back that does not exist because it is deleted, as the controller says it to those that want
     to create one of its name; None where it does not within `HINT_S`."""
-    from klog.admin.topics import create_topic
-
     try:
         async with asyncio.timeout(HINT_S):
             await create_topic(cluster, topic, validate_only=True)
@@ -186,20 +167,12 @@ async def ids_of(zookeeper: ZooKeeper, names: Sequence[str]) -> dict[str, UUID]:
     return {one.name: one.topic_id for one in found if one.topic_id is not None}
 
 
-async def _copies(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | None, list[Copy]]:
+async def _logs(cluster: Cluster, topic_ids: Sequence[UUID]) -> dict[UUID | None, list[Any]]:
     """What the live brokers have of these topics."""
-    from klog.protocol.apis import ApiKey
-
     wanted = list(topic_ids)
     answers = await cluster.to_each(ApiKey.DESCRIBE_TRASH, 0, wait_s=cluster.timeout_s, topic_ids=wanted)
-    found: dict[UUID | None, list[Copy]] = {}
+    found: dict[UUID | None, list[Any]] = {}
     for answer in answers.values():
-        if isinstance(answer, KlogError):
-            continue
-        for one in answer.logs:
-            messages = int(one.messages)
-            copy = Copy(
-                int(one.partition_index), int(one.end_address), None if messages < 0 else messages, int(one.bytes)
-            )
-            found.setdefault(one.topic_id, []).append(copy)
+        for one in () if isinstance(answer, KlogError) else answer.logs:
+            found.setdefault(one.topic_id, []).append(one)
     return found

@@ -9,11 +9,17 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+from klog.admin.acls import add_acls, filter_of, remove_acls
 from klog.admin.acts import DELETION, REASSIGNMENT, SETTINGS, SHOWN_MAX, ActRow, changed, here, recent_acts
+from klog.admin.quotas import alter_quotas
+from klog.admin.settings import alter_topic_settings
+from klog.admin.trash import plan_restore, restore_topic
 from klog.admin.znodes import ZnodeChange, data_of
 from klog.admin.znodes import write as write_znode
+from klog.client.cluster import Cluster
+from klog.client.reassignments import alter_reassignments, elect_replicas
 from klog.coordination import (
     acls,
     acts,
@@ -36,15 +42,12 @@ from klog.coordination.schemas import (
     Subject,
 )
 from klog.coordination.scram_credentials import USER_ACT
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, Refused, ZooKeeperError
 from klog.names import TopicPartition
 from klog.schemas.compatibility import Level
 from klog.security.permissions import Binding, Resource
 from klog.security.quotas import Entity, QuotaKey, Values, text_of
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 CANNOT_BE_UNDONE: Final[Mapping[str, str]] = {
     "topic-create": "`klog topic delete` removes the topic and its messages",
@@ -133,8 +136,6 @@ def _deletion(zookeeper: ZooKeeper, act: Act, topic: str) -> Undo:
         raise refused
 
     async def restore(cluster: Cluster, zookeeper: ZooKeeper) -> None:
-        from klog.admin.trash import plan_restore, restore_topic
-
         await restore_topic(cluster, await plan_restore(cluster, zookeeper, topic))
 
     return Undo("topic", [UndoRow(f"topic {topic}", "exists", "false", "true")], restore)
@@ -149,8 +150,6 @@ def _settings(zookeeper: ZooKeeper, act: Act, topic: str) -> Undo:
     rows = _rows(act, f"topic {topic}", names, now, before, after, hint=hint)
 
     async def alter(cluster: Cluster, _: ZooKeeper) -> None:
-        from klog.admin.settings import alter_topic_settings
-
         given = {name: value for name in names if (value := before.get(name)) is not None}
         await alter_topic_settings(cluster, topic, given, [name for name in names if name not in given])
 
@@ -207,8 +206,6 @@ def _reassignment(zookeeper: ZooKeeper, act: Act, name: str) -> Undo:
     rows = _rows(act, f"topic {name}", list(texts(now)), *map(texts, (now, before, after)), hint=hint)
 
     async def reassign(cluster: Cluster, _: ZooKeeper) -> None:
-        from klog.client.reassignments import alter_reassignments
-
         wanted = {TopicPartition(name, number): before[number] for number in numbers}
         _check_outcomes(act, await alter_reassignments(cluster, wanted))
 
@@ -234,8 +231,6 @@ def _election(zookeeper: ZooKeeper, act: Act, topic: str) -> Undo:
     rows = _rows(act, f"topic {topic}", list(texts(now)), *map(texts, (now, before, after)), said=said, hint=hint)
 
     async def elect(cluster: Cluster, _: ZooKeeper) -> None:
-        from klog.client.reassignments import elect_replicas
-
         _check_outcomes(act, await elect_replicas(cluster, {name: before[name] for name in names}))
 
     return Undo("leader", rows, elect)
@@ -257,8 +252,6 @@ def _acls(zookeeper: ZooKeeper, act: Act, name: str) -> Undo:
     rows += [UndoRow(f"acl {pattern}", str(one), None, "present") for one in went]
 
     async def change(cluster: Cluster, _: ZooKeeper) -> None:
-        from klog.admin.acls import add_acls, filter_of, remove_acls
-
         if came:
             await remove_acls(cluster, [filter_of(Binding(pattern, one)) for one in came])
         if went:
@@ -285,8 +278,6 @@ def _quotas(zookeeper: ZooKeeper, act: Act, path: str) -> Undo:
     rows = _rows(act, f"quota {entity}", list(texts(now)), *map(texts, (now, before, after)), hint=hint)
 
     async def alter(cluster: Cluster, _: ZooKeeper) -> None:
-        from klog.admin.quotas import alter_quotas
-
         await alter_quotas(cluster, entity, {key: before.get(key) for key in keys})
 
     return Undo("quota", rows, alter)

@@ -6,19 +6,16 @@ import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.acts import here
-from klog.admin.answers import check
-from klog.client.blocking import error_of
+from klog.admin.answers import check, code_and_message, error_in
+from klog.client.cluster import Cluster
 from klog.coordination import scram_credentials
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import NoSuchThing, NotController, Refused, UsageError
 from klog.protocol.apis import ApiKey
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, ScramCredential, ScramMechanism
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 PASSWORD_CHARACTERS_MIN: Final = 8
 LEARN_S: Final = 2.0
@@ -58,7 +55,10 @@ async def preview_addition(
     cluster: Cluster, name: str, mechanisms: Sequence[ScramMechanism], iterations: int = ITERATIONS_MIN
 ) -> UserRow:
     """The row of the new user. Refused where it exists; nothing is changed."""
-    _check_new(name, iterations)
+    if not name:
+        raise UsageError("a user's name cannot be empty")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise UsageError(f"--iterations must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}, got {iterations}")
     if any(row.error is None for row in await list_users(cluster, [name])):
         raise Refused(f"user {name!r} exists already", hint=f"klog user passwd {shlex.quote(name)}")
     return UserRow(name, [one.label for one in mechanisms], [iterations] * len(mechanisms))
@@ -94,30 +94,21 @@ def check_password(password: str) -> None:
         raise UsageError(f"the password has {len(password)} characters; at least {PASSWORD_CHARACTERS_MIN} are needed")
 
 
-def _check_new(name: str, iterations: int) -> None:
-    if not name:
-        raise UsageError("a user's name cannot be empty")
-    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise UsageError(f"--iterations must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}, got {iterations}")
-
-
 async def _write(
     cluster: Cluster, name: str, password: str, mechanisms: Sequence[ScramMechanism], iterations: int
 ) -> UserRow:
     """The password is stretched here: it does not leave this machine."""
-    made = []
-    for mechanism in mechanisms:
-        salt = secrets.token_bytes(SALT_BYTES)
-        stretched = mechanism.stretch(password, salt, iterations)
-        made.append(
-            {
-                "name": name,
-                "mechanism": mechanism.value,
-                "iterations": iterations,
-                "salt": salt,
-                "salted_password": stretched,
-            }
-        )
+    salts = {mechanism: secrets.token_bytes(SALT_BYTES) for mechanism in mechanisms}
+    made = [
+        {
+            "name": name,
+            "mechanism": mechanism.value,
+            "iterations": iterations,
+            "salt": salt,
+            "salted_password": mechanism.stretch(password, salt, iterations),
+        }
+        for mechanism, salt in salts.items()
+    ]
     await _alter(cluster, [], made)
     return UserRow(name, [one.label for one in mechanisms], [iterations] * len(mechanisms))
 
@@ -139,15 +130,12 @@ async def _alter(cluster: Cluster, deletions: list[dict[str, Any]], upsertions: 
 
 
 def _row(result: Any) -> UserRow:
-    code = result.error_code.value
     infos = sorted((int(one.mechanism), int(one.iterations)) for one in result.credential_infos)
-    error = error_of(code, result.error_message or "") if code else None
     return UserRow(
         result.user,
         [ScramMechanism(number).label for number, _ in infos],
         [iterations for _, iterations in infos],
-        error.code if error is not None else None,
-        error.message if error is not None else None,
+        *code_and_message(error_in(result)),
     )
 
 

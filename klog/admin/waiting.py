@@ -6,9 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
+from klog.admin.log_dirs import full_dir
+from klog.admin.settings import min_isr
 from klog.client.cluster import Cluster
 from klog.client.servers import more_servers
+from klog.config.topic import effective_min_isr
 from klog.errors import KlogError
+from klog.names import TopicPartition
 
 LOOK_S = 0.1
 LOOK_AGAIN_S = 5.0
@@ -70,11 +74,6 @@ async def why_waiting(cluster: Cluster, topic: str, partitions: Iterable[int], a
 
 async def why_not_taken(cluster: Cluster, topic: str, partitions: Iterable[int], acks: str) -> str | None:
     """What keeps partitions from taking messages; None where nothing is to be seen. librdkafka says nothing of it."""
-    from klog.admin.log_dirs import full_dir
-    from klog.admin.settings import min_isr
-    from klog.config.topic import effective_min_isr
-    from klog.names import TopicPartition
-
     node = await cluster.topic(topic, fresh=True)
     minimum = (await min_isr(cluster, [topic])).get(topic, 1) if acks == "all" else 1
     chosen = [node.partitions[one] for one in sorted(partitions) if one in node.partitions]

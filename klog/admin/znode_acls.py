@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.coordination import cluster, paths
 from klog.coordination.znode_acls import OPEN, Acl, Identities, acls_of, is_open
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import Refused, UsageError
 from klog.names import first_few
 from klog.security.errors import NotAllowedByZooKeeper
-
-if TYPE_CHECKING:
-    from klog.coordination.zookeeper import ZooKeeper
 
 AT_ONCE: Final = 1_000
 WALKS_MAX: Final = 4

@@ -12,17 +12,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin.acts import here
 from klog.admin.registries import NodeData, NodeRow, check_path, get_node, tree, true_path
 from klog.coordination import paths
 from klog.coordination.acts import ZNODE_CREATE, ZNODE_DELETE, ZNODE_SET, Actor, new_act
-from klog.coordination.zookeeper import Create, Delete, Operation, SetData
+from klog.coordination.zookeeper import Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NoNode, Refused
-
-if TYPE_CHECKING:
-    from klog.coordination.zookeeper import ZooKeeper
 
 DATA_BYTES_MAX: Final = 512 * 1024
 

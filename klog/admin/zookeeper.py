@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from klog.admin.local_state import AUTHORITY, ZOOKEEPER_CERTIFICATE, running_clusters
+from klog.admin.local_state import AUTHORITY, ZOOKEEPER_CERTIFICATE, running_clusters, why_not_here
 from klog.coordination import embedded
 from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.server_settings import HEAP_ALLOWED_MIN_BYTES, parse_ensemble
@@ -48,19 +47,6 @@ def check_folder(directory: Path) -> None:
         raise UsageError(f"--dir {directory} is a file, expected a folder", hint="a folder that is not there is made")
 
 
-def _check_listen(host: str) -> None:
-    """HostError where this machine cannot listen there; ZooKeeper says so after 10 s, as a Java exception."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind(address)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise HostError(
-            f"cannot listen on {host}: {reason}", hint="give an address of this machine in --listen"
-        ) from None
-
-
 def start(
     directory: Path | None,
     home: Path,
@@ -86,8 +72,8 @@ def start(
         raise UsageError(f"--id {server_id} is not in --ensemble: {', '.join(map(str, sorted(members)))}")
     check_heap(heap_bytes, "--heap")
     check_folder(directory)
-    if host is not None:
-        _check_listen(host)
+    if host is not None and (reason := why_not_here(host)) is not None:  # else ZooKeeper says so, after 10 s
+        raise HostError(f"cannot listen on {host}: {reason}", hint="give an address of this machine in --listen")
     before = embedded.find(directory)
     server = embedded.start(
         directory,

@@ -42,7 +42,7 @@ async def list_acls(
     if resource is not None:
         kind, name = _resource(resource)
         chosen = Filter(kind, name, PatternType.MATCH, whose)
-    return await acls.list_acls(await invocation.cluster(), chosen)
+    return [acls.row(one) for one in await acls.read_acls(await invocation.cluster(), chosen)]
 
 
 @acl.command("add", rows=ROW, changes=True, asks=True, acts=True)
@@ -99,7 +99,7 @@ async def remove(
     await acls.refuse_missing(cluster, bindings)
     preview = invocation.report([acls.row(one) for one in bindings])
     invocation.confirm(f"Remove {counted(len(bindings), 'ACL')}", preview, everywhere=False)
-    removed = await acls.remove_exactly(cluster, bindings)
+    removed = await acls.remove_acls(cluster, [acls.filter_of(one) for one in bindings])
     return invocation.report([acls.row(one) for one in removed], footer=f"{counted(len(removed), 'ACL')} removed")
 
 

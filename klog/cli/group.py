@@ -57,7 +57,7 @@ async def list_groups(
     if regex and pattern is not None:
         regular_expression(pattern, "PATTERN")
     session = await invocation.zookeeper()
-    rows = await groups.list_groups(session, pattern, regex=regex, phases=await _phases(invocation))
+    rows = await groups.list_groups(session, await _cluster(invocation), pattern, regex=regex)
     if pattern is None:
         remember(invocation.target, "groups", [row.group for row in rows])
     missing = pattern is not None and not rows
@@ -69,13 +69,7 @@ async def describe(invocation: Invocation, name: Group) -> Report:
     """Show the members of a group, one row per partition that a member reads."""
     from klog.admin import groups
 
-    session = await invocation.zookeeper()
-    try:
-        cluster: Cluster | None = await invocation.cluster()
-    except (BrokerNotAvailable, CannotConnect):
-        cluster = None
-    phases = {} if cluster is None else await groups.phases(cluster)
-    found, rows = await groups.describe_group(session, name, phases=phases, cluster=cluster)
+    found, rows = await groups.describe_group(await invocation.zookeeper(), await _cluster(invocation), name)
     by = f"broker {found.coordinator}" if found.coordinator is not None else "no broker"
     words = [
         f"group {found.group}: {found.state}",
@@ -88,14 +82,12 @@ async def describe(invocation: Invocation, name: Group) -> Report:
     return invocation.report(rows, footer=", ".join(words))
 
 
-async def _phases(invocation: Invocation) -> dict[str, str]:
-    """What coordinators say of their groups; nothing where no broker can be asked: ZooKeeper knows the rest."""
-    from klog.admin import groups
-
+async def _cluster(invocation: Invocation) -> Cluster | None:
+    """None where no broker can be asked: ZooKeeper knows the rest."""
     try:
-        return await groups.phases(await invocation.cluster())
+        return await invocation.cluster()
     except (BrokerNotAvailable, CannotConnect):
-        return {}
+        return None
 
 
 @top_command("lag", rows="klog.admin.group_lag:LagRow")

@@ -355,11 +355,11 @@ def log_file(directory: Path) -> Path:
     return directory / "zookeeper.log"
 
 
-def tail(path: Path, since: int = 0) -> str:
-    """The end of a log file after byte ``since``; "" for none."""
+def tail(path: Path, since: int = 0, most: int = LOG_TAIL_BYTES) -> str:
+    """The end of a log file after byte ``since``, so many bytes at most; "" for none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(since, path.stat().st_size - LOG_TAIL_BYTES))
+            file.seek(max(since, path.stat().st_size - most))
             return file.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""

@@ -179,12 +179,11 @@ deleting = has(deletions={"t": NOW_MS - 60_000})
 server_down = server(1, None, "Connection refused")
 down = has(metadata=None, no_brokers="no broker answers")
 gone_zookeeper = has(no_zookeeper="connection refused")
-large_batches = has(
-    max_bytes={"t": 5_000_000, "u": 1_000},
-    sizes={
-        1: {"socket.request.max.bytes": "100000000", "fetch.max.bytes": "50000000"},
-        2: {"socket.request.max.bytes": "1000000", "replica.fetch.max.bytes": "1048576"},
-    },
+large_batches = both(
+    has(max_bytes={"t": 5_000_000, "u": 1_000}),
+    default("socket.request.max.bytes", "100000000", 1),
+    default("socket.request.max.bytes", "1000000", 2),
+    default("replica.fetch.max.bytes", "1048576", 2),
 )
 ends_soon = has(certificates=[CertificateFact(1, "SSL", 29.9, 30), CertificateFact(2, "SSL", 30.1, 30)])
 ahead = has(ahead_max_ms={"t": 3_600_000}, ahead={TopicPartition("t", 1): (88, 253_402_000_000_000)})

@@ -210,7 +210,7 @@ def test_sums_by_topic_by_group_and_of_all() -> None:
     assert group_lag.totals([]) == []
     assert group_lag.in_words(ROWS).startswith(
         "2 groups, 4 partitions; lag: 12 messages, 70 bytes"
-    ) and "900ms" in group_lag.in_words(ROWS)
+    ) and "900 ms" in group_lag.in_words(ROWS)
     assert group_lag.in_words([]) == "0 groups, 0 partitions; lag: unknown"
 
 
@@ -233,7 +233,7 @@ def test_a_sum_over_what_could_not_be_asked_has_failed() -> None:
     assert (group.group, group.lag, group.error) == ("b", 7, "LEADER_NOT_AVAILABLE")
     assert whole.error == "LEADER_NOT_AVAILABLE"
     assert group_lag.lagging([failed]) == [failed]
-    assert group_lag.in_words([*ROWS, failed]).partition("900ms; ")[2].startswith("1 partition")
+    assert group_lag.in_words([*ROWS, failed]).partition("900 ms; ")[2].startswith("1 partition")
 
 
 def test_what_was_never_committed_lags_from_the_start_and_describe_shows_heartbeats(

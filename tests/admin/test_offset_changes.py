@@ -34,6 +34,22 @@ def offsets(zk: ZooKeeper, group: str = "g") -> dict[TopicPartition, int]:
     return {name: one.offset for name, one in committed.read(zk, group).items()}
 
 
+def at_each_look(monkeypatch: pytest.MonkeyPatch, then: Callable[[ZooKeeper, int], object]) -> list[int]:
+    """Have something happen right behind each look at a group; it gets the number of the look. How many members each
+    look has found."""
+    found: list[int] = []
+    really = groups.read
+
+    def look(zookeeper: ZooKeeper, group: str) -> groups.Group:
+        one = really(zookeeper, group)
+        then(zookeeper, len(found))
+        found.append(len(one.members))
+        return one
+
+    monkeypatch.setattr(groups, "read", look)
+    return found
+
+
 def test_a_group_without_members_and_one_that_is_new(zk: ZooKeeper) -> None:
     commit(zk, "g", {ONE: CommittedOffset(5, 2, "note"), TWO: 6})
     assert offset_changes.write(zk, "g", {ONE: CommittedOffset(1), TWO: None}) == []
@@ -107,21 +123,10 @@ def test_a_member_that_comes_between_the_look_and_the_write(
 ) -> None:
     """The check is part of the write: it fails, and the group is looked at again."""
     commit(zk, "g", {ONE: 5})
-    looked: list[int] = []
-    really = groups.read
-
-    def look(zookeeper: ZooKeeper, group: str) -> groups.Group:
-        found = really(zookeeper, group)
-        if not looked:
-            join(zookeeper, group, member("late", ONE))
-        looked.append(len(found.members))
-        return found
-
-    monkeypatch.setattr(groups, "read", look)
+    looked = at_each_look(monkeypatch, lambda session, number: number or join(session, "g", member("late", ONE)))
     if force:
-        assert [one.member_id for one in offset_changes.write(zk, "g", {ONE: CommittedOffset(1)}, force=True)] == [
-            "late"
-        ]
+        (fenced,) = offset_changes.write(zk, "g", {ONE: CommittedOffset(1)}, force=True)
+        assert fenced.member_id == "late"
         assert offsets(zk) == {ONE: 1}
     else:
         with pytest.raises(NonEmptyGroup, match="late"):
@@ -131,14 +136,7 @@ def test_a_member_that_comes_between_the_look_and_the_write(
 
 
 def test_a_group_that_changes_all_the_time_is_given_up(zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = groups.read
-
-    def look(zookeeper: ZooKeeper, group: str) -> groups.Group:
-        found = really(zookeeper, group)
-        join(zookeeper, group, member("late"))
-        return found
-
-    monkeypatch.setattr(groups, "read", look)
+    at_each_look(monkeypatch, lambda session, _: join(session, "g", member("late")))
     with pytest.raises(Refused, match="'g'"):
         offset_changes.write(zk, "g", {ONE: CommittedOffset(1)}, force=True)
     assert offsets(zk) == {}
@@ -160,16 +158,7 @@ def test_more_than_a_multi_holds(zk: ZooKeeper, monkeypatch: pytest.MonkeyPatch)
     assert len(offsets(zk)) == 900
     assert len(sizes) > 1
     assert max(sizes) <= MULTI_BYTES_MAX
-    looks = iter(range(100))
-    read = groups.read
-
-    def look(zookeeper: ZooKeeper, group: str) -> groups.Group:
-        found = read(zookeeper, group)
-        if next(looks) == 1:
-            join(zookeeper, group, member("late"))
-        return found
-
-    monkeypatch.setattr(groups, "read", look)
+    at_each_look(monkeypatch, lambda session, number: number == 1 and join(session, "g", member("late")))
     with pytest.raises(NonEmptyGroup, match=r"late.*of 900\b"):
         offset_changes.write(zk, "g", dict.fromkeys(names, CommittedOffset(2)))
     assert set(offsets(zk).values()) == {1, 2}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from klog.admin import offset_files, rewind
 from klog.admin.rewind import Plan
-from klog.client.cluster import Cluster
 from klog.client.positions import parse_position
 from klog.coordination import committed
 from klog.coordination.acts import Actor
@@ -31,25 +33,18 @@ def filled(broker: RunningBroker, topic: str) -> str:
     return topic
 
 
-def planned(broker: RunningBroker, registry: ZooKeeper, group: str, to: str, **options: object) -> Plan:
-    async def plan(cluster: Cluster) -> Plan:
-        return await rewind.plan_rewind(cluster, registry, group, parse_position(to), **options)  # type: ignore[arg-type]
+def planned(
+    broker: RunningBroker, registry: ZooKeeper, group: str, to: str, parse: Any = parse_position, **options: Any
+) -> Plan:
+    return run(broker.bootstrap, lambda cluster: rewind.plan_rewind(cluster, registry, group, parse(to), **options))
 
-    return run(broker.bootstrap, plan)
+
+shifted = partial(planned, parse=rewind.parse_shift)
 
 
 def carried_out(broker: RunningBroker, registry: ZooKeeper, plan: Plan) -> None:
-    async def act(cluster: Cluster) -> None:
-        await rewind.carry_out(cluster, registry, plan, actor=Actor("test", "here"))
-
-    run(broker.bootstrap, act)
-
-
-def shifted(broker: RunningBroker, registry: ZooKeeper, group: str, by: str, **options: object) -> Plan:
-    async def plan(cluster: Cluster) -> Plan:
-        return await rewind.plan_rewind(cluster, registry, group, rewind.parse_shift(by), **options)  # type: ignore[arg-type]
-
-    return run(broker.bootstrap, plan)
+    actor = Actor("test", "here")
+    run(broker.bootstrap, lambda cluster: rewind.carry_out(cluster, registry, plan, actor=actor))
 
 
 def test_by_counts_from_what_is_committed(broker: RunningBroker, registry: ZooKeeper, filled: str) -> None:
@@ -195,10 +190,7 @@ def test_a_file_about_what_is_not_there_and_past_the_ends(
     text = f"g,{filled},0,999999\ng,{filled},7,1\ng,{filled}-no,0,1\nh,{filled},1,0\n"
     lines, _ = offset_files.parse(text)
 
-    async def plan(cluster: Cluster) -> tuple[list[Plan], list[offset_files.BadLine]]:
-        return await rewind.plan_lines(cluster, registry, lines)
-
-    plans, bad = run(broker.bootstrap, plan)
+    plans, bad = run(broker.bootstrap, lambda cluster: rewind.plan_lines(cluster, registry, lines))
     assert [one.number for one in bad] == [2, 3]
     assert [one.group for one in plans] == ["g", "h"]
     assert "end" in plans[0].notes[0]
@@ -221,10 +213,7 @@ def test_a_copy_is_of_everything_and_goes_over_nothing(broker: RunningBroker, re
     commit(registry, source, {one: CommittedOffset(5, 0, "a note")})
 
     def copy(a: str, b: str) -> Plan:
-        async def plan(cluster: Cluster) -> Plan:
-            return await rewind.plan_copy(cluster, registry, a, b)
-
-        return run(broker.bootstrap, plan)
+        return run(broker.bootstrap, lambda cluster: rewind.plan_copy(cluster, registry, a, b))
 
     carried_out(broker, registry, copy(source, target))
     found = committed.read(registry, target)[one]

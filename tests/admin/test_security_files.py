@@ -16,7 +16,7 @@ from klog.admin import security_files
 from klog.admin.certificates import issue, new_authority
 from klog.client.client_config import read_client_config
 from klog.config.properties import read_properties
-from klog.errors import Refused, UsageError
+from klog.errors import DiskFull, Refused, UsageError
 from klog.net.client_tls import client_context
 from klog.security.client_security import ClientSecurity
 from tests.rows import each
@@ -114,7 +114,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError):
+    with pytest.raises(DiskFull):
         security_files.init(tmp_path / "security")
     assert list(tmp_path.iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
@@ -70,8 +71,9 @@ def test_when_a_topic_was_last_written(broker: RunningBroker, topic: str) -> Non
 
 def test_of_a_deleted_topics_copies_the_one_that_deletions_of_records_reached_counts() -> None:
     deleted = Topic("t", None, {0: (1, 2)}, 0, 0)
-    whole, cut = trash.Copy(0, 900, 50, 4096), trash.Copy(0, 900, 48, 4096)
-    short = trash.Copy(0, 800, 44, 4000)
+    log = partial(SimpleNamespace, partition_index=0)
+    whole, cut = (log(end_address=900, messages=count, bytes=4096) for count in (50, 48))
+    short = log(end_address=800, messages=44, bytes=4000)
     for copies in ((whole, cut, short), (short, cut, whole), (cut, whole)):
         assert trash._row(deleted, Deletion(1000, "act", True, 5), copies).messages == 48
 

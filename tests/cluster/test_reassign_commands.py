@@ -229,7 +229,7 @@ def test_a_plan_that_does_not_fit_the_cluster_is_not_begun(three: RunningCluster
     good = {"topic": topic, "partition": 0, "replicas": [3, 1]}
     for wrong, text in (
         ({"topic": "no-such-topic", "partition": 0, "replicas": [1]}, "'no-such-topic'"),
-        ({"topic": topic, "partition": 7, "replicas": [1]}, "has 1 partition (0 to 0), not 7"),
+        ({"topic": topic, "partition": 7, "replicas": [1]}, "has 1 partition (0 to 0), no partition 7"),
         ({"topic": topic, "partition": 0, "replicas": [1, 9]}, "broker 9"),
     ):
         entries = [wrong] if wrong["topic"] == topic and wrong["partition"] == 0 else [good, wrong]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
+from klog.admin.metrics import read_metrics
+from klog.client.cluster import Cluster
 from klog.errors import KlogError
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
 
 WARNING_DAYS: Final = "klog.certificate.warning.days"
 """A broker's setting: from so many days before the end on."""
@@ -29,8 +28,6 @@ class CertificateFact:
 
 async def certificates_of(cluster: Cluster, broker: int, warning_days: str | None) -> list[CertificateFact]:
     """Of the listeners that have one; none of a broker that does not say. ``warning_days``: the broker's setting."""
-    from klog.admin.metrics import read_metrics
-
     if warning_days is None:  # an older broker, or Kafka's
         return []
     try:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from klog.admin.health.findings import CRITICAL, Finding
+from klog.admin.health.snapshot import Snapshot
+from klog.client.metadata import Metadata, PartitionNode
 from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.metadata import Metadata, PartitionNode
 
 TOPICS_NAMED_MAX: Final = 5
 
@@ -37,17 +35,14 @@ def dead_brokers(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
             continue
         yield Finding(CRITICAL, f"broker {broker}", found, "alive", do, "dead-broker")
     if just_dead:
-        found = f"not alive; {'they have' if len(just_dead) > 1 else 'it has'} {_replicas(just_dead)}"
+        replicas_of_all = counted(sum(just_dead.values()), "replica")
+        found = f"not alive; {'they have' if len(just_dead) > 1 else 'it has'} {replicas_of_all}"
         do = _start_dead(snapshot, metadata, list(just_dead))
         yield Finding(CRITICAL, brokers_named(just_dead), found, "alive", do, "dead-broker")
 
 
 def _takes(addresses: str) -> str:
     return f"{addresses} accepts connections but does not answer"
-
-
-def _replicas(of_brokers: Mapping[int, int]) -> str:
-    return counted(sum(of_brokers.values()), "replica")
 
 
 def _start_dead(snapshot: Snapshot, metadata: Metadata, brokers: Sequence[int]) -> str:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klog.admin import groups
+from klog.client.cluster import Cluster
 from klog.coordination import groups as registry
 from klog.coordination.group_states import COORDINATOR
+from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError, ZooKeeperError
 from klog.names import TopicPartition
 from klog.protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.coordination.zookeeper import ZooKeeper
 
 STABLE: Final = "Stable"
 

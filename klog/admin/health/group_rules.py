@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klog.admin.group_lag import LagRow
 from klog.admin.health.findings import WARNING, Finding
+from klog.admin.health.snapshot import Snapshot
+from klog.client.metadata import Metadata
 from klog.coordination import paths
 from klog.names import counted, first_few
 from klog.render.value_texts import duration_text, moment_text
-
-if TYPE_CHECKING:
-    from klog.admin.group_lag import LagRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.client.metadata import Metadata
 
 PATIENCE_MS: Final = 300_000
 """Members that began less than this ago may commit yet; what waits for less is not late."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klog.admin.local_state import LocalCluster, Part, load_plan, look, restart_command, running_clusters
+from klog.admin.local_state import LocalCluster, Part, load_plan, look, restart_command, running_clusters, why_not_here
+from klog.coordination import embedded
 
 LOCAL: Final = "local"
 """The folder of HOME that `klog up` takes without ``--dir``."""
@@ -81,7 +81,7 @@ def _brokers_of(home: Path, cluster: LocalCluster) -> dict[int, LocalBroker]:
 
 
 def _broker(part: Part, start: str) -> LocalBroker:
-    text = _end_of(part.log_file)
+    text = embedded.tail(part.log_file, most=LOG_END_BYTES)
     *_, begin = (0, *(found.start() for found in _SERVES.finditer(text)))
     lines = (
         LogLine(datetime.fromisoformat(one[1]) if one[1] else None, one[2] or _FAILED[0], one[3])
@@ -90,18 +90,10 @@ def _broker(part: Part, start: str) -> LocalBroker:
     return LocalBroker(part.address, start, part.log_file, tuple(lines), part.identity is not None)
 
 
-def _end_of(log_file: Path) -> str:
-    try:
-        with log_file.open("rb") as file:
-            file.seek(max(0, log_file.stat().st_size - LOG_END_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def processes_at(addresses: Collection[str]) -> dict[str, tuple[int, ...]]:
     """HOST:PORT -> the processes of klog's brokers that listen there, as far as they are on this machine. Blocks."""
-    wanted = {address: int(address.rpartition(":")[2]) for address in addresses if _is_here(address)}
+    ends = {address: address.rpartition(":") for address in addresses}
+    wanted = {address: int(port) for address, (host, _, port) in ends.items() if why_not_here(host.strip("[]")) is None}
     if not wanted:
         return {}
     import psutil
@@ -121,15 +113,3 @@ def processes_at(addresses: Collection[str]) -> dict[str, tuple[int, ...]]:
     except (psutil.Error, OSError):
         return {}  # another user's, or gone meanwhile
     return {address: tuple(sorted(listening[port])) for address, port in wanted.items() if port in listening}
-
-
-def _is_here(address: str) -> bool:
-    """Whether a socket of this machine can have the address."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        family, _, _, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind(where)
-    except OSError:
-        return False
-    return True

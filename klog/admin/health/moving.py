@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
+from klog.client.partition_requests import by_topic
+from klog.coordination.topics import Topic
 from klog.errors import KlogError
 from klog.names import TopicPartition
-
-if TYPE_CHECKING:
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.topics import Topic
+from klog.protocol.apis import ApiKey
 
 MOVING_S: Final = 1.0
 """How long a replica that is being filled may stand still before it counts as stalled, beside what a throttle costs."""
@@ -92,25 +92,21 @@ def _patience_s(name: TopicPartition, rates: Mapping[TopicPartition, int], max_b
 
 async def _ends(cluster: Cluster, wanted: Sequence[Replica]) -> dict[Replica, int]:
     """Where the logs of these replicas end; those that cannot be asked are left out."""
-    from klog.protocol.apis import ApiKey
-
     shares: dict[int, list[TopicPartition]] = {}
     for broker, name in wanted:
         shares.setdefault(broker, []).append(name)
     found: dict[Replica, int] = {}
 
     async def ask(broker: int, share: Sequence[TopicPartition]) -> None:
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for name in share:
-            asked = {"partition_index": name.partition, "probe_address": -1, "ranges": []}
-            topics.setdefault(name.topic, []).append(asked)
+        topics = [
+            {
+                "name": topic,
+                "partitions": [{"partition_index": one, "probe_address": -1, "ranges": []} for one, _ in partitions],
+            }
+            for topic, partitions in by_topic(dict.fromkeys(share))
+        ]
         try:
-            answer = await cluster.to_broker(
-                broker,
-                ApiKey.CHECKSUM_RANGES,
-                0,
-                topics=[{"name": topic, "partitions": partitions} for topic, partitions in topics.items()],
-            )
+            answer = await cluster.to_broker(broker, ApiKey.CHECKSUM_RANGES, 0, topics=topics)
         except KlogError:
             return
         for topic in answer.topics:

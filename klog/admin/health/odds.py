@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.dead import brokers_named
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
 from klog.admin.health.snapshot import Snapshot
+from klog.client.metadata import Metadata
 from klog.config.topic import LogConfig
 from klog.errors import InvalidConfig
 from klog.render.value_texts import clock_text
 from klog.replication.isr import check_flush_rule
-
-if TYPE_CHECKING:
-    from klog.client.metadata import Metadata
 
 CLOCKS_APART_MS: Final = 60_000
 """What brokers take for a wrong clock, too."""

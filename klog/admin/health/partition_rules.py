@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.findings import WARNING, Finding
-
-if TYPE_CHECKING:
-    from klog.client.metadata import Metadata, PartitionNode, TopicNode
+from klog.client.metadata import Metadata, PartitionNode, TopicNode
 
 SHOWN_MAX: Final = 12
 """Partitions named in a row; more are counted."""

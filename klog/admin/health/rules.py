@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.certificates import ending
 from klog.admin.health.dead import (
@@ -29,15 +29,14 @@ from klog.admin.health.findings import CRITICAL, WARNING, Finding, in_order
 from klog.admin.health.group_rules import groups as _groups
 from klog.admin.health.odds import clocks, rare_flushes, uncompacted
 from klog.admin.health.partition_rules import crowded, of_topic, partitions_where
-from klog.admin.health.snapshot import Snapshot
+from klog.admin.health.snapshot import SHARED_SETTINGS, Snapshot
 from klog.admin.health.zookeeper_rules import of_zookeeper
 from klog.admin.log_dirs import ROOM_BYTES_MIN
+from klog.client.metadata import Metadata, PartitionNode, TopicNode
 from klog.config.topic import effective_min_isr
 from klog.coordination import paths
 from klog.names import TopicPartition, counted
-
-if TYPE_CHECKING:
-    from klog.client.metadata import Metadata, PartitionNode, TopicNode
+from klog.render.jsonl import rfc3339
 
 SUBJECTS: Final = ("topics", "groups", "brokers", "zookeeper")
 DELETION_PATIENCE_MS: Final = 30_000
@@ -211,8 +210,6 @@ def _uneven_factor(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
 
 
 def _ahead(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    from klog.render.jsonl import rfc3339
-
     for topic, bad in partitions_where(metadata, lambda topic, one: (topic.name, one.partition) in snapshot.ahead):
         partition = bad[0].partition
         offset, time_ms = snapshot.ahead[TopicPartition(topic.name, partition)]
@@ -442,7 +439,7 @@ def _default_topics(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]
 
 
 def _differing_settings(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
-    for name in sorted({name for settings in snapshot.settings.values() for name in settings}):
+    for name in SHARED_SETTINGS:
         values: dict[str, list[int]] = {}
         for broker, settings in sorted(snapshot.settings.items()):
             values.setdefault(str(settings.get(name)), []).append(broker)
@@ -455,7 +452,7 @@ def _differing_settings(snapshot: Snapshot, metadata: Metadata) -> Iterator[Find
 def _sizes(snapshot: Snapshot, metadata: Metadata) -> Iterator[Finding]:
     """A batch that a topic takes, and that a request or a fetch is too small for."""
     for name, smallest, found in SIZES:
-        limits = {broker: int(value) for broker, some in snapshot.sizes.items() if (value := some.get(name))}
+        limits = {broker: int(value) for broker, some in snapshot.settings.items() if (value := some.get(name))}
         if not limits:
             continue
         broker, limit = min(limits.items(), key=lambda one: one[1])

@@ -21,18 +21,15 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from klog.admin.acts import ActRow
 from klog.admin.health.findings import CRITICAL, Finding, causes
-from klog.admin.health.verdict import BROKEN, DOWN, WELL, Verdict, broker_states, group_lags, verdict
+from klog.admin.health.snapshot import Snapshot
+from klog.admin.health.verdict import BROKEN, DOWN, WELL, PartitionCounts, Verdict, broker_states, group_lags, verdict
 from klog.admin.undo import can_be_undone
 from klog.render.value_texts import count_text
 from klog.render.visible import visible
-
-if TYPE_CHECKING:
-    from klog.admin.acts import ActRow
-    from klog.admin.health.snapshot import Snapshot
-    from klog.admin.health.verdict import PartitionCounts
 
 WIDTH: Final = 80
 """Where the terminal's is not known."""

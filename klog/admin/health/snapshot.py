@@ -6,36 +6,47 @@ Whatever cannot be asked is a reason in words where the answer would stand, neve
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
 
+from klog.admin import group_lag
+from klog.admin.acts import ActRow, recent_acts
+from klog.admin.brokers import describe_self
+from klog.admin.group_lag import LagRow
 from klog.admin.health.certificates import WARNING_DAYS, CertificateFact, certificates_of
+from klog.admin.health.group_looks import GroupLook, group_looks
 from klog.admin.health.local_brokers import LocalBroker, brokers_in, local_brokers, processes_at, start_command
 from klog.admin.health.moving import watch_reassignments
+from klog.admin.log_dirs import free_bytes, total_bytes
+from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
+from klog.admin.quarantine import LostRow, list_lost
+from klog.admin.settings import Described, describe_broker_settings, describe_settings
+from klog.admin.znode_acls import has_users, open_ones
+from klog.client import leader_requests
+from klog.client.bootstrap import parse_bootstrap
+from klog.client.cluster import Cluster
+from klog.client.metadata import Metadata
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
-from klog.client.servers import zookeeper_of
+from klog.client.servers import Servers, zookeeper_of
 from klog.clock import SYSTEM_CLOCK
+from klog.coordination import brokers, controller_election, partition_states, paths, quotas, topics
+from klog.coordination.cluster import cluster_id
+from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
 from klog.coordination.server_size import ServerSize, server_size
+from klog.coordination.topics import Topic
+from klog.coordination.zookeeper import ZooKeeper
 from klog.coordination.zookeeper_access import access_of
 from klog.errors import CannotConnect, KlogError, NoNode, UsageError
 from klog.names import TopicPartition, host_port
+from klog.net.channel import Channel
+from klog.net.conversation import NoAnswer
+from klog.protocol.apis import ApiKey
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import NotAllowedByZooKeeper
-
-if TYPE_CHECKING:
-    import ssl
-    from pathlib import Path
-
-    from klog.admin.acts import ActRow
-    from klog.admin.group_lag import LagRow
-    from klog.admin.health.group_looks import GroupLook
-    from klog.admin.quarantine import LostRow
-    from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
-    from klog.coordination.topics import Topic
-    from klog.coordination.zookeeper import ZooKeeper
 
 T = TypeVar("T")
 ZOOKEEPER_TIMEOUT_S: Final = 2.5
@@ -123,6 +134,7 @@ class Snapshot:
     """The command that starts what is missing of the cluster, where it is a local one."""
     min_isr: dict[str, int] = field(default_factory=dict)
     settings: dict[int, dict[str, str | None]] = field(default_factory=dict)
+    """Broker -> its `SHARED_SETTINGS`, `SIZE_SETTINGS` and more."""
     log_dirs: list[LogDirFact] = field(default_factory=list)
     lost: list[LostRow] = field(default_factory=list)
     standing_still: dict[TopicPartition, list[int]] = field(default_factory=dict)
@@ -171,8 +183,6 @@ class Snapshot:
     """Topic -> ``max.message.bytes``."""
     uncompacted: dict[str, int] = field(default_factory=dict)
     """Topics whose ``cleanup.policy`` has compact -> bytes of all their replicas."""
-    sizes: dict[int, dict[str, str | None]] = field(default_factory=dict)
-    """Broker -> its `SIZE_SETTINGS`."""
     clocks: dict[int, int] = field(default_factory=dict)
     """Broker -> how far its clock is ahead of this machine's, in ms."""
     certificates: list[CertificateFact] = field(default_factory=list)
@@ -214,8 +224,6 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
 
     ``locate`` is asked only where brokers are dead, to tell those that hang.
     """
-    from klog.coordination.zookeeper import ZooKeeper as Session
-
     snapshot = Snapshot(time.time_ns() // 1_000_000, tuple(subjects), where.bootstrap)
     zookeeper, home, local = where.zookeeper, where.home, where.local
     cluster: Cluster | None = None
@@ -231,7 +239,7 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
                 except KlogError as error:
                     snapshot.no_brokers = _or_raise(error)
         if zookeeper is not None:
-            session = Session(zookeeper, operation_timeout_s=where.timeout_s)
+            session = ZooKeeper(zookeeper, operation_timeout_s=where.timeout_s)
             if "zookeeper" in subjects:  # while the session is opened: a silent server is waited for once
                 asking = asyncio.ensure_future(_servers(zookeeper))
             try:
@@ -280,9 +288,6 @@ async def take_snapshot(where: Where, subjects: Collection[str], locate: Locate 
 
 
 async def _ask_groups(snapshot: Snapshot, cluster: Cluster, session: ZooKeeper) -> None:
-    from klog.admin import group_lag
-    from klog.admin.health.group_looks import group_looks
-
     try:
         snapshot.groups = await group_lag.lag(cluster, session)
         if snapshot.metadata is not None:
@@ -301,8 +306,6 @@ def _or_raise(error: KlogError) -> str:
 
 async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: float) -> Cluster | None:
     """The cluster, its metadata read; None, with the reason in the snapshot, where none of these servers answers."""
-    from klog.client.bootstrap import parse_bootstrap
-    from klog.client.cluster import Cluster
 
     async def reached() -> Cluster:
         cluster = await Cluster.connect(bootstrap, source=source, timeout_s=timeout_s)
@@ -328,10 +331,6 @@ async def _connect(snapshot: Snapshot, bootstrap: str, source: str, timeout_s: f
 
 async def _connect_registered(snapshot: Snapshot, session: ZooKeeper, where: Where) -> Cluster | None:
     """By the addresses in ZooKeeper, if there are others than those that were tried."""
-    from klog.client.bootstrap import parse_bootstrap
-    from klog.client.servers import Servers
-    from klog.coordination import brokers
-
     live = await asyncio.to_thread(brokers.live, session)
     if not live:
         none = await asyncio.to_thread(_why_none, session)
@@ -359,8 +358,6 @@ def _why_none(session: ZooKeeper) -> str:
 
 async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
     """As the first broker says that answers; None where none of them is klog's."""
-    from klog.admin.brokers import describe_self
-
     assert snapshot.metadata is not None
     told = await asyncio.gather(*(describe_self(cluster, one) for one in snapshot.metadata.brokers))
     addresses = (str(one.zookeeper) for one in told if getattr(one, "zookeeper", None))
@@ -372,13 +369,9 @@ async def _zookeeper_of(cluster: Cluster, snapshot: Snapshot) -> str | None:
 
 def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     """In a thread."""
-    from klog.admin.acts import recent_acts
-    from klog.admin.znode_acls import has_users, open_ones
-    from klog.coordination import brokers, cluster, controller_election, partition_states, paths, quotas, topics
-
     if snapshot.metadata is not None:
-        cluster_id = cluster.cluster_id(session) or ""
-        snapshot.other_cluster = None if cluster_id == snapshot.metadata.cluster_id else cluster_id
+        found_id = cluster_id(session) or ""
+        snapshot.other_cluster = None if found_id == snapshot.metadata.cluster_id else found_id
         if snapshot.other_cluster is not None:
             return  # what it has is not about these brokers
     snapshot.open_nodes, snapshot.has_users = open_ones(session), has_users(session)
@@ -408,15 +401,11 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
 
 
 async def _servers(zookeeper: str) -> list[ServerFact]:
-    from klog.coordination.connect_string import ConnectString
-
     servers, context = ConnectString.parse(zookeeper).servers, access_of(zookeeper).context
     return list(await asyncio.gather(*(asyncio.to_thread(_server, host, port, context) for host, port in servers)))
 
 
 def _server(host: str, port: int, context: ssl.SSLContext | None = None) -> ServerFact:
-    from klog.coordination.connect_string import four_letter_word, mode_in
-
     address = host_port(host, port)
     try:
         answer = four_letter_word(host, port, b"srvr", ZOOKEEPER_TIMEOUT_S, context)
@@ -458,9 +447,6 @@ async def _look_here(snapshot: Snapshot, home: Path | None) -> None:
 async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
     metadata = snapshot.metadata
     assert metadata is not None
-    from klog.admin.partitions import CLEANUP_POLICY, replica_bytes
-    from klog.admin.settings import describe_settings
-
     try:
         names = [MIN_ISR, AFTER_MAX_MS, MAX_BYTES, CLEANUP_POLICY]
         told = await describe_settings(cluster, list(metadata.topics), names=names)
@@ -475,8 +461,6 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
         snapshot.uncompacted = await replica_bytes(cluster, asking)
         await _look_ahead(snapshot, cluster, metadata)
         if cluster.is_klog:
-            from klog.admin.quarantine import list_lost
-
             answering = {one: node for one, node in metadata.brokers.items() if one not in snapshot.silent}
             snapshot.lost = await list_lost(cluster, known=metadata._replace(brokers=answering))
         kept = [topic for name, topic in snapshot.topics.items() if name not in snapshot.deletions]
@@ -490,8 +474,6 @@ async def _ask_topics(snapshot: Snapshot, cluster: Cluster) -> None:
 
 async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) -> None:
     """Find messages from ahead of the clock. Brokers know each segment's largest time, and read nothing without any."""
-    from klog.client import leader_requests
-
     shares: dict[int, dict[TopicPartition, int]] = {}
     for topic in metadata.topics.values():
         ahead_max_ms = snapshot.ahead_max_ms.get(topic.name, NO_BOUND_MS)
@@ -515,11 +497,6 @@ async def _look_ahead(snapshot: Snapshot, cluster: Cluster, metadata: Metadata) 
 
 
 async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None:
-    from klog.admin.brokers import describe_self
-    from klog.admin.log_dirs import free_bytes, total_bytes
-    from klog.admin.settings import Described, describe_broker_settings
-    from klog.protocol.apis import ApiKey
-
     async def asked() -> tuple[list[Described], Any]:
         names = [*SHARED_SETTINGS, *SIZE_SETTINGS, WARNING_DAYS]
         settings = await describe_broker_settings(cluster, broker, names=names)
@@ -534,8 +511,7 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
             snapshot.hung[broker] = node.address
         return
     told, answer = found
-    snapshot.settings[broker] = {one.name: one.value for one in told if one.name in SHARED_SETTINGS}
-    snapshot.sizes[broker] = {one.name: one.value for one in told if one.name in SIZE_SETTINGS}
+    settings = snapshot.settings[broker] = {one.name: one.value for one in told}
     before_ms = SYSTEM_CLOCK.now_ms()
     own = await describe_self(cluster, broker)
     if own is not None and not isinstance(own, str):
@@ -545,14 +521,11 @@ async def _ask_broker(snapshot: Snapshot, cluster: Cluster, broker: int) -> None
         if int(one.error_code) == _STORAGE:
             failed = "offline"
         snapshot.log_dirs.append(LogDirFact(broker, str(one.log_dir), failed, free_bytes(one), total_bytes(one)))
-    warning_days = next((one.value for one in told if one.name == WARNING_DAYS), None)
-    snapshot.certificates += await certificates_of(cluster, broker, warning_days)
+    snapshot.certificates += await certificates_of(cluster, broker, settings.get(WARNING_DAYS))
 
 
 async def _probe_dead(snapshot: Snapshot, cluster: Cluster, locate: Locate | None) -> None:
     """Find processes of dead brokers that still listen: a broker that hangs loses its entry in ZooKeeper."""
-    from klog.client.bootstrap import parse_bootstrap
-
     metadata = snapshot.metadata
     assert metadata is not None
     dead = metadata.dead
@@ -600,8 +573,6 @@ async def _answer_of(
 
 async def _hung(servers: Sequence[tuple[str, int]], wait_s: float = PROBE_S) -> list[str]:
     """Those of these addresses that take a connection and do not answer."""
-    from klog.net.channel import Channel
-    from klog.net.conversation import NoAnswer
 
     async def hangs(host: str, port: int) -> bool:
         try:

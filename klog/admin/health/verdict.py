@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klog.admin.health.dead import replicas_of_dead
 from klog.admin.health.findings import CRITICAL, Finding, causes
+from klog.admin.health.snapshot import LogDirFact, Snapshot
+from klog.client.metadata import Metadata
 from klog.config.topic import effective_min_isr
 from klog.names import counted
-
-if TYPE_CHECKING:
-    from klog.admin.health.snapshot import LogDirFact, Snapshot
-    from klog.client.metadata import Metadata
 
 DOWN: Final = "DOWN"
 BROKEN: Final = "BROKEN"

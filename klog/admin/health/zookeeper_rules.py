@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klog.admin.health.findings import CRITICAL, WARNING, Finding
+from klog.admin.health.snapshot import Snapshot
 from klog.coordination.server_size import FULL_SHARE
 from klog.names import first_few
-
-if TYPE_CHECKING:
-    from klog.admin.health.snapshot import Snapshot
 
 HEAP_SHARE_MAX: Final = FULL_SHARE / 2
 """Of ZooKeeper's heap, taken by what it keeps. At `FULL_SHARE` brokers refuse what makes it grow."""
