@@ -26,7 +26,7 @@ import inspect
 import logging
 import struct
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -40,6 +40,8 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
 from klog.protocol.codec import RequestHead
+from klog.protocol.refusals import refusal
+from klog.protocol.versions import response_schema
 from klog.security.principal import ANONYMOUS
 from klog.server import unsupported_requests
 from klog.server.executors import Executors, Purpose
@@ -49,6 +51,8 @@ from klog.server.runtime import CLIENT_ID_PREFIX
 from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
@@ -99,6 +103,13 @@ class Request(NamedTuple):
             return Share(None)
         connection = self.connection
         return Share(connection.turns, connection.address, has_ended=lambda: connection.closed)
+
+    async def in_turn(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items; lets other requests run in between."""
+        share = self.share()
+        for one in items:
+            await share.yield_if_due()
+            yield one
 
 
 FORWARDED = " for "
@@ -160,8 +171,8 @@ class Route(NamedTuple):
     """It waits by its nature, for members of a group or for a password's delay: the connection is read meanwhile."""
     of_brokers: bool = False
     """Among brokers: a connection without proof of the cluster's secret is refused (rule R10), undecoded."""
-    failed: Answer | None = None
-    """The other fields of an answer with an error, if the handler raises the errors of its request."""
+    may_refuse: bool = False
+    """The handler raises the error of a request that it refuses."""
 
 
 ROUTES: dict[int, Route] = {}
@@ -177,12 +188,12 @@ def handles(
     of_controller: bool = False,
     waits: bool = False,
     of_brokers: bool = False,
-    failed: Answer | None = None,
+    may_refuse: bool = False,
 ) -> Callable[[AnyHandler], AnyHandler]:
     """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
 
-    With ``failed``, the other fields of an answer with an error, the handler raises KlogErrors, and its answers get an
-    error code and message.
+    With ``may_refuse`` the handler raises a KlogError to refuse the request: the answer has its code and message, and
+    empty fields. Answers without an error get the code 0.
     """
     advertised = max_version if advertised_max_version is None else advertised_max_version
 
@@ -192,7 +203,7 @@ def handles(
             of_controller,
             waits,
             of_brokers,
-            failed,
+            may_refuse,
         )
         return handle
 
@@ -217,20 +228,24 @@ def _made(handler: Any, parts: object) -> Any:
     return handler and (handler(parts) if is_class else functools.partial(handler, parts=parts))
 
 
-def _answered(handle: Handler, failed: Answer, request: Request) -> Any:
+def _answered(handle: Handler, request: Request) -> Any:
     """The values of the answer, with the handler's error, or none."""
     try:
         values = handle(request)
     except KlogError as error:
-        return {**failed, **error_fields(error)}
-    return {**error_fields(None), **values} if isinstance(values, dict) else _answered_later(values, failed)
+        return _refused(request.head, error)
+    return {**error_fields(None), **values} if isinstance(values, dict) else _answered_later(values, request.head)
 
 
-async def _answered_later(values: Awaitable[Answer], failed: Answer) -> Answer:
+async def _answered_later(values: Awaitable[Answer], head: RequestHead) -> Answer:
     try:
         return {**error_fields(None), **await values}
     except KlogError as error:
-        return {**failed, **error_fields(error)}
+        return _refused(head, error)
+
+
+def _refused(head: RequestHead, error: KlogError) -> Answer:
+    return refusal(response_schema(head.key, head.version), error)
 
 
 class BoundRoutes(Mapping[int, Route]):
@@ -243,8 +258,8 @@ class BoundRoutes(Mapping[int, Route]):
         """Bind each handler to the parts of one broker; one that is a class is made with them."""
         for key, route in routes.items():
             handle = _made(route.handle, parts)
-            if route.failed is not None:
-                handle = functools.partial(_answered, handle, route.failed)
+            if route.may_refuse:
+                handle = functools.partial(_answered, handle)
             self._routes[key] = route._replace(handle=handle, handle_frame=_made(route.handle_frame, parts))
 
     def __getitem__(self, key: int) -> Route:
@@ -487,13 +502,10 @@ class Dispatcher:
         or by way of a thread, where the request or the answer is long."""
         route, head, connection = call.route, call.head, call.connection
         if route.of_brokers and not connection.is_broker:
-            log.warning(
-                "refused %s of %s: the connection has not shown the cluster's secret",
-                api_name(head.key),
-                connection.peer,
-                extra={"peer": connection.peer},
-            )
-            call.reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **(route.failed or {})}))
+            error = ClusterAuthorizationFailed("the connection has not shown the cluster's secret")
+            about = (api_name(head.key), connection.peer, error.message)
+            log.warning("refused %s of %s: %s", *about, extra={"peer": connection.peer})
+            call.reply.send(_encode(head, _refused(head, error)))
             return None
         try:
             elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else LOOP_ELEMENTS_MAX

@@ -28,7 +28,7 @@ from klog.security.quotas import (
     check_value,
     parse_key,
 )
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
 from klog.server.parts import Parts
@@ -36,12 +36,10 @@ from klog.server.parts import Parts
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
     entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
-    for asked in request.entity.entries:
-        await share.yield_if_due()
-        outcome: dict[str, Any] = {"error_code": 0, "error_message": None}
+    async for asked in request.in_turn(request.entity.entries):
+        outcome = error_fields(None)
         try:
             if times_named[_named(asked)] > 1:
                 raise InvalidRequest("the request names this entity more than once")
@@ -55,7 +53,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
                     Purpose.ACLS, quotas.change, parts.runtime.zookeeper, entity, changes, request.actor
                 )
         except KlogError as error:
-            outcome = {"error_code": error.wire, "error_message": error.message}
+            outcome = error_fields(error)
         shown = [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in asked.entity]
         entries.append({**outcome, "entity": shown})
     if not request.entity.validate_only and any(not one["error_code"] for one in entries):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from klog.server.controller.reassigner import Target
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, failed={"responses": []})
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     outcome = await alter(parts.controller, request.entity.topics, request.actor)
     return {

@@ -15,7 +15,7 @@ from klog.server.handlers.alter_partition_reassignments import alter
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True, failed={"outcomes": []})
+@handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     outcome = await alter(parts.controller, request.entity.topics, request.actor, request.entity.throttle)
     return {

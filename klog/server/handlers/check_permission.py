@@ -26,7 +26,7 @@ from klog.server.parts import Parts
 OPEN: Final = Decision(True, "authorizer.class.name is not set")
 
 
-@handles(ApiKey.CHECK_PERMISSION, 0, 0, failed={"is_allowed": False, "rule": ""})
+@handles(ApiKey.CHECK_PERMISSION, 0, 0, may_refuse=True)
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     kind = word_of_number(ResourceType, asked.resource_type)

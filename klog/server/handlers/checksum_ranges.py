@@ -29,7 +29,7 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 """Half a second of a thread at the slowest rate from a page cache."""
 
 
-@handles(ApiKey.CHECKSUM_RANGES, 0, 0)
+@handles(ApiKey.CHECKSUM_RANGES, 0, 0, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     topics = request.entity.topics
     ranges = [one for topic in topics for partition in topic.partitions for one in partition.ranges]
@@ -38,10 +38,9 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         or any(not 0 <= one.from_address <= one.to_address or not 0 <= one.seed < 1 << 32 for one in ranges)
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
-        return {"error_code": InvalidRequest.wire, "topics": []}
+        raise InvalidRequest(f"ranges must be valid, at most {RANGES_MAX}, and of at most {BYTES_MAX} bytes together")
     with parts.look_ups.of(request.connection) as look_up:
         return {
-            "error_code": 0,
             "topics": [
                 {
                     "name": topic.name,

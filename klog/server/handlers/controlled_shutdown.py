@@ -14,6 +14,6 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 0, of_brokers=True, failed={"remaining": -1})
+@handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return {"remaining": await parts.controller.leave(request.entity.broker_id, request.entity.incarnation)}

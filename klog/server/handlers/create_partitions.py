@@ -16,7 +16,7 @@ from typing import Any
 
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Request, error_fields, handles
 from klog.server.handlers.create_topics import admitting, mutations
 from klog.server.parts import Parts
 
@@ -28,10 +28,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
-    share = request.share()
-    for topic in request.entity.topics:
-        await share.yield_if_due()
-        answer = {"name": topic.name, "error_code": 0, "error_message": None}
+    async for topic in request.in_turn(request.entity.topics):
+        outcome = error_fields(None)
         assignment = None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments]
         try:
             parts.controller.require()
@@ -46,6 +44,6 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
                 admit=admitting(parts.zookeeper_admission, request, quota),
             )
         except KlogError as error:
-            answer |= {"error_code": error.wire, "error_message": error.message}
-        answers.append(answer)
+            outcome = error_fields(error)
+        answers.append({"name": topic.name, **outcome})
     return {"throttle_time": quota.throttle_ms(), "results": answers}

@@ -28,7 +28,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_ACLS, 1, 3, failed={"resources": []})
+@handles(ApiKey.DESCRIBE_ACLS, 1, 3, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     share = request.share()
     resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}

@@ -22,20 +22,17 @@ from klog.server.parts import Parts
 BROKERS = 1
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, 0, 1)
+@handles(ApiKey.DESCRIBE_CLUSTER, 0, 1, may_refuse=True)
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = getattr(request.entity, "endpoint_type", BROKERS)
-    answer = {"cluster_id": parts.image.cluster_id, "endpoint_type": BROKERS}
     if asked != BROKERS:
-        error = MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
-        return {**answer, "error_code": error.wire, "error_message": error.message, "controller_id": -1, "brokers": []}
+        raise MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
     listener = "" if request.connection is None else request.connection.listener
     may_do = request.entity.include_cluster_authorized_operations
     return {
-        **answer,
+        "cluster_id": parts.image.cluster_id,
+        "endpoint_type": BROKERS,
         "cluster_authorized_operations": ALL_OPERATIONS[ResourceType.CLUSTER] if may_do else OPERATIONS_NOT_ASKED,
-        "error_code": 0,
-        "error_message": None,
         "controller_id": parts.image.controller_id,
         "brokers": [
             {"broker_id": one.broker_id, "host": address[0], "port": address[1], "rack": one.rack}

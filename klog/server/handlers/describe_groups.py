@@ -15,7 +15,6 @@ from typing import Any
 
 from klog.errors import KlogError
 from klog.groups.phases import Phase
-from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
 from klog.server.dispatch import Request, handles
@@ -31,13 +30,11 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         if getattr(request.entity, "include_authorized_operations", False)
         else OPERATIONS_NOT_ASKED
     )
-    share = request.share()
     names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
-    return {"groups": [await _one(parts.groups, name, may_do, share) for name in names]}
+    return {"groups": [await _one(parts.groups, name, may_do) async for name in request.in_turn(names)]}
 
 
-async def _one(groups: Coordinator, name: str, may_do: int, share: Share) -> dict[str, Any]:
-    await share.yield_if_due()
+async def _one(groups: Coordinator, name: str, may_do: int) -> dict[str, Any]:
     code = 0
     try:
         found = await groups.group_admin.describe(name)

@@ -15,7 +15,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True, failed={"reassignments": []})
+@handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     parts.controller.require()
     return {

@@ -14,7 +14,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, of_brokers=True, failed={"replicas": []})
+@handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     return {"replicas": parts.replicas.describe()}

@@ -15,7 +15,7 @@ from klog.server.dispatch import Request, error_fields, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True, failed={"outcomes": []})
+@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     wanted = {TopicPartition(one.topic, one.partition_index): one.broker_id for one in request.entity.replicas}
     outcome = await parts.controller.elections.elect_chosen(wanted, request.actor)

@@ -18,7 +18,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, 0, 4, failed={"producer_id": -1, "producer_epoch": -1})
+@handles(ApiKey.INIT_PRODUCER_ID, 0, 4, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     if request.entity.transactional_id is not None:
         raise TransactionsNotServed

@@ -15,6 +15,6 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LEADER_AND_ISR, 0, 0, of_brokers=True, failed={"failed": []})
+@handles(ApiKey.LEADER_AND_ISR, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return await parts.replicas.leader_and_isr(request.entity)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 REASON_CHARS_MAX = 255
 
 
-@handles(ApiKey.LEAVE_GROUP, 0, 5)
+@handles(ApiKey.LEAVE_GROUP, 0, 5, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     if request.head.version < 3:
@@ -34,7 +34,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     reasons = {one.member_id: str(one.reason) for one in getattr(entity, "members", ()) if getattr(one, "reason", None)}
     left = await parts.groups.leave(entity.group_id, leaving, reasons)
     if isinstance(left, Refused):
-        return {"error_code": left.error.wire, "members": []}
+        raise left.error.bare()
     for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):
         if error is None and getattr(asked, "reason", None):
             who = asked.member_id or asked.group_instance_id
@@ -43,7 +43,6 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     if request.head.version < 3:
         return {"error_code": codes[0]}
     return {
-        "error_code": 0,
         "members": [
             {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
             for (member_id, instance_id), code in zip(leaving, codes, strict=True)

@@ -17,7 +17,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LIST_GROUPS, 0, 4, failed={"groups": []})
+@handles(ApiKey.LIST_GROUPS, 0, 4, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     listed = await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))
     return {

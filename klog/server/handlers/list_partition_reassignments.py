@@ -16,7 +16,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, failed={"topics": []})
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity.topics
     wanted = None if asked is None else {str(topic.name): set(topic.partition_indexes) for topic in asked}

@@ -17,7 +17,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.OFFSET_DELETE, 0, 0, failed={"topics": []})
+@handles(ApiKey.OFFSET_DELETE, 0, 0, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     asked = [TopicPartition(topic.name, one.partition_index) for topic in entity.topics for one in topic.partitions]

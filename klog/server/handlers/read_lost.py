@@ -19,7 +19,7 @@ from klog.storage.quarantine import read_quarantined
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-@handles(ApiKey.READ_LOST, 0, 0, failed={"data": b""})
+@handles(ApiKey.READ_LOST, 0, 0, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     asked = request.entity
     name = TopicPartition(asked.topic, asked.partition_index)

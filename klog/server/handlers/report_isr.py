@@ -15,7 +15,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.REPORT_ISR, 0, 0, of_brokers=True, failed={})
+@handles(ApiKey.REPORT_ISR, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     names = [TopicPartition(topic.name, number) for topic in request.entity.topics for number in topic.partitions]
     parts.controller.require()

@@ -14,6 +14,6 @@ from klog.server.handlers.stop_broker import shut_down
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.RESTART_BROKER, 0, 0, failed={})
+@handles(ApiKey.RESTART_BROKER, 0, 0, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return await shut_down(request, parts, "broker-restart", restart=True)

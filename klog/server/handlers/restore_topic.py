@@ -14,7 +14,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True, failed={})
+@handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     parts.controller.require()
     if request.entity.topic_id is None:

@@ -19,10 +19,9 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, 0, 2, waits=True)
+@handles(ApiKey.SASL_AUTHENTICATE, 0, 2, waits=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
-        error = IllegalSaslState("this listener has no SASL")
-        return {"error_code": error.wire, "error_message": error.message, "auth_bytes": b"", "session_lifetime": 0}
+        raise IllegalSaslState("this listener has no SASL")
     return await state.step(bytes(request.entity.auth_bytes))

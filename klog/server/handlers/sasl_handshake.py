@@ -20,9 +20,9 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.SASL_HANDSHAKE, 0, 1, waits=True)
+@handles(ApiKey.SASL_HANDSHAKE, 0, 1, waits=True, may_refuse=True)
 def handle(request: Request, parts: Parts) -> dict[str, Any]:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
-        return {"error_code": IllegalSaslState.wire, "mechanisms": ()}
+        raise IllegalSaslState("this listener has no SASL")
     return state.begin(request.entity.mechanism, request.head.version)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 ACT_WITHIN_S: Final = 2.0
 
 
-@handles(ApiKey.STOP_BROKER, 0, 0, failed={})
+@handles(ApiKey.STOP_BROKER, 0, 0, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return await shut_down(request, parts, "broker-stop", restart=False)
 

@@ -14,6 +14,6 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.STOP_REPLICA, 0, 0, of_brokers=True, failed={"failed": []})
+@handles(ApiKey.STOP_REPLICA, 0, 0, of_brokers=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     return await parts.replicas.stop_replica(request.entity)

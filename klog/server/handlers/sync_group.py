@@ -20,7 +20,7 @@ from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.SYNC_GROUP, 0, 5, waits=True)
+@handles(ApiKey.SYNC_GROUP, 0, 5, waits=True, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     entity = request.entity
     with while_open(request.connection):
@@ -33,9 +33,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             {one.member_id: bytes(one.assignment) for one in entity.assignments},
         )
     if isinstance(synced, Refused):
-        return {"error_code": synced.error.wire, "protocol_type": None, "protocol_name": None, "assignment": b""}
+        raise synced.error.bare()
     return {
-        "error_code": 0,
         "protocol_type": synced.protocol_type,
         "protocol_name": synced.protocol,
         "assignment": synced.assignment,
