@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from klog.errors import KlogError, UnknownTopicId
+from klog.errors import InvalidConfig, KlogError, UnknownTopicId
 from klog.net.connection import Connection
 from klog.net.turns import Share
 from klog.protocol import codec
@@ -34,11 +34,13 @@ from klog.security.access_table import (
     needs_of_settings,
     topic_of_subject,
 )
-from klog.security.authorizer import Authorizer
+from klog.security.authorizer import Authorizer, parse_super_users
 from klog.security.permissions import CLUSTER, OPERATIONS_NOT_ASKED, Operation, Resource, ResourceType
+from klog.server.acl_keeper import AclKeeper
 from klog.server.denials import Denials
 from klog.server.dispatch import Request
 from klog.server.image import ClusterImage
+from klog.server.runtime import Runtime
 
 Serve = Callable[[Request], Any]
 """Answers a request: values, an entity, or an awaitable of one."""
@@ -60,12 +62,27 @@ class _Who(NamedTuple):
 class Access:
     """Event loop only."""
 
-    def __init__(self, authorizer: Authorizer, image: ClusterImage, denials: Denials, *, creates_topics: bool) -> None:
-        """``creates_topics``: auto.create.topics.enable."""
-        self.authorizer = authorizer
-        self.denials = denials
+    def __init__(self, runtime: Runtime, image: ClusterImage) -> None:
+        """From the broker's settings. Raises InvalidConfig."""
+        config = runtime.config
+        if config.integer("schema.registry.port"):
+            raise InvalidConfig(
+                "schema.registry.port: the registry over HTTP knows no users, and authorizer.class.name is set",
+                hint="`klog schema serve` serves the registry with a user's own permissions",
+            )
+        self.authorizer = Authorizer(
+            parse_super_users(str(config["super.users"] or "")),
+            allow_without_acl=config.flag("allow.everyone.if.no.acl.found"),
+        )
+        self.acl_keeper = AclKeeper(runtime, self.authorizer)
+        self._denials = Denials(runtime.tell_facts, runtime.loop.time, runtime.measures)
         self._image = image
-        self._creates_topics = creates_topics
+        self._creates_topics = config.flag("auto.create.topics.enable")
+
+    @classmethod
+    def of(cls, runtime: Runtime, image: ClusterImage) -> Access | None:
+        """None if everybody may do everything (authorizer.class.name). Raises InvalidConfig."""
+        return None if runtime.config["authorizer.class.name"] is None else cls(runtime, image)
 
     def refusal(self, connection: Connection, operation: Operation, topic: str, request: int) -> KlogError | None:
         """The error if the connection's principal may not do that to the topic; brokers may."""
@@ -263,7 +280,7 @@ class Access:
         error = ERRORS[need.kind](f"{principal} may not {need.operation.title} {resource}")
         if not quietly:
             rule = self.authorizer.decide(principal, host, need.operation, resource).rule
-            self.denials.note(principal, host, need.operation, resource, api_name(request), rule)
+            self._denials.note(principal, host, need.operation, resource, api_name(request), rule)
         return error
 
     def _refused(self, request: Request, error: KlogError | None) -> dict[str, Any]:

@@ -50,8 +50,8 @@ from klog.replication.batch_order import BatchOrder
 from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
 from klog.server import cluster_identity
+from klog.server.access import Access
 from klog.server.authority import Authority
-from klog.server.authorization import Authorization
 from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
@@ -141,7 +141,7 @@ class Broker:
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
         self.registry = BrokerRegistry(self.zookeeper, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
-        self.authorization = Authorization.of(self.runtime, self.image)
+        self.access = Access.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
         self._has_parts = False
         """All parts exist. A session lost earlier affects no part."""
@@ -234,7 +234,8 @@ class Broker:
             self.registry_copies = RegistryCopies(
                 self.runtime, self.image, self.log_dirs, self.authority, self.producer_ids
             )
-            await self.authorization.start()
+            if self.access is not None:
+                await self.access.acl_keeper.start()
             self._has_parts = True
             self._listen()
             await self.quota_keeper.start(self.dispatcher, self.server.arrivals)
@@ -324,7 +325,7 @@ class Broker:
             meters=self.runtime.measures.requests,
             open_requests=self.open_requests,
             forwarding=Forwarding(lambda: self.controller.active, self.election.ask, self.identity.client_id),
-            permits=None if self.authorization.access is None else self.authorization.access.answer,
+            permits=None if self.access is None else self.access.answer,
         )
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors, self.runtime.tell)
         self.server.shared.on_handed_on = self.flusher.begin
@@ -350,8 +351,7 @@ class Broker:
             deletions=self.deletions,
             look_ups=self.look_ups,
             authority=self.authority,
-            access=self.authorization.access,
-            acl_keeper=self.authorization.acl_keeper,
+            access=self.access,
             quota_keeper=self.quota_keeper,
             controller=self.controller,
             zookeeper_admission=self.zookeeper_admission,

@@ -10,7 +10,6 @@ from klog.config import BrokerConfig
 from klog.replication.batch_order import BatchOrder
 from klog.secret import Secret
 from klog.server.access import Access
-from klog.server.acl_keeper import AclKeeper
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
@@ -58,7 +57,6 @@ class Parts:
     authority: Authority
     access: Access | None
     """None if everybody may do everything (authorizer.class.name)."""
-    acl_keeper: AclKeeper | None
     quota_keeper: QuotaKeeper
     controller: Controller
     zookeeper_admission: ZooKeeperAdmission

@@ -35,6 +35,6 @@ def handle(request: Request, parts: Parts) -> dict[str, Any]:
     operation, resource = word_of_number(Operation, asked.operation), Resource(kind, asked.resource_name)
     principal = check_principal(asked.principal)
     decision = OPEN
-    if parts.acl_keeper is not None:
-        decision = parts.acl_keeper.authorizer.decide(principal, asked.host, operation, resource)
+    if parts.access is not None:
+        decision = parts.access.authorizer.decide(principal, asked.host, operation, resource)
     return {"is_allowed": decision.allowed, "rule": decision.rule}

@@ -33,18 +33,16 @@ from klog.server.parts import Parts
 
 @handles(ApiKey.CREATE_ACLS, 1, 3)
 async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
     asked: list[Binding | KlogError] = []
-    for one in request.entity.creations:
-        await share.yield_if_due()
+    async for one in request.in_turn(request.entity.creations):
         try:
-            keeper(parts.acl_keeper)
+            keeper(parts)
             asked.append(_binding(one))
         except KlogError as error:
             asked.append(error.bare())
     failed: dict[Pattern, KlogError] = {}
-    for pattern, wanted in acls.by_pattern([one for one in asked if not isinstance(one, KlogError)]).items():
-        await share.yield_if_due()
+    by_pattern = acls.by_pattern([one for one in asked if not isinstance(one, KlogError)])
+    async for pattern, wanted in request.in_turn(by_pattern.items()):
         try:
             parts.zookeeper_admission.new_rules(len(wanted))
             await parts.runtime.executors.run(
@@ -52,8 +50,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             )
         except KlogError as error:
             failed[pattern] = error.bare()
-    if parts.acl_keeper is not None:
-        await parts.acl_keeper.look()
+    if parts.access is not None:
+        await parts.access.acl_keeper.look()
     return {"results": [error_fields(_outcome(one, failed)) for one in asked]}
 
 
