@@ -252,9 +252,9 @@ class Broker:
         """Serve metrics and the schema registry, each imported only if it is configured: an import takes
         milliseconds."""
         if self.config.integer("metrics.port"):
-            from klog.server.metrics_endpoint import MetricsEndpoint
+            from klog.server import metrics_endpoint
 
-            self._endpoints.callback((await MetricsEndpoint.serve(self._measured())).close)
+            self._endpoints.callback((await metrics_endpoint.serve(self._measured())).close)
         if self.config.integer("schema.registry.port"):
             self._endpoints.callback((await self.registry.serve(self.runtime)).close)
 
