@@ -139,7 +139,7 @@ class Broker:
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self._history = HistoryKeeper(self._measured)
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
-        self.registry = BrokerRegistry(self.zookeeper, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
+        self.registry = BrokerRegistry(self.runtime, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
         self.access = Access.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
@@ -157,7 +157,6 @@ class Broker:
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self.executors.close)
             undo.push_async_callback(self.executors.run, Purpose.OTHER, self.zookeeper.stop)
-            undo.callback(self.registry.close)
             await self._open(undo)
             undo.pop_all()
         self._begin_upkeep()
@@ -256,7 +255,7 @@ class Broker:
 
             self._endpoints.callback((await metrics_endpoint.serve(self._measured())).close)
         if self.config.integer("schema.registry.port"):
-            self._endpoints.callback((await self.registry.serve(self.runtime)).close)
+            self._endpoints.callback((await self.registry.serve()).close)
 
     def _measured(self) -> Measured:
         return Measured(
@@ -432,7 +431,7 @@ class Broker:
             self.replicas.brokers_changed()
         self._reassignment_throttle.take(update)
         if update.slots:
-            self.groups.slots_changed()
+            self.groups.cache.slots_changed()
         self.image.known.set()
         self.registry_copies.changed()
 
@@ -454,12 +453,12 @@ class Broker:
             self.runtime.connected.clear()
         if not self._has_parts:
             return
-        self.groups.session_changed(state)
         if state is SessionState.SUSPENDED:
             log.warning(
                 "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
             )
         elif state is SessionState.EXPIRED:
+            self.groups.cache.drop_all()
             log.error(
                 "the ZooKeeper session has expired: the broker appends nothing until it has registered again; "
                 "committed messages can still be read"
@@ -532,7 +531,6 @@ class Broker:
         await self.server.drain(DRAIN_S)
         await self._leave_registry()
         self.server.close()
-        self.registry.close()
         self.purgatory.close()
         self.runtime.cancel_tasks()
         await self.executors.run(Purpose.OTHER, self.log_dirs.close)

@@ -172,7 +172,7 @@ def _replica_lags(measured: Measured) -> Iterable[Sample]:
 
 
 def _groups(phase: Phase) -> Number:
-    return lambda measured: sum(group.phase is phase for group in measured.groups.cached_groups)
+    return lambda measured: sum(group.phase is phase for group in measured.groups.cache.groups)
 
 
 def _session(measured: Measured) -> Iterable[Sample]:
@@ -432,7 +432,7 @@ def _table() -> tuple[Metric[Measured], ...]:
             "kafka_coordinator_group_groupmetadatamanager_numgroups",
             "Groups that this broker coordinates and that have members, or were asked for in the last ten minutes; the "
             "others are in ZooKeeper alone.",
-            lambda measured: len(measured.groups.cached_groups),
+            lambda measured: len(measured.groups.cache.groups),
         ),
         *(
             _gauge(
@@ -445,13 +445,13 @@ def _table() -> tuple[Metric[Measured], ...]:
         _gauge(
             "klog_group_members",
             "Members of the groups that this broker coordinates.",
-            lambda measured: sum(len(group.members) for group in measured.groups.cached_groups),
+            lambda measured: sum(len(group.members) for group in measured.groups.cache.groups),
         ),
         _gauge(
             "klog_group_slots",
             f"Of the {SLOTS} slots that groups belong to, those this broker coordinates: the sum over a cluster is "
             f"{SLOTS}.",
-            lambda measured: len(measured.groups.slots),
+            lambda measured: len(measured.groups.cache.slots),
         ),
         _counter(
             "kafka_server_groupcoordinatormetrics_group_completed_rebalance_total",

@@ -17,11 +17,9 @@ from contextlib import contextmanager
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import slot_of
 from klog.coordination.group_writer import GroupWriter
-from klog.coordination.session import SessionState
 from klog.errors import CoordinatorNotAvailable, KlogError
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
-from klog.groups.group import Group
 from klog.groups.members import Join
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
@@ -50,59 +48,35 @@ class Coordinator:
             config.integer("group.max.size"),
         )
         offsets = OffsetWriter(runtime.zookeeper, admission.new_offsets)
-        self._calls = ZkCalls(runtime)
+        calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)
-        self._cache = GroupCache(runtime, image, limits, self._calls, self._writer, admission)
+        self.cache = GroupCache(runtime, image, limits, calls, self._writer, admission)
         self._joining_bytes = 0
-        self._committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
-        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, admission)
-        self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
-        self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
-
-    def slots_changed(self) -> None:
-        """The controller has sent the holders of the slots."""
-        self._cache.slots_changed()
-
-    def session_changed(self, state: SessionState) -> None:
-        """After the session with ZooKeeper has expired, other brokers may hold our slots."""
-        if state is SessionState.EXPIRED:
-            self._cache.drop_all()
+        self.committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
+        """Recent commits of the groups of this broker's slots."""
+        self.commits = Commits(runtime, self.cache, calls, self._writer, offsets, self.committed, admission)
+        self.group_admin = GroupAdmin(runtime, image, self.cache, calls, self.commits)
+        self._expiring = runtime.spawn(Expiry(runtime, self.cache, calls, self._writer, offsets).run())
 
     def close(self) -> None:
         """Answer all waiting requests, and start nothing more."""
         self._expiring.cancel()
-        self._cache.close()
+        self.cache.close()
         self._writer.close()
-        self._calls.close()
         self._writing.shutdown(wait=False)
-
-    @property
-    def slots(self) -> set[int]:
-        """The slots of this broker. Any thread."""
-        return self._cache.slots
-
-    @property
-    def cached_groups(self) -> list[Group]:
-        """The groups in memory. Any thread."""
-        return self._cache.groups
-
-    @property
-    def committed(self) -> OffsetHistory[GroupPartition]:
-        """Recent commits of the groups of this broker's slots."""
-        return self._committed
 
     def note_lost_slots(self) -> None:
         """Commits of groups in slots that this broker has lost are no longer known here."""
-        slots = self.slots
-        for name in [one for one in self._committed.known if slot_of(one.group) not in slots]:
-            self._committed.note(name, UNKNOWN)
+        slots = self.cache.slots
+        for name in [one for one in self.committed.known if slot_of(one.group) not in slots]:
+            self.committed.note(name, UNKNOWN)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def join(self, name: str, join: Join) -> Joined | Refused:
         """Handle JoinGroup; answered when the group's next generation begins."""
-        cache = self._cache
+        cache = self.cache
         try:
             bounds.check_member(join.member_id, join.instance_id)
             bounds.check_protocols(join.protocol_type, ((one, len(metadata)) for one, metadata in join.protocols))
@@ -119,7 +93,7 @@ class Coordinator:
     @contextmanager
     def _counted(self, join: Join) -> Iterator[None]:
         """Count a waiting join beside the group's members. Raises CoordinatorNotAvailable."""
-        taken_bytes = self._cache.size_bytes + self._joining_bytes
+        taken_bytes = self.cache.size_bytes + self._joining_bytes
         if taken_bytes + join.size_bytes > bounds.BROKER_BYTES_MAX:
             raise CoordinatorNotAvailable(
                 f"the members of all groups of this broker take {taken_bytes} of {bounds.BROKER_BYTES_MAX} bytes: "
@@ -141,7 +115,7 @@ class Coordinator:
         assignments: Mapping[str, bytes],
     ) -> Synced | Refused:
         """Handle SyncGroup; answered when the leader's has arrived and is written."""
-        cache = self._cache
+        cache = self.cache
         try:
             bounds.check_member(member_id, instance_id)
             bounds.check_assignments(assignments)
@@ -159,7 +133,7 @@ class Coordinator:
         self, name: str, leaving: Iterable[tuple[str, str | None]], reasons: Mapping[str, str] | None = None
     ) -> Left | Refused:
         """Handle LeaveGroup; ``reasons``: member id -> the client's reason."""
-        cache = self._cache
+        cache = self.cache
         try:
             for member in leaving:
                 bounds.check_member(*member)
@@ -178,14 +152,14 @@ class Coordinator:
     ) -> KlogError | Awaitable[KlogError | None] | None:
         """Handle Heartbeat: the answer, at once or, unless something changes, after a delay."""
         try:
-            self._cache.holder(name)
+            self.cache.holder(name)
             bounds.check_member(member_id, instance_id)
         except KlogError as error:
             return error.bare()
-        cached = self._cache.find(name)
+        cached = self.cache.find(name)
         if cached is None:
             return self._first_heartbeat(name, member_id, instance_id, generation)
-        refused = cached.group.heartbeat(member_id, instance_id, generation, self._cache.now_s)
+        refused = cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)
         if refused is not None or connection is None or not may_be_delayed(connection):
             return refused
         session_s = cached.group.members[member_id].session_timeout_s
@@ -196,7 +170,7 @@ class Coordinator:
     ) -> KlogError | None:
         """For a group that is not in memory."""
         try:
-            cached = await self._cache.load(name)
+            cached = await self.cache.load(name)
         except KlogError as error:
             return error.bare()
-        return cached.group.heartbeat(member_id, instance_id, generation, self._cache.now_s)
+        return cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)

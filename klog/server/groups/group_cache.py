@@ -28,6 +28,7 @@ from klog.groups.group import Group
 from klog.groups.members import NEVER_S
 from klog.groups.outcomes import Answer, Made, Outcome, Refused, Result
 from klog.names import counted
+from klog.server.executors import Purpose
 from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection
@@ -346,7 +347,7 @@ class GroupCache:
         group = cached.group
         try:
             if group.members.size_bytes > ENCODED_AT_ONCE_BYTES:
-                operation = await self._calls.compute(lambda: state.operation)
+                operation = await self._runtime.executors.run(Purpose.GROUPS, lambda: state.operation)
             else:
                 operation = state.operation
             grown_bytes = len(operation.data) - cached.node_bytes
