@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import slot_of
@@ -33,7 +34,7 @@ from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
 from klog.server.offset_history import UNKNOWN, OffsetHistory
 from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 
 class Coordinator:
@@ -47,7 +48,7 @@ class Coordinator:
             config.integer("group.initial.rebalance.delay.ms") / 1000,
             config.integer("group.max.size"),
         )
-        offsets = OffsetWriter(runtime.zookeeper, admission.new_offsets)
+        offsets = OffsetWriter(runtime.zookeeper, partial(admission.new, Kind.OFFSETS))
         calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)

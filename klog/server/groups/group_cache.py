@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 from klog.coordination import consumers, group_states, paths
@@ -34,7 +35,7 @@ from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class GroupCache:
         self._calls = calls
         self._writer = writer
         self._admission = admission
-        self._projection = ZkProjection(runtime, calls, self.has, admission.new_entries)
+        self._projection = ZkProjection(runtime, calls, self.has, partial(admission.new, Kind.ENTRIES))
         self._groups: dict[str, CachedGroup] = {}
         """The most recently used last."""
         self.size_bytes = 0
@@ -352,7 +353,7 @@ class GroupCache:
                 operation = state.operation
             grown_bytes = len(operation.data) - cached.node_bytes
             if grown_bytes > 0:
-                self._admission.grow_group(grown_bytes)
+                self._admission.admit(Kind.MEMBERS, grown_bytes)
                 cached.node_bytes += grown_bytes
         except (ZooKeeperError, PolicyViolation) as error:
             self._write_failed(cached, error)

@@ -32,6 +32,7 @@ from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
 from klog.server.parts import Parts
+from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
@@ -48,7 +49,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
                 check_kind(entity, key)
             if not request.entity.validate_only:
                 if any(value is not None for value in changes.values()):
-                    parts.zookeeper_admission.new_rules(1)
+                    parts.zookeeper_admission.new(Kind.RULES)
                 await parts.runtime.executors.run(
                     Purpose.ACLS, quotas.change, parts.runtime.zookeeper, entity, changes, request.actor
                 )

@@ -20,6 +20,7 @@ from klog.security.errors import DuplicateResource, ResourceNotFound, Unacceptab
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_BYTES_MAX, ScramCredential, ScramMechanism
 from klog.server.dispatch import Request, error_fields, handles
 from klog.server.parts import Parts
+from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0)
@@ -33,7 +34,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         try:
             wanted = _changes(name, changes)
             if any(wanted.values()):
-                parts.zookeeper_admission.new_rules(1)
+                parts.zookeeper_admission.new(Kind.RULES)
             if not await parts.credentials.write(name, wanted, request.actor):
                 raise ResourceNotFound(f"user {name!r} has no such credential")
         except KlogError as error:

@@ -29,6 +29,7 @@ from klog.server.dispatch import Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import keeper
 from klog.server.parts import Parts
+from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.CREATE_ACLS, 1, 3)
@@ -44,7 +45,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     by_pattern = acls.by_pattern([one for one in asked if not isinstance(one, KlogError)])
     async for pattern, wanted in request.in_turn(by_pattern.items()):
         try:
-            parts.zookeeper_admission.new_rules(len(wanted))
+            parts.zookeeper_admission.new(Kind.RULES, len(wanted))
             await parts.runtime.executors.run(
                 Purpose.ACLS, acls.change, parts.runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
             )

@@ -32,7 +32,7 @@ from klog.server.controller.topic_manager import Admit
 from klog.server.dispatch import Request, handles
 from klog.server.parts import Parts
 from klog.server.throttling import FREE, Mutations, Throttling
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 if TYPE_CHECKING:
     from klog.server.image import TopicImage
@@ -88,7 +88,7 @@ def admitting(
 
     def admit(partitions: int) -> None:
         if request.is_of_client:
-            zookeeper_admission.new_partitions(partitions)
+            zookeeper_admission.new(Kind.PARTITIONS, partitions)
             zookeeper_admission.new_settings({}, settings)
         quota.take(partitions)
 
