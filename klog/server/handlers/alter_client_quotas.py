@@ -28,7 +28,7 @@ from klog.security.quotas import (
     check_value,
     parse_key,
 )
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
 from klog.server.parts import Parts
@@ -36,7 +36,7 @@ from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
     async for asked in request.in_turn(request.entity.entries):

@@ -18,13 +18,13 @@ from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound, UnacceptableCredential, UnsupportedSaslMechanism
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_BYTES_MAX, ScramCredential, ScramMechanism
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     by_user: dict[str, list[Any]] = defaultdict(list)
     for one in (*request.entity.deletions, *request.entity.upsertions):
         by_user[one.name].append(one)

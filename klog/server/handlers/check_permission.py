@@ -7,7 +7,7 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
@@ -20,14 +20,14 @@ from klog.security.permissions import (
     check_principal,
     word_of_number,
 )
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 OPEN: Final = Decision(True, "authorizer.class.name is not set")
 
 
 @handles(ApiKey.CHECK_PERMISSION, 0, 0, may_refuse=True)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     kind = word_of_number(ResourceType, asked.resource_type)
     if kind not in KINDS:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
@@ -30,7 +30,7 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 @handles(ApiKey.CHECKSUM_RANGES, 0, 0, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     topics = request.entity.topics
     ranges = [one for topic in topics for partition in topic.partitions for one in partition.ranges]
     if (

@@ -25,7 +25,7 @@ from klog.security.permissions import (
     check_binding,
     word_of_number,
 )
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import keeper
 from klog.server.parts import Parts
@@ -33,7 +33,7 @@ from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.CREATE_ACLS, 1, 3)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked: list[Binding | KlogError] = []
     async for one in request.in_turn(request.entity.creations):
         try:

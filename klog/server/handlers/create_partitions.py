@@ -12,11 +12,10 @@ Version notes
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.handlers.create_topics import admitting, mutations
 from klog.server.parts import Parts
 
@@ -24,7 +23,7 @@ STRICT_FROM = 3
 
 
 @handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []

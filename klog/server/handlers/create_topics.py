@@ -29,7 +29,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.config_resources import given_settings, topic_entries
 from klog.server.controller.controller import Controller
 from klog.server.controller.topic_manager import Admit
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.server.throttling import FREE, Mutations, Throttling
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
@@ -45,7 +45,7 @@ DEFAULT = -1
 
 
 @handles(ApiKey.CREATE_TOPICS, 2, 7, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     share = request.share()

@@ -15,7 +15,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import Binding, Filter, Pattern
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper
 from klog.server.parts import Parts
@@ -23,7 +23,7 @@ from klog.server.runtime import Runtime
 
 
 @handles(ApiKey.DELETE_ACLS, 1, 3)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     results: list[dict[str, Any]] = []
     async for one in request.in_turn(request.entity.filters):
         try:

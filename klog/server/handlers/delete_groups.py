@@ -10,16 +10,14 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     results = []
     async for name in request.in_turn(request.entity.groups_names):
         code = 0

@@ -14,12 +14,12 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from klog.errors import InvalidRequest, KlogError, TopicDeletionDisabled, UnknownTopicId
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.handlers.create_topics import mutations
 from klog.server.image import ClusterImage
 from klog.server.parts import Parts
@@ -37,7 +37,7 @@ class _Asked(NamedTuple):
 
 
 @handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     answers = []
     deletions: list[Callable[[], Awaitable[bool]]] = []

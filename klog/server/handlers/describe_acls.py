@@ -24,12 +24,12 @@ from klog.security.permissions import (
     word_of_number,
 )
 from klog.server.acl_keeper import AclKeeper
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_ACLS, 1, 3, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
     chosen = filter_of(request.entity)
     there = keeper(parts)

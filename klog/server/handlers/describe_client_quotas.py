@@ -18,7 +18,7 @@ from typing import Any, Final
 from klog.errors import InvalidRequest, UnsupportedVersion
 from klog.protocol.apis import ApiKey
 from klog.security.quotas import DEFAULT, ENTITY_TYPES, Entity
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 IP: Final = "ip"
@@ -30,7 +30,7 @@ Matches = Callable[[str | None], bool]
 
 
 @handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entries = []
     matches = _filter(request.entity)
     there = list(parts.quota_keeper.quotas.items())  # it may change while others have their turn

@@ -7,17 +7,17 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 CLIENTS_MAX: Final = 2_000
 
 
 @handles(ApiKey.DESCRIBE_CLIENTS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     clients = [one for one in parts.measured().server.connections if not one.is_broker and not one.closed]
     rows = [
         {

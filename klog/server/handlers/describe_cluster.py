@@ -11,19 +11,17 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.errors import MismatchedEndpointType
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 BROKERS = 1
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER, 0, 1, may_refuse=True)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     asked = getattr(request.entity, "endpoint_type", BROKERS)
     if asked != BROKERS:
         raise MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")

@@ -20,12 +20,12 @@ from typing import Any
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import ResourceType, broker_entries, existing_topic, topic_entries
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     with_docs = getattr(request.entity, "include_documentation", False)
     # Each resource once: its answer is hundreds of times as large as its name.
     resources = {(one.resource_type, one.resource_name): one for one in request.entity.resources}

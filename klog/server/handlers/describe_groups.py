@@ -17,14 +17,14 @@ from klog.errors import KlogError
 from klog.groups.phases import Phase
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.groups.coordinator import Coordinator
 from klog.server.groups.group_admin import Described
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     may_do = (
         ALL_OPERATIONS[ResourceType.GROUP]
         if getattr(request.entity, "include_authorized_operations", False)

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import Any
 
 from klog.coordination.scram_credentials import is_possible
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound
 from klog.server.credentials import READ_AT_ONCE
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     await parts.credentials.load()
     asked = [one.name for one in request.entity.users or ()]
     if asked:

@@ -23,7 +23,7 @@ from typing import Any
 from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
 from klog.server.broker_probes import BrokerProbes
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.parts import Parts
 from klog.server.runtime import Runtime
@@ -35,7 +35,7 @@ PATIENCE_S = 1.0
 
 
 @handles(ApiKey.FIND_COORDINATOR, 0, 4)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)

@@ -12,11 +12,10 @@ Version notes
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ REASON_CHARS_MAX = 255
 
 
 @handles(ApiKey.LEAVE_GROUP, 0, 5, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     if request.head.version < 3:
         leaving = [(entity.member_id, None)]

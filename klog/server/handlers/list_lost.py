@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import StorageError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 from klog.storage.quarantine import list_quarantined
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.LIST_LOST, 0, 0, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
     wanted = None if asked is None else set(asked)
     stretches: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ from typing import Any
 from klog.errors import KlogError, LeaderNotAvailable, NotLeader, OffsetNotAvailable, StorageError
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
@@ -33,7 +33,7 @@ MAX_TIMESTAMP = -3
 
 
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     of_replica = request.entity.replica_id == DEBUGGING_REPLICA
     share = request.share()
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.LOCATE_MESSAGE, 0, 0, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     partition = parts.partitions.leader_of(asked.topic, asked.partition_index)
     log = partition.log

@@ -40,7 +40,7 @@ from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRe
 from klog.names import INTERNAL_TOPICS, check_new_topic_name, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, ResourceType
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.image import TopicImage
 from klog.server.parts import Parts
 
@@ -85,7 +85,7 @@ class MetadataHandler:
         self._former_brokers = parts.former_brokers
         self._auto_creation = parts.auto_creation
 
-    def __call__(self, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
         answer = self._answer_in_time(request)
         if not (_asks(request, "topic") or _asks(request, "cluster")):
             return answer

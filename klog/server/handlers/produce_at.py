@@ -45,7 +45,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.admission import RequestBudget, Unread
 from klog.record.batch import BatchHeader
 from klog.replication.led_partition import REFUSED_S, LedPartition
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.executors import Purpose
 from klog.server.parts import Parts
 
@@ -154,7 +154,7 @@ class ProduceAtHandler:
         self._sources: WeakKeyDictionary[LedPartition, _Sources] = WeakKeyDictionary()
         """A `LedPartition` is one leader in one epoch; the memory of its sources ends with it."""
 
-    async def __call__(self, request: Request) -> dict[str, Any]:
+    async def __call__(self, request: Request) -> Answer:
         timeout_s = max(request.entity.timeout_ms, 0) / 1000
         asked = request.entity.partitions
         records = [memoryview(bytearray(one.records)) for one in asked]

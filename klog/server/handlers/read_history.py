@@ -8,16 +8,15 @@ Behaviour
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.history import EVERY_S, NAMES, read
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.READ_HISTORY, 0, 0, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     measured = parts.measured()
     with parts.look_ups.of(request.connection) as look_up:
         now = await look_up.run("", lambda _: read(measured))

@@ -13,14 +13,14 @@ from typing import Any
 
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.groups.commits import GroupPartition
 from klog.server.offset_history import Minute, Snapshot
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.READ_LAG_HISTORY, 0, 0, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     now_ms = time.time_ns() // 1_000_000
     ends, commits = parts.history.lag()
     with parts.look_ups.of(request.connection) as look_up:

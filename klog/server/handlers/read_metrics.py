@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from klog.errors import InvalidRequest
 from klog.metrics import Metric, Sample, readings
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.metrics_table import METRICS, OF_PROCESS, Measured
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
@@ -44,7 +44,7 @@ class Page(NamedTuple):
 
 
 @handles(ApiKey.READ_METRICS, 0, 0, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
         raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")

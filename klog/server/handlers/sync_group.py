@@ -11,17 +11,15 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.groups.outcomes import Refused
 from klog.net.connection import while_open
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.SYNC_GROUP, 0, 5, waits=True, may_refuse=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     with while_open(request.connection):
         synced = await parts.groups.sync(
