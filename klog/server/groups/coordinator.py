@@ -114,38 +114,32 @@ class Coordinator:
         generation: int,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
-    ) -> Synced | Refused:
-        """Handle SyncGroup; answered when the leader's has arrived and is written."""
+    ) -> Synced:
+        """Handle SyncGroup; answered when the leader's has arrived and is written. Raises KlogError."""
         cache = self.cache
-        try:
-            bounds.check_member(member_id, instance_id)
-            bounds.check_assignments(assignments)
-            cached = await cache.load(name)
-        except KlogError as error:
-            return Refused(error.bare(), member_id)
+        bounds.check_member(member_id, instance_id)
+        bounds.check_assignments(assignments)
+        cached = await cache.load(name)
         group = cached.group
-        result = await cache.submit(
+        result = await cache.granted(
             cached, lambda to: group.sync(member_id, instance_id, generation, protocol, assignments, to, cache.now_s)
         )
-        assert isinstance(result, Synced | Refused)
+        assert isinstance(result, Synced)
         return result
 
     async def leave(
         self, name: str, leaving: Iterable[tuple[str, str | None]], reasons: Mapping[str, str] | None = None
-    ) -> Left | Refused:
-        """Handle LeaveGroup; ``reasons``: member id -> the client's reason."""
+    ) -> Left:
+        """Handle LeaveGroup; ``reasons``: member id -> the client's reason. Raises KlogError."""
         cache = self.cache
-        try:
-            for member in leaving:
-                bounds.check_member(*member)
-            cached = await cache.load(name)
-        except KlogError as error:
-            return Refused(error.bare())
+        for member in leaving:
+            bounds.check_member(*member)
+        cached = await cache.load(name)
         for member_id, _ in leaving:
             if member_id in cached.group.members:
                 cached.changes.left(member_id, (reasons or {}).get(member_id))
-        result = await cache.submit(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
-        assert isinstance(result, Left | Refused)
+        result = await cache.granted(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
+        assert isinstance(result, Left)
         return result
 
     def heartbeat(

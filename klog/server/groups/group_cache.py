@@ -27,7 +27,7 @@ from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
 from klog.groups.members import NEVER_S
-from klog.groups.outcomes import Answer, Made, Outcome, Refused, Result
+from klog.groups.outcomes import Answer, Outcome, Refused, Result
 from klog.names import counted
 from klog.server.executors import Purpose
 from klog.server.groups.cached_group import CachedGroup
@@ -243,12 +243,16 @@ class GroupCache:
         self._carry_out(cached, event(answer))
         return await answer
 
-    async def make_node(self, cached: CachedGroup) -> None:
-        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
-        result = await self.submit(cached, lambda to: cached.group.make_node(to, self.now_s))
+    async def granted(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
+        """As `submit`; raises the error of a refusal."""
+        result = await self.submit(cached, event)
         if isinstance(result, Refused):
             raise result.error.bare()
-        assert isinstance(result, Made)
+        return result
+
+    async def make_node(self, cached: CachedGroup) -> None:
+        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
+        await self.granted(cached, lambda to: cached.group.make_node(to, self.now_s))
 
     async def refresh(self, cached: CachedGroup) -> None:
         """Read the group's node, after a write has found an unexpected version: our own later write's, or an

@@ -29,7 +29,7 @@ from klog.protocol.apis import ApiKey
 from klog.server.config_resources import given_settings, topic_entries
 from klog.server.controller.controller import Controller
 from klog.server.controller.topic_manager import Admit
-from klog.server.dispatch import Answer, Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 from klog.server.throttling import FREE, Mutations, Throttling
 from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
@@ -60,7 +60,8 @@ async def handle(request: Request, parts: Parts) -> Answer:
             admit = admitting(parts.zookeeper_admission, request, quota, overrides)
             made = await _create(parts.controller, topic, overrides, request, admit)
         except KlogError as error:
-            return _refused(topic.name, error)
+            failed: dict[str, Any] = {"topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": []}
+            return {"name": topic.name, **error_fields(error), **failed}
         return _made(parts.config, made, validate_only=request.entity.validate_only)
 
     # Some at a time: while the brokers begin to lead one, the next is written.
@@ -129,21 +130,8 @@ def _made(config: BrokerConfig, topic: TopicImage, *, validate_only: bool) -> di
     return {
         "name": topic.name,
         "topic_id": None if validate_only else topic.topic_id,
-        "error_code": 0,
-        "error_message": None,
+        **error_fields(None),
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
         "configs": topic_entries(config.of_topic(topic.name), topic.overrides),
-    }
-
-
-def _refused(name: str, error: KlogError) -> dict[str, Any]:
-    return {
-        "name": name,
-        "topic_id": None,
-        "error_code": error.wire,
-        "error_message": error.message,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "configs": [],
     }

@@ -16,7 +16,7 @@ from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound
 from klog.server.credentials import READ_AT_ONCE
-from klog.server.dispatch import Answer, Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 
@@ -40,11 +40,10 @@ async def handle(request: Request, parts: Parts) -> Answer:
         results.append(
             {
                 "user": name,
-                "error_code": 0 if error is None else error.wire,
-                "error_message": None if error is None else error.message,
+                **error_fields(error),
                 "credential_infos": [
                     {"mechanism": mechanism.value, "iterations": one.iterations} for mechanism, one in found.items()
                 ],
             }
         )
-    return {"error_code": 0, "error_message": None, "results": results}
+    return {**error_fields(None), "results": results}

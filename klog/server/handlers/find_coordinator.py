@@ -23,7 +23,7 @@ from typing import Any
 from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
 from klog.server.broker_probes import BrokerProbes
-from klog.server.dispatch import Answer, Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.parts import Parts
 from klog.server.runtime import Runtime
@@ -75,14 +75,8 @@ async def _find(
 
 
 def _named(one: BrokerImage, host: str, port: int) -> dict[str, Any]:
-    return {"error_code": 0, "error_message": None, "node_id": one.broker_id, "host": host, "port": port}
+    return {**error_fields(None), "node_id": one.broker_id, "host": host, "port": port}
 
 
 def _refused(error: KlogError) -> dict[str, Any]:
-    return {
-        "error_code": error.wire,
-        "error_message": error.message,
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
+    return {**error_fields(error), "node_id": -1, "host": "", "port": -1}

@@ -11,7 +11,6 @@ Version notes
 
 from __future__ import annotations
 
-from klog.groups.outcomes import Refused
 from klog.net.connection import while_open
 from klog.protocol.apis import ApiKey
 from klog.server.dispatch import Answer, Request, handles
@@ -30,8 +29,6 @@ async def handle(request: Request, parts: Parts) -> Answer:
             (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None)),
             {one.member_id: bytes(one.assignment) for one in entity.assignments},
         )
-    if isinstance(synced, Refused):
-        raise synced.error.bare()
     return {
         "protocol_type": synced.protocol_type,
         "protocol_name": synced.protocol,
