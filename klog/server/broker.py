@@ -46,7 +46,6 @@ from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
 from klog.names import TopicPartition, host_port
-from klog.replication.batch_order import BatchOrder
 from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
 from klog.server import cluster_identity
@@ -132,7 +131,6 @@ class Broker:
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
         self.purgatory = Purgatory(self.runtime.loop)
-        self.batch_order = BatchOrder(self.runtime.loop.time)
         self.probes = BrokerProbes(
             self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000, self.identity
         )
@@ -361,8 +359,6 @@ class Broker:
             probes=self.probes,
             former_brokers=self.former_brokers,
             purgatory=self.purgatory,
-            batch_order=self.batch_order,
-            open_requests=self.open_requests,
             open_session=lambda broker_id, incarnation: ReplicaSession(
                 self.runtime, self.replicas.partitions, self.log_dirs, self.probes, broker_id, incarnation
             ),

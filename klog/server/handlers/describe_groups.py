@@ -14,12 +14,11 @@ from __future__ import annotations
 from typing import Any
 
 from klog.errors import KlogError
-from klog.groups.phases import Phase
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
 from klog.server.dispatch import Answer, Request, handles
 from klog.server.groups.coordinator import Coordinator
-from klog.server.groups.group_admin import Described
+from klog.server.groups.group_admin import DEAD
 from klog.server.parts import Parts
 
 
@@ -39,23 +38,6 @@ async def _one(groups: Coordinator, name: str, may_do: int) -> dict[str, Any]:
     try:
         found = await groups.group_admin.describe(name)
     except KlogError as error:
-        code, found = error.wire, Described(Phase.DEAD.value)
-    return {
-        "error_code": code,
-        "group_id": name,
-        "group_state": found.state,
-        "protocol_type": found.protocol_type,
-        "protocol_data": found.protocol,
-        "members": [
-            {
-                "member_id": one.member_id,
-                "group_instance_id": one.instance_id,
-                "client_id": one.client_id,
-                "client_host": one.host,
-                "member_metadata": one.metadata,
-                "member_assignment": one.assignment,
-            }
-            for one in found.members
-        ],
-        "authorized_operations": OPERATIONS_NOT_ASKED if code else may_do,
-    }
+        code, found = error.wire, DEAD
+    may_do = OPERATIONS_NOT_ASKED if code else may_do
+    return {"error_code": code, "group_id": name, **found, "authorized_operations": may_do}

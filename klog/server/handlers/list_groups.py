@@ -17,9 +17,4 @@ from klog.server.parts import Parts
 
 @handles(ApiKey.LIST_GROUPS, 0, 4, may_refuse=True)
 async def handle(request: Request, parts: Parts) -> Answer:
-    listed = await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))
-    return {
-        "groups": [
-            {"group_id": one.name, "protocol_type": one.protocol_type, "group_state": one.state} for one in listed
-        ],
-    }
+    return {"groups": await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))}

@@ -42,7 +42,7 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.admission import RequestBudget, Unread
 from klog.record.batch import BatchHeader
-from klog.replication.batch_order import BatchId, batch_id, batch_of
+from klog.replication.batch_order import BatchId, BatchOrder, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.security.permissions import Operation
 from klog.server.dispatch import handles
@@ -70,7 +70,7 @@ class ProduceHandler:
         self._identity = parts.identity
         self._partitions = parts.partitions
         self._replicas = parts.replicas
-        self._order = parts.batch_order
+        self._order = BatchOrder(parts.runtime.loop.time)
         self._purgatory = parts.purgatory
         self._executors = parts.runtime.executors
         self._traffic = parts.runtime.measures.traffic
