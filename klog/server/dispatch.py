@@ -80,6 +80,11 @@ class Request(NamedTuple):
         return "this broker" if self.connection is None else self.connection.peer
 
     @property
+    def listener(self) -> str:
+        """Through which the client asks; "" for the broker's own requests."""
+        return "" if self.connection is None else self.connection.listener
+
+    @property
     def actor(self) -> Actor:
         """Who asks: for a forwarded request the client that the broker names (`forwarding_client`)."""
         client = self.head.client_id or ""

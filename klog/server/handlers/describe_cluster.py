@@ -25,7 +25,6 @@ def handle(request: Request, parts: Parts) -> Answer:
     asked = getattr(request.entity, "endpoint_type", BROKERS)
     if asked != BROKERS:
         raise MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
-    listener = "" if request.connection is None else request.connection.listener
     may_do = request.entity.include_cluster_authorized_operations
     return {
         "cluster_id": parts.image.cluster_id,
@@ -35,6 +34,6 @@ def handle(request: Request, parts: Parts) -> Answer:
         "brokers": [
             {"broker_id": one.broker_id, "host": address[0], "port": address[1], "rack": one.rack}
             for _, one in sorted(parts.image.brokers.items())
-            if (address := one.address_of(listener)) is not None
+            if (address := one.address_of(request.listener)) is not None
         ],
     }

@@ -40,10 +40,9 @@ async def handle(request: Request, parts: Parts) -> Answer:
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)
     if kind == GROUP:
-        listener = "" if request.connection is None else request.connection.listener
         found = [
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
-            if one is None or (address := one.address_of(listener)) is None
+            if one is None or (address := one.address_of(request.listener)) is None
             else _named(one, *address)
             for key, one in zip(keys, await _find(parts.runtime, parts.image, parts.probes, keys), strict=True)
         ]
