@@ -113,14 +113,13 @@ class Throttling:
         rate.add(-size_bytes, now_s)
         return wait_s
 
-    def fetch_bytes_max(self, user: str, client: str) -> int | None:
-        """The limit of one answer; None: no quota."""
+    def fetch_bytes_max(self, user: str, client: str, bytes_max: int) -> int:
+        """The limit of one answer, ``bytes_max`` at most."""
         limit = self.table.limit(QuotaKey.CONSUMER_BYTE_RATE, user, client)
         if limit is None:
-            return None
-        now_s = self._clock()
-        rate = self._rates[QuotaKey.CONSUMER_BYTE_RATE].of(limit.scope, now_s)
-        return int(min(rate.allowed_at_once(limit.rate), THROTTLE_MS_MAX))
+            return bytes_max
+        rate = self._rates[QuotaKey.CONSUMER_BYTE_RATE].of(limit.scope, self._clock())
+        return int(min(rate.allowed_at_once(limit.rate), bytes_max))
 
     def mutations(self, actor_principal: str, client: str, host: str, *, is_strict: bool) -> Mutations:
         """Counts a request's creations and deletions. ``actor_principal``: "" for an anonymous client."""
@@ -199,8 +198,7 @@ class MeteredReply(Reply):
 
     def fetch_bytes_max(self, bytes_max: int) -> int:
         """The limit of a fetch's answer, ``bytes_max`` at most."""
-        of_quota = self._throttling.fetch_bytes_max(self.user, self.client)
-        return bytes_max if of_quota is None else min(bytes_max, of_quota)
+        return self._throttling.fetch_bytes_max(self.user, self.client, bytes_max)
 
     def refuses(self, size_bytes: int) -> bool:
         """Whether an answer with that many bytes of records exceeds the quota; else they are counted."""
