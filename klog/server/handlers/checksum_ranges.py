@@ -38,7 +38,7 @@ async def handle(request: Request, parts: Parts) -> Answer:
         or any(not 0 <= one.from_address <= one.to_address or not 0 <= one.seed < 1 << 32 for one in ranges)
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
-        raise InvalidRequest(f"ranges must be valid, at most {RANGES_MAX}, and of at most {BYTES_MAX} bytes together")
+        raise InvalidRequest(f"expected at most {RANGES_MAX} valid ranges, of at most {BYTES_MAX} bytes together")
     with parts.look_ups.of(request.connection) as look_up:
         return {
             "topics": [
