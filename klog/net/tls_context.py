@@ -130,6 +130,15 @@ class TlsSettings:
         return [one.location for one in (self.key_store, self.trust_store) if one.location is not None]
 
 
+def stamp_of(path: Path | str) -> tuple[int, int, int]:
+    """What changes when the file does; zeros without one."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 class TlsKeeper:
     """The current context and its files. `look` and the constructor block: they read files."""
 
@@ -153,15 +162,7 @@ class TlsKeeper:
         return True
 
     def _read_stamps(self) -> list[tuple[int, int, int]]:
-        stamps = []
-        for path in self._settings.files:
-            try:
-                found = Path(path).stat()
-            except OSError:
-                stamps.append((0, 0, 0))
-            else:
-                stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        return stamps
+        return [stamp_of(path) for path in self._settings.files]
 
     def _expires_at(self) -> datetime | None:
         """When the first of this side's certificates expires."""

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from klog.errors import KlogError, UnknownTopicId
+from klog.errors import InvalidConfig, KlogError, UnknownTopicId
 from klog.net.connection import Connection
-from klog.net.turns import Share
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.refusals import element_of, refusal
@@ -34,17 +33,17 @@ from klog.security.access_table import (
     needs_of_settings,
     topic_of_subject,
 )
-from klog.security.authorizer import Authorizer
+from klog.security.authorizer import Authorizer, parse_super_users
 from klog.security.permissions import CLUSTER, OPERATIONS_NOT_ASKED, Operation, Resource, ResourceType
+from klog.server.acl_keeper import AclKeeper
 from klog.server.denials import Denials
 from klog.server.dispatch import Request
 from klog.server.image import ClusterImage
+from klog.server.runtime import Runtime
 
 Serve = Callable[[Request], Any]
 """Answers a request: values, an entity, or an awaitable of one."""
 
-YIELD_EVERY: Final = 64
-"""Items between two checks of the time."""
 COPIED: Final = ("name", "topic", "topic_id", "partition_index", "resource_type", "resource_name", "entity")
 """Fields that an answer's element copies from the request's."""
 
@@ -60,12 +59,27 @@ class _Who(NamedTuple):
 class Access:
     """Event loop only."""
 
-    def __init__(self, authorizer: Authorizer, image: ClusterImage, denials: Denials, *, creates_topics: bool) -> None:
-        """``creates_topics``: auto.create.topics.enable."""
-        self.authorizer = authorizer
-        self.denials = denials
+    def __init__(self, runtime: Runtime, image: ClusterImage) -> None:
+        """From the broker's settings. Raises InvalidConfig."""
+        config = runtime.config
+        if config.integer("schema.registry.port"):
+            raise InvalidConfig(
+                "schema.registry.port: the registry over HTTP knows no users, and authorizer.class.name is set",
+                hint="`klog schema serve` serves the registry with a user's own permissions",
+            )
+        self.authorizer = Authorizer(
+            parse_super_users(str(config["super.users"] or "")),
+            allow_without_acl=config.flag("allow.everyone.if.no.acl.found"),
+        )
+        self.acl_keeper = AclKeeper(runtime, self.authorizer)
+        self._denials = Denials(runtime.tell_facts, runtime.loop.time, runtime.measures)
         self._image = image
-        self._creates_topics = creates_topics
+        self._creates_topics = config.flag("auto.create.topics.enable")
+
+    @classmethod
+    def of(cls, runtime: Runtime, image: ClusterImage) -> Access | None:
+        """None if everybody may do everything (authorizer.class.name). Raises InvalidConfig."""
+        return None if runtime.config["authorizer.class.name"] is None else cls(runtime, image)
 
     def refusal(self, connection: Connection, operation: Operation, topic: str, request: int) -> KlogError | None:
         """The error if the connection's principal may not do that to the topic; brokers may."""
@@ -97,13 +111,12 @@ class Access:
     async def _answer_parts(
         self, request: Request, rule: Rule, who: _Who, error: KlogError | None, serve: Serve
     ) -> Any:
-        share = request.share()
         if request.head.key == ApiKey.OFFSET_FETCH and request.head.version >= 8:
-            return await self._offsets_of_groups(request, rule, who, serve, share)
+            return await self._offsets_of_groups(request, rule, who, serve)
         asked = None if rule.items is None else _asked(request.entity, rule.items)
         if error is not None:
-            return await self._all_refused(request, rule, error, share)
-        denied = await self._denied(request, rule, who, asked or (), share)
+            return await self._all_refused(request, rule, error)
+        denied = await self._denied(request, rule, who, asked or ())
         left = [one for number, one in enumerate(asked or ()) if number not in denied]
         if denied:
             assert rule.items is not None
@@ -114,22 +127,18 @@ class Access:
             answer = await _come(serve(request))
         lists_all = asked is None or (request.head.key == ApiKey.METADATA and request.head.version == 0 and not left)
         if rule.rows and lists_all:
-            answer = await self._shown(rule, who, answer, share, none=bool(denied))
+            answer = await self._shown(request, rule, who, answer, none=bool(denied))
         if denied:
             assert rule.items is not None and asked is not None
             answer = _merged(request, rule.items, answer, asked, denied)
-        return await self._with_operations(request, who, answer, share)
+        return await self._with_operations(request, who, answer)
 
-    async def _denied(
-        self, request: Request, rule: Rule, who: _Who, asked: Sequence[Any], share: Share
-    ) -> dict[int, KlogError]:
+    async def _denied(self, request: Request, rule: Rule, who: _Who, asked: Sequence[Any]) -> dict[int, KlogError]:
         """Number of an item -> its error, for refused items."""
         denied: dict[int, KlogError] = {}
         if rule.items is None or not (rule.each or rule.settings):
             return denied
-        for number, item in enumerate(asked):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await share.yield_if_due()
+        async for number, item in request.in_turn(enumerate(asked)):
             name = self._name(item, rule.items)
             is_by_id = request.head.key == ApiKey.DELETE_TOPICS and getattr(item, "name", "") is None
             topic_id = item.topic_id if is_by_id else None
@@ -163,13 +172,10 @@ class Access:
             return next((one.name for one in self._image.topics.values() if one.topic_id == topic_id), None)
         return None if name is None else str(name)
 
-    async def _shown(self, rule: Rule, who: _Who, answer: Any, share: Share, *, none: bool) -> Any:
+    async def _shown(self, request: Request, rule: Rule, who: _Who, answer: Any, *, none: bool) -> Any:
         """The answer without rows that may not be described; ``none``: without any."""
-        rows = [] if none else list(_value(answer, rule.rows))
         kept = []
-        for number, row in enumerate(rows):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await share.yield_if_due()
+        async for row in request.in_turn([] if none else list(_value(answer, rule.rows))):
             name = str(_value(row, rule.row_name))
             if who.request == ApiKey.READ_SCHEMAS:
                 name = topic_of_subject(name)
@@ -177,32 +183,27 @@ class Access:
                 kept.append(row)
         return _changed(answer, {rule.rows: kept})
 
-    async def _all_refused(self, request: Request, rule: Rule, error: KlogError, share: Share) -> Any:
+    async def _all_refused(self, request: Request, rule: Rule, error: KlogError) -> Any:
         """An answer that refuses everything."""
         schema = response_schema(request.head.key, request.head.version)
         if rule.items is None:
             return refusal(schema, error)
-        rows = []
         every = [item for field in rule.items.asked for item in getattr(request.entity, field, None) or ()]
-        for number, item in enumerate(every):
-            if number % YIELD_EVERY == YIELD_EVERY - 1:
-                await share.yield_if_due()
-            rows.append(_refused_row(schema, rule.items, item, error))
+        rows = [_refused_row(schema, rule.items, item, error) async for item in request.in_turn(every)]
         return refusal(schema, error, {rule.items.answered: rows})
 
-    async def _offsets_of_groups(self, request: Request, rule: Rule, who: _Who, serve: Serve, share: Share) -> Any:
+    async def _offsets_of_groups(self, request: Request, rule: Rule, who: _Who, serve: Serve) -> Any:
         """OffsetFetch from version 8 on: each group like a separate request."""
         schema = response_schema(request.head.key, request.head.version)
         group_schema = element_of(schema, "groups")
         asked, rows = [], []
         denied_topics: dict[str, tuple[Any, dict[int, KlogError]]] = {}
-        for group in request.entity.groups:
-            await share.yield_if_due()
+        async for group in request.in_turn(request.entity.groups):
             error = self._lack(who, rule.whole, group.group_id)
             if error is not None:
                 rows.append(refusal(group_schema, error, {"group_id": group.group_id}))
                 continue
-            denied = await self._denied(request, rule, who, group.topics or (), share)
+            denied = await self._denied(request, rule, who, group.topics or ())
             denied_topics[group.group_id] = group.topics, denied
             left = None if group.topics is None else [t for n, t in enumerate(group.topics) if n not in denied]
             asked.append(group if left is None else replace(group, topics=tuple(left)))
@@ -210,10 +211,10 @@ class Access:
         if asked:
             answer = await _come(serve(request._replace(entity=replace(request.entity, groups=tuple(asked)))))
         assert rule.items is not None
-        for found in _value(answer, "groups"):
+        async for found in request.in_turn(_value(answer, "groups")):
             topics, denied = denied_topics[_value(found, "group_id")]
             if topics is None:
-                found = await self._shown(rule, who, found, share, none=False)
+                found = await self._shown(request, rule, who, found, none=False)
             elif denied:
                 refused = [_refused_row(group_schema, rule.items, topics[n], error) for n, error in denied.items()]
                 found = _changed(found, {"topics": [*_value(found, "topics"), *refused]})
@@ -222,7 +223,7 @@ class Access:
 
     # --- permitted operations -----------------------------------------------------------------------------------------
 
-    async def _with_operations(self, request: Request, who: _Who, answer: Any, share: Share) -> Any:
+    async def _with_operations(self, request: Request, who: _Who, answer: Any) -> Any:
         """The answer with the principal's permitted operations (KIP-430), if the request asks for them."""
         entity, key = request.entity, request.head.key
         if not isinstance(answer, dict):
@@ -238,8 +239,7 @@ class Access:
             rows, field = (
                 ("topics", "topic_authorized_operations") if of_topics else ("groups", "authorized_operations")
             )
-            for row in answer[rows]:
-                await share.yield_if_due()
+            async for row in request.in_turn(answer[rows]):
                 if row.get(field, OPERATIONS_NOT_ASKED) != OPERATIONS_NOT_ASKED:
                     name = str(row["name" if of_topics else "group_id"])
                     row[field] = self.authorizer.operations(who.principal, who.host, Resource(kind, name))
@@ -263,7 +263,7 @@ class Access:
         error = ERRORS[need.kind](f"{principal} may not {need.operation.title} {resource}")
         if not quietly:
             rule = self.authorizer.decide(principal, host, need.operation, resource).rule
-            self.denials.note(principal, host, need.operation, resource, api_name(request), rule)
+            self._denials.note(principal, host, need.operation, resource, api_name(request), rule)
         return error
 
     def _refused(self, request: Request, error: KlogError | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ authorizer allows only super users.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from klog.coordination import acls
@@ -67,22 +67,15 @@ class AclKeeper:
         return _Read(found, is_all, noticed.last)
 
     def _take(self, read: _Read) -> bool:
-        self._last = read.last
-        self._apply(read.acls, is_all=read.is_all)
-        return False
-
-    def _apply(self, found: AclsRead, *, is_all: bool) -> None:
-        if is_all:
+        found, self._last = read.acls, read.last
+        if read.is_all:
             self.authorizer.replace(found.acls, found.damage)
         elif found.acls or found.damage:
             self.authorizer.update(found.acls, found.damage)
-        self._complain(found.damage, found.acls)
-
-    def _complain(self, damage: Mapping[Pattern, str], read: Iterable[Pattern]) -> None:
-        """Log each damage once."""
-        for pattern in read:
+        for pattern in found.acls:
             self._damage.pop(pattern, None)
-        for pattern, why in damage.items():
-            if self._damage.get(pattern) != why:
+        for pattern, why in found.damage.items():
+            if self._damage.get(pattern) != why:  # each is logged once
                 self._damage[pattern] = why
                 log.error("what the ACLs of %s are about is denied: %s", pattern, why)
+        return False

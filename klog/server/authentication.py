@@ -43,7 +43,6 @@ AUTHENTICATED_WITHIN_S: Final = 30.0
 BEFORE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """The requests that are answered before authentication."""
 _LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-_ERROR_NONE: Final = 0
 
 
 class Mechanisms:
@@ -195,7 +194,7 @@ class Authentication:
         except KlogError as error:
             self._fail(error.message, error.hint or "")
             return {"error_code": error.wire, "mechanisms": enabled}
-        return {"error_code": _ERROR_NONE, "mechanisms": enabled}
+        return {"mechanisms": enabled}
 
     def take_raw(self, message: bytes, reply: Reply) -> None:
         """A bare message of the mechanism. Raises WrongProtocol, as `check_may_ask`."""
@@ -209,19 +208,19 @@ class Authentication:
             answer = await self.step(message)
         except ConnectionEnded:
             return
-        if answer["error_code"]:
+        except KlogError:
             reply.nothing()
         else:
             reply.send(struct.pack(">i", len(answer["auth_bytes"])), answer["auth_bytes"])
 
     async def step(self, message: bytes) -> dict[str, Any]:
-        """The answer to SaslAuthenticate."""
+        """The answer to SaslAuthenticate. Raises IllegalSaslState, SaslAuthenticationFailed."""
         exchange = self._exchange
         if exchange is None:
             self._fail("SaslAuthenticate without SaslHandshake")
-            return _refused(IllegalSaslState("SaslHandshake comes first"))
+            raise IllegalSaslState("SaslHandshake comes first")
         if self._failure is not None:
-            return self._end()
+            raise self._end()
         began_s = asyncio.get_running_loop().time()
         try:
             if exchange.is_expensive:
@@ -236,19 +235,12 @@ class Authentication:
         except (SaslAuthenticationFailed, RequestTimedOut) as error:
             self._has_failed = True
             await self._tell(error.message, error.hint, began_s)
-            return self._end()
+            raise self._end() from None
         finally:
             self._is_working = False
         self._failure = step.failure
-        lifetime_ms = 0
-        if step.principal is not None:
-            lifetime_ms = self._passed(step.principal, step.lifetime_s)
-        return {
-            "error_code": _ERROR_NONE,
-            "error_message": None,
-            "auth_bytes": step.answer,
-            "session_lifetime": lifetime_ms,
-        }
+        lifetime_ms = 0 if step.principal is None else self._passed(step.principal, step.lifetime_s)
+        return {"auth_bytes": step.answer, "session_lifetime": lifetime_ms}
 
     async def _tell(self, why: str, found: str | None, began_s: float) -> None:
         """Log the reason, and delay the client's answer.
@@ -258,10 +250,10 @@ class Authentication:
         self._name_in_log(f"authentication by {self._mechanism} failed: {why}", found or "")
         await asyncio.sleep(max(0.0, began_s + self._listener.failure_delay_s - asyncio.get_running_loop().time()))
 
-    def _end(self) -> dict[str, Any]:
+    def _end(self) -> SaslAuthenticationFailed:
         """The last answer: the same for every reason."""
         self._close()
-        return _refused(SaslAuthenticationFailed(f"authentication by {self._mechanism} failed"))
+        return SaslAuthenticationFailed(f"authentication by {self._mechanism} failed")
 
     def _check_same(self, step: Step) -> None:
         if step.principal is not None and self.principal_is_known and step.principal != self._connection.principal:
@@ -291,7 +283,3 @@ class Authentication:
         self._exchange = None
         self._connection.principal = ANONYMOUS
         self._connection.turn_away()
-
-
-def _refused(error: KlogError) -> dict[str, Any]:
-    return {"error_code": error.wire, "error_message": error.message, "auth_bytes": b"", "session_lifetime": 0}

@@ -16,10 +16,11 @@ from klog.coordination.acts import AUTO_CREATE, Actor
 from klog.errors import KlogError, NotController, TopicAlreadyExists
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
+from klog.security.rates import TokenBucket, Windows
 from klog.server.controller.controller import Controller
 from klog.server.controller.controller_election import ControllerElection
 from klog.server.dispatch import forwarding_client
-from klog.server.runtime import CLIENT_ID_PREFIX, Runtime
+from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ class AutoCreation:
         self._election = election
         self._being_made: dict[str, asyncio.Task[None]] = {}
         self._a_second = runtime.config.integer("klog.auto.create.topics.per.second")
-        self._tokens = float(self._a_second * BURST_S)
-        self._filled_s = runtime.loop.time()
+        self._bucket = TokenBucket(Windows(BURST_S, 1.0))
         self._put_off: dict[str, float] = {}
         """Name -> when it was delayed, the newest last."""
         self._not_said = 0
@@ -68,11 +68,9 @@ class AutoCreation:
         if not self._a_second:
             return True
         now_s = self._runtime.loop.time()
-        self._tokens = min(self._tokens + (now_s - self._filled_s) * self._a_second, self._a_second * BURST_S)
-        self._filled_s = now_s
         self._put_off.pop(name, None)
-        if self._tokens >= 1:
-            self._tokens -= 1
+        if not self._bucket.wait_s(self._a_second, now_s):
+            self._bucket.take(1, self._a_second, now_s)
             return True
         self._put_off[name] = now_s
         if len(self._put_off) > PUT_OFF_MAX:
@@ -106,7 +104,7 @@ class AutoCreation:
     async def _ask(self, name: str, actor: Actor) -> None:
         asked = {"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": [], "configs": []}
         request = codec.request(ApiKey.CREATE_TOPICS, 5, topics=[asked], timeout_ms=WITHIN_MS, validate_only=False)
-        client_id = forwarding_client(f"{CLIENT_ID_PREFIX}{self._runtime.broker_id}", actor)
+        client_id = forwarding_client(self._runtime.identity.client_id, actor)
         (answer,) = (await self._election.ask(request, client_id=client_id)).topics
         code = int(answer.error_code)
         if code == TopicAlreadyExists.wire:

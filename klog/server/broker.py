@@ -46,12 +46,11 @@ from klog.host.collector import Collector
 from klog.host.limits import share_out
 from klog.host.watchdog import Watchdog
 from klog.names import TopicPartition, host_port
-from klog.replication.batch_order import BatchOrder
 from klog.replication.reassignment_throttle import ReassignmentThrottle
 from klog.secret import Secret
 from klog.server import cluster_identity
+from klog.server.access import Access
 from klog.server.authority import Authority
-from klog.server.authorization import Authorization
 from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
@@ -132,16 +131,15 @@ class Broker:
         self.deletions = Deletions(self.executors)
         self.producer_ids = ProducerIds(self.runtime)
         self.purgatory = Purgatory(self.runtime.loop)
-        self.batch_order = BatchOrder(self.runtime.loop.time)
         self.probes = BrokerProbes(
             self.identity.broker_id, config.integer("zookeeper.session.timeout.ms") / 1000, self.identity
         )
         self.former_brokers = FormerBrokers(self.runtime.loop.time)
         self._history = HistoryKeeper(self._measured)
         self.zookeeper_admission = ZooKeeperAdmission(self.runtime)
-        self.registry = BrokerRegistry(self.zookeeper, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
+        self.registry = BrokerRegistry(self.runtime, partial(self.zookeeper_admission.admit, Kind.SCHEMAS))
         self.authority = Authority(self.zookeeper, self.executors, lambda: self.identity.incarnation)
-        self.authorization = Authorization.of(self.runtime, self.image)
+        self.access = Access.of(self.runtime, self.image)
         self.quota_keeper = QuotaKeeper(self.runtime)
         self._has_parts = False
         """All parts exist. A session lost earlier affects no part."""
@@ -157,7 +155,6 @@ class Broker:
         async with contextlib.AsyncExitStack() as undo:
             undo.callback(self.executors.close)
             undo.push_async_callback(self.executors.run, Purpose.OTHER, self.zookeeper.stop)
-            undo.callback(self.registry.close)
             await self._open(undo)
             undo.pop_all()
         self._begin_upkeep()
@@ -234,7 +231,8 @@ class Broker:
             self.registry_copies = RegistryCopies(
                 self.runtime, self.image, self.log_dirs, self.authority, self.producer_ids
             )
-            await self.authorization.start()
+            if self.access is not None:
+                await self.access.acl_keeper.start()
             self._has_parts = True
             self._listen()
             await self.quota_keeper.start(self.dispatcher, self.server.arrivals)
@@ -251,11 +249,11 @@ class Broker:
         """Serve metrics and the schema registry, each imported only if it is configured: an import takes
         milliseconds."""
         if self.config.integer("metrics.port"):
-            from klog.server.metrics_endpoint import MetricsEndpoint
+            from klog.server import metrics_endpoint
 
-            self._endpoints.callback((await MetricsEndpoint.serve(self._measured())).close)
+            self._endpoints.callback((await metrics_endpoint.serve(self._measured())).close)
         if self.config.integer("schema.registry.port"):
-            self._endpoints.callback((await self.registry.serve(self.runtime)).close)
+            self._endpoints.callback((await self.registry.serve()).close)
 
     def _measured(self) -> Measured:
         return Measured(
@@ -324,7 +322,7 @@ class Broker:
             meters=self.runtime.measures.requests,
             open_requests=self.open_requests,
             forwarding=Forwarding(lambda: self.controller.active, self.election.ask, self.identity.client_id),
-            permits=None if self.authorization.access is None else self.authorization.access.answer,
+            permits=None if self.access is None else self.access.answer,
         )
         self.server = server_of(self.config, self.dispatcher.on_frame, self._descriptors, self.runtime.tell)
         self.server.shared.on_handed_on = self.flusher.begin
@@ -350,8 +348,7 @@ class Broker:
             deletions=self.deletions,
             look_ups=self.look_ups,
             authority=self.authority,
-            access=self.authorization.access,
-            acl_keeper=self.authorization.acl_keeper,
+            access=self.access,
             quota_keeper=self.quota_keeper,
             controller=self.controller,
             zookeeper_admission=self.zookeeper_admission,
@@ -362,8 +359,6 @@ class Broker:
             probes=self.probes,
             former_brokers=self.former_brokers,
             purgatory=self.purgatory,
-            batch_order=self.batch_order,
-            open_requests=self.open_requests,
             open_session=lambda broker_id, incarnation: ReplicaSession(
                 self.runtime, self.replicas.partitions, self.log_dirs, self.probes, broker_id, incarnation
             ),
@@ -432,7 +427,7 @@ class Broker:
             self.replicas.brokers_changed()
         self._reassignment_throttle.take(update)
         if update.slots:
-            self.groups.slots_changed()
+            self.groups.cache.slots_changed()
         self.image.known.set()
         self.registry_copies.changed()
 
@@ -454,12 +449,12 @@ class Broker:
             self.runtime.connected.clear()
         if not self._has_parts:
             return
-        self.groups.session_changed(state)
         if state is SessionState.SUSPENDED:
             log.warning(
                 "the connection to ZooKeeper %s is lost; serving on until the session ends", self.zookeeper.address
             )
         elif state is SessionState.EXPIRED:
+            self.groups.cache.drop_all()
             log.error(
                 "the ZooKeeper session has expired: the broker appends nothing until it has registered again; "
                 "committed messages can still be read"
@@ -532,7 +527,6 @@ class Broker:
         await self.server.drain(DRAIN_S)
         await self._leave_registry()
         self.server.close()
-        self.registry.close()
         self.purgatory.close()
         self.runtime.cancel_tasks()
         await self.executors.run(Purpose.OTHER, self.log_dirs.close)

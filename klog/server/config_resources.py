@@ -13,7 +13,7 @@ from klog.config.broker import SECRETS
 from klog.config.topic import OF_TOPICS_ALONE, TOPIC_SOURCE, topic_setting_text
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import check_topic_name
-from klog.server.dispatch import Request
+from klog.server.dispatch import Request, error_fields
 from klog.server.image import ClusterImage, TopicImage
 from klog.server.listening import UNFINISHED_BYTES_MAX, unfinished_bytes_max
 from klog.server.parts import Parts
@@ -148,7 +148,7 @@ async def alter_topics(
     parts: Parts, asked: Request, after: Callable[[Any, dict[str, str]], dict[str, str]]
 ) -> list[dict[str, Any]]:
     """Change the topics' own settings to ``after(resource, current)``; one answer per resource."""
-    request, share = asked.entity, asked.share()
+    request = asked.entity
     times_named = Counter((one.resource_type, one.resource_name) for one in request.resources)
     answers = []
 
@@ -158,25 +158,22 @@ async def alter_topics(
             parts.zookeeper_admission.new_settings(current, overrides)
         return overrides
 
-    for resource in request.resources:
-        await share.yield_if_due()
+    async for resource in asked.in_turn(request.resources):
         kind, name = resource.resource_type, resource.resource_name
-        answer = {"error_code": 0, "error_message": None, "resource_type": kind, "resource_name": name}
+        outcome = error_fields(None)
         try:
             if times_named[kind, name] > 1:
                 raise InvalidRequest(f"resource {name!r} is named {times_named[kind, name]} times in one request")
-            if kind == ResourceType.BROKER and _takes_kafkas_throttles_away(resource):
-                answers.append(answer)
-                continue
-            _check_can_alter(kind)
-            parts.controller.require()
-            existing_topic(parts.image, name)
-            await parts.controller.topics.change_overrides(
-                name, partial(changed, resource), actor=asked.actor, validate_only=request.validate_only
-            )
+            if not (kind == ResourceType.BROKER and _takes_kafkas_throttles_away(resource)):
+                _check_can_alter(kind)
+                parts.controller.require()
+                existing_topic(parts.image, name)
+                await parts.controller.topics.change_overrides(
+                    name, partial(changed, resource), actor=asked.actor, validate_only=request.validate_only
+                )
         except KlogError as error:
-            answer |= {"error_code": error.wire, "error_message": error.message}
-        answers.append(answer)
+            outcome = error_fields(error)
+        answers.append({"resource_type": kind, "resource_name": name, **outcome})
     return answers
 
 

@@ -121,32 +121,26 @@ class UserCredentials:
         """Read users until none is doubted; the end of a session makes all doubted. One log line per try."""
         try:
             while (self._doubted or self._list_is_doubted) and not self._runtime.is_stopping:
+                is_list, self._list_is_doubted = self._list_is_doubted, False
+                names = sorted(self._doubted)[:READ_AT_ONCE]
+                self._doubted.difference_update(names)
                 try:
-                    await self._read_doubted()
+                    await self._read_doubted(names, is_list=is_list)
                 except KlogError as error:
+                    self._doubted.update(names)
+                    self._list_is_doubted |= is_list
                     log.warning("the users' credentials cannot be read: %s; trying again", error.message)
                     await self._runtime.pause(LOOK_AGAIN_S)
         finally:
             self._is_reading = False
 
-    async def _read_doubted(self) -> None:
-        """Read the doubted users. Raises KlogError, and then changes nothing."""
+    async def _read_doubted(self, names: list[str], *, is_list: bool) -> None:
+        """Read these users; before them, if the list is doubted, new ones. Raises KlogError."""
         run = self._runtime.executors.run
-        if self._list_is_doubted:
-            self._list_is_doubted = False
-            try:
-                found = await run(Purpose.OTHER, self._read_all, dict(self._known))
-            except BaseException:
-                self._list_is_doubted = True
-                raise
+        if is_list:
+            found = await run(Purpose.OTHER, self._read_all, dict(self._known))
             self._know({name: self._known.get(name, one) for name, one in found.items()})
-        names = sorted(self._doubted)[:READ_AT_ONCE]
-        self._doubted.difference_update(names)
-        try:
-            again = await run(Purpose.OTHER, self._read_some, names)
-        except BaseException:
-            self._doubted.update(names)
-            raise
+        again = await run(Purpose.OTHER, self._read_some, names)
         self._know({**self._known, **again})
 
     async def _look(self, name: str) -> None:

@@ -3,10 +3,10 @@
 Handlers register themselves here, one file per API key in `klog.server.handlers`; ApiVersions answers from the same
 table. There are two sorts:
 
-* `handles`: gets the decoded entity and returns the answer's values as a dict, at once or from a coroutine; the codec
-  builds the entity of the request's version from it.
-* `handles_frame`: gets the frame and fills the reply itself, for Produce and Fetch, whose record bytes must not be
-  copied. It may return a coroutine that goes on with the request.
+* One gets the decoded entity and returns the answer's values as a dict, at once or from a coroutine; the codec builds
+  the entity of the request's version from it.
+* One that ``takes_frames`` gets the frame and fills the reply itself, for Produce and Fetch, whose record bytes must
+  not be copied. It may return a coroutine that goes on with the request.
 
 Each also gets the broker's parts (`klog.server.parts.Parts`). A handler that keeps state is a class, made once with the
 parts.
@@ -26,7 +26,7 @@ import inspect
 import logging
 import struct
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -40,6 +40,8 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey, api_name
 from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, TooManyElements
 from klog.protocol.codec import RequestHead
+from klog.protocol.refusals import refusal
+from klog.protocol.versions import response_schema
 from klog.security.principal import ANONYMOUS
 from klog.server import unsupported_requests
 from klog.server.executors import Executors, Purpose
@@ -49,6 +51,8 @@ from klog.server.runtime import CLIENT_ID_PREFIX
 from klog.server.throttling import MeteredReply, Throttling
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOOP_ELEMENTS_MAX = 2_000
 """An answer of more elements is encoded in a thread: some 8 us per element."""
@@ -76,6 +80,11 @@ class Request(NamedTuple):
         return "this broker" if self.connection is None else self.connection.peer
 
     @property
+    def listener(self) -> str:
+        """Through which the client asks; "" for the broker's own requests."""
+        return "" if self.connection is None else self.connection.listener
+
+    @property
     def actor(self) -> Actor:
         """Who asks: for a forwarded request the client that the broker names (`forwarding_client`)."""
         client = self.head.client_id or ""
@@ -99,6 +108,13 @@ class Request(NamedTuple):
             return Share(None)
         connection = self.connection
         return Share(connection.turns, connection.address, has_ended=functools.partial(getattr, connection, "closed"))
+
+    async def in_turn(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items; lets other requests run in between."""
+        share = self.share()
+        for one in items:
+            await share.yield_if_due()
+            yield one
 
 
 FORWARDED = " for "
@@ -138,30 +154,32 @@ def error_fields(error: KlogError | None) -> dict[str, Any]:
 
 
 Handler = Callable[..., Any]
-"""A handler of decoded requests: ``(Request, parts) -> Answer``, or an awaitable of one."""
-FrameHandler = Callable[..., Any]
-"""``(RequestHead, memoryview, Reply, Connection, parts) -> Coroutine | None``."""
-AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any])
+"""``(Request, parts) -> Answer``, or an awaitable of one.
+
+One that takes frames: ``(RequestHead, memoryview, Reply, Connection, parts) -> Coroutine | None``.
+"""
+AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
 
 class Route(NamedTuple):
     key: int
     min_version: int
     max_version: int
-    handle: Handler | None
-    handle_frame: FrameHandler | None
+    handle: Handler
     advertised_min_version: int
     """Below ``min_version`` where clients must see an old version that the broker refuses (Produce)."""
     advertised_max_version: int
     """Below ``max_version`` where later versions are for klog's own tools and would change what stock clients do."""
+    takes_frames: bool = False
     of_controller: bool = False
     """Controller-only: other brokers forward it to the controller."""
     waits: bool = False
     """It waits by its nature, for members of a group or for a password's delay: the connection is read meanwhile."""
     of_brokers: bool = False
     """Among brokers: a connection without proof of the cluster's secret is refused (rule R10), undecoded."""
-    failed: Answer | None = None
-    """The other fields of an answer with an error, if the handler raises the errors of its request."""
+    may_refuse: bool = False
+    """The handler raises a KlogError to refuse the request: the answer has its code and message, and empty fields.
+    Answers without an error get the code 0."""
 
 
 ROUTES: dict[int, Route] = {}
@@ -173,95 +191,59 @@ def handles(
     min_version: int,
     max_version: int,
     *,
+    advertised_min_version: int | None = None,
     advertised_max_version: int | None = None,
-    of_controller: bool = False,
-    waits: bool = False,
-    of_brokers: bool = False,
-    failed: Answer | None = None,
+    **flags: bool,
 ) -> Callable[[AnyHandler], AnyHandler]:
-    """Register a handler of decoded requests for versions ``min_version`` to ``max_version``.
-
-    With ``failed``, the other fields of an answer with an error, the handler raises KlogErrors, and its answers get an
-    error code and message.
-    """
-    advertised = max_version if advertised_max_version is None else advertised_max_version
+    """Register a handler for versions ``min_version`` to ``max_version``; ``flags``: those of `Route`."""
+    advertised = (
+        min_version if advertised_min_version is None else advertised_min_version,
+        max_version if advertised_max_version is None else advertised_max_version,
+    )
 
     def register(handle: AnyHandler) -> AnyHandler:
-        ROUTES[key] = Route(
-            *(key, min_version, max_version, handle, None, min_version, advertised),
-            of_controller,
-            waits,
-            of_brokers,
-            failed,
-        )
+        ROUTES[key] = Route(key, min_version, max_version, handle, *advertised, **flags)
         return handle
 
     return register
 
 
-def handles_frame(
-    key: ApiKey, min_version: int, max_version: int, *, advertised_min_version: int | None = None
-) -> Callable[[AnyHandler], AnyHandler]:
-    """Register a handler of frames."""
-    advertised = min_version if advertised_min_version is None else advertised_min_version
-
-    def register(handle: AnyHandler) -> AnyHandler:
-        ROUTES[key] = Route(key, min_version, max_version, None, handle, advertised, max_version)
-        return handle
-
-    return register
-
-
-def _made(handler: Any, parts: object) -> Any:
-    is_class = inspect.isclass(handler)
-    return handler and (handler(parts) if is_class else functools.partial(handler, parts=parts))
-
-
-def _answered(handle: Handler, failed: Answer, request: Request) -> Any:
+def _answered(handle: Handler, request: Request) -> Any:
     """The values of the answer, with the handler's error, or none."""
     try:
         values = handle(request)
     except KlogError as error:
-        return {**failed, **error_fields(error)}
-    return {**error_fields(None), **values} if isinstance(values, dict) else _answered_later(values, failed)
+        return _refused(request.head, error)
+    return {**error_fields(None), **values} if isinstance(values, dict) else _answered_later(values, request.head)
 
 
-async def _answered_later(values: Awaitable[Answer], failed: Answer) -> Answer:
+async def _answered_later(values: Awaitable[Answer], head: RequestHead) -> Answer:
     try:
         return {**error_fields(None), **await values}
     except KlogError as error:
-        return {**failed, **error_fields(error)}
+        return _refused(head, error)
 
 
-class BoundRoutes(Mapping[int, Route]):
+def _refused(head: RequestHead, error: KlogError) -> Answer:
+    return refusal(response_schema(head.key, head.version), error)
+
+
+class BoundRoutes(dict[int, Route]):
     """Routes with their handlers bound to the parts of one broker. Empty until `bind`."""
-
-    def __init__(self) -> None:
-        self._routes: dict[int, Route] = {}
 
     def bind(self, routes: Mapping[int, Route], parts: object) -> None:
         """Bind each handler to the parts of one broker; one that is a class is made with them."""
         for key, route in routes.items():
-            handle = _made(route.handle, parts)
-            if route.failed is not None:
-                handle = functools.partial(_answered, handle, route.failed)
-            self._routes[key] = route._replace(handle=handle, handle_frame=_made(route.handle_frame, parts))
-
-    def __getitem__(self, key: int) -> Route:
-        return self._routes[key]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._routes)
-
-    def __len__(self) -> int:
-        return len(self._routes)
+            is_class = inspect.isclass(route.handle)
+            handle = route.handle(parts) if is_class else functools.partial(route.handle, parts=parts)
+            if route.may_refuse:
+                handle = functools.partial(_answered, handle)
+            self[key] = route._replace(handle=handle)
 
     async def answer(self, entity: Any) -> Any:
         """This broker's answer to its own request; neither is encoded."""
         key, version = int(entity.__api_key__), int(entity.__version__)
-        handle = self._routes[key].handle
-        assert handle is not None
-        values = await _ready(handle(Request(RequestHead(key, version, 0, None, 0), entity, None)))
+        values = await _ready(self[key].handle(Request(RequestHead(key, version, 0, None, 0), entity, None)))
         return codec.response(key, version, **values) if isinstance(values, dict) else values
 
 
@@ -386,7 +368,7 @@ class Dispatcher:
         permits: Permits | None = None,
     ) -> None:
         """``routes``: bound. ``meters``: filled with one meter per route. ``permits`` None: all is permitted."""
-        self._routes = dict(routes)
+        self._routes = routes
         self._executors = executors
         self._meters = meters
         self._open_requests = open_requests
@@ -409,10 +391,7 @@ class Dispatcher:
                 raise UnsupportedVersion(f"{api_name(head.key)} version {head.version} is not served")
         except UnsupportedVersion:
             head = self._answer_versions_or_raise(connection, frame)
-            route = self._routes[ApiKey.API_VERSIONS]
-            assert route.handle is not None
-            values = route.handle(Request(head, None, connection))
-            assert isinstance(values, dict)
+            values = self._routes[ApiKey.API_VERSIONS].handle(Request(head, None, connection))
             reply.send(codec.encode_response(head, codec.response(head.key, 0, **values)))
             return
         if connection.client_id is None and head.client_id is not None:
@@ -425,8 +404,8 @@ class Dispatcher:
         metered = None
         if self.metering is not None and not connection.is_broker:
             reply = metered = self.metering.begin(head, len(frame), reply, connection)
-        if route.handle_frame is not None:
-            rest = route.handle_frame(head, frame, reply, connection)
+        if route.takes_frames:
+            rest = route.handle(head, frame, reply, connection)
             if rest is not None:
                 self._follow(rest, head, reply, connection)
         else:
@@ -487,13 +466,10 @@ class Dispatcher:
         or by way of a thread, where the request or the answer is long."""
         route, head, connection = call.route, call.head, call.connection
         if route.of_brokers and not connection.is_broker:
-            log.warning(
-                "refused %s of %s: the connection has not shown the cluster's secret",
-                api_name(head.key),
-                connection.peer,
-                extra={"peer": connection.peer},
-            )
-            call.reply.send(_encode(head, {"error_code": ClusterAuthorizationFailed.wire, **(route.failed or {})}))
+            error = ClusterAuthorizationFailed("the connection has not shown the cluster's secret")
+            about = (api_name(head.key), connection.peer, error.message)
+            log.warning("refused %s of %s: %s", *about, extra={"peer": connection.peer})
+            call.reply.send(_encode(head, _refused(head, error)))
             return None
         try:
             elements_max = TRUSTED_ELEMENTS_MAX if connection.is_broker else LOOP_ELEMENTS_MAX
@@ -516,7 +492,6 @@ class Dispatcher:
         """The values of the answer, or an awaitable of them: by the handler here, or by the controller."""
 
         def serve(permitted: Request) -> Any:
-            assert route.handle is not None
             if may_forward and route.of_controller and self._forwarding.is_needed(permitted.head.client_id):
                 return self._forward(permitted, route.handle)
             return route.handle(permitted)

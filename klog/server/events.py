@@ -35,7 +35,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import Record, encode_batch
 from klog.secret import Secret
 from klog.server.image import ClusterImage
-from klog.server.peer_probe import introduction
+from klog.server.peer_probe import connect
 from klog.server.producer_ids import ProducerIds
 from klog.server.runtime import Identity, Runtime
 
@@ -335,14 +335,9 @@ class EventsTopic:
             where = image.brokers.get(leader)
             if where is None:
                 raise KlogError(f"the leader of {TOPIC} is not known")
-            address = self._runtime.identity.peer_addresses.to(where.endpoints, where.inter_address)
-            self._channel = await Channel.connect(
-                address.host,
-                address.port,
-                timeout_s=ANSWER_WITHIN_S,
-                client_id=f"klog-events-{self._runtime.broker_id}",
-                introduction=introduction(self._runtime.broker_id, self._secret, leader),
-                security=address.security,
+            client_id = f"klog-events-{self._runtime.broker_id}"
+            self._channel = await connect(
+                self._runtime.identity, self._secret, where, timeout_s=ANSWER_WITHIN_S, client_id=client_id
             )
             self._leader = leader
         return self._channel

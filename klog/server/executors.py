@@ -57,6 +57,10 @@ class Purpose(Enum):
     """Stretching clients' passwords: CPU work."""
     UPKEEP = "upkeep"
     """Retention, checkpoints, rebuilding of counts. One pool per log dir."""
+    GROUPS = "groups"
+    """Reads about groups in ZooKeeper."""
+    SCHEMAS = "schemas"
+    """The schema registry in ZooKeeper."""
     ACLS = "acls"
     """Clients' changes of ACLs and quotas in ZooKeeper."""
     OTHER = "other"
@@ -74,6 +78,8 @@ THREADS: Final = {
     Purpose.ANSWERS: 2,
     Purpose.AUTHENTICATION: 2,
     Purpose.UPKEEP: 4,
+    Purpose.GROUPS: 4,
+    Purpose.SCHEMAS: 2,
     Purpose.ACLS: 1,
     Purpose.OTHER: 4,
 }

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from klog.clock import SYSTEM_CLOCK, Clock
+from klog.clock import SYSTEM_CLOCK
 from klog.names import TopicPartition
 from klog.server.executors import Purpose
 from klog.server.groups.commits import GroupPartition
@@ -83,13 +83,13 @@ class History:
         return Point(now.time_ms, array("d", (*rates, *now.levels)))
 
 
-def read(measured: Measured, clock: Clock = SYSTEM_CLOCK) -> Reading:
+def read(measured: Measured) -> Reading:
     """The current values. Any thread."""
     measures = measured.runtime.measures
     total = measures.traffic.total()
     return Reading(
-        clock.monotonic_s(),
-        clock.now_ms(),
+        SYSTEM_CLOCK.monotonic_s(),
+        SYSTEM_CLOCK.now_ms(),
         (
             total.messages_in,
             total.bytes_in,

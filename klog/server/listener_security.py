@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.config import BrokerConfig
@@ -86,8 +87,7 @@ class ListenerSecurity:
         on_connected = self._sasl(config, listener, inside, secret).on_connected if listener.has_sasl else None
         on_shaken = None
         if keeper is not None and not listener.has_sasl:
-            rules = MappingRules(config.text("ssl.principal.mapping.rules"))
-            on_shaken = _Recognition(rules).recognize
+            on_shaken = partial(_recognize, MappingRules(config.text("ssl.principal.mapping.rules")))
         return ConnectionSetup(
             listener.name, None if keeper is None else (lambda: keeper.context), on_shaken, on_connected
         )
@@ -216,21 +216,15 @@ def security_between(config: BrokerConfig) -> ClientSecurity:
     return made
 
 
-class _Recognition:
-    """Maps a client's certificate to its principal."""
-
-    def __init__(self, rules: MappingRules) -> None:
-        self._rules = rules
-
-    def recognize(self, connection: Connection, certificate: dict[str, Any] | None) -> None:
-        """Without a certificate the connection stays anonymous. Raises PeerError."""
-        if certificate is None:
-            return
-        subject = subject_of(certificate)
-        name = self._rules.name_of(subject)
-        if name is None:
-            raise PeerError(f"no rule of ssl.principal.mapping.rules fits the certificate of {subject}")
-        connection.principal = Principal.user(name)
+def _recognize(rules: MappingRules, connection: Connection, certificate: dict[str, Any] | None) -> None:
+    """Map a client's certificate to its principal; without one the connection stays anonymous. Raises PeerError."""
+    if certificate is None:
+        return
+    subject = subject_of(certificate)
+    name = rules.name_of(subject)
+    if name is None:
+        raise PeerError(f"no rule of ssl.principal.mapping.rules fits the certificate of {subject}")
+    connection.principal = Principal.user(name)
 
 
 def check_settings(config: BrokerConfig) -> None:

@@ -66,9 +66,7 @@ class Listening:
         return cls((clients.host, clients.port), bind, between, tuple(told.values()))
 
 
-def server_of(
-    config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors, tell: Callable[..., None] | None = None
-) -> Server:
+def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors, tell: Callable[..., None]) -> Server:
     """A server with the limits of the settings and the machine. ``tell`` records an event. Raises InvalidConfig.
 
     Blocks if max.connections.per.ip.overrides has host names.
@@ -85,7 +83,7 @@ def server_of(
         idle_max_s=idle_max_ms / 1000 if idle_max_ms >= 0 else math.inf,
         connection_limits=connection_limits(config, descriptors),
         arrival_limits=arrival_limits(config),
-        on_full=None if tell is None else FullListeners(tell).note,
+        on_full=FullListeners(tell).note,
         backlog=config.integer("socket.listen.backlog.size"),
         unfinished_bytes_max=unfinished_bytes_max(config),
     )

@@ -1,7 +1,7 @@
 """``/metrics`` for Prometheus, over HTTP, in its own threads. Only where ``metrics.port`` is set.
 
 Strategy
-    Only `MetricsEndpoint.open` loads prometheus-client, and only a broker with the port loads this module. Other
+    Only `serve` loads prometheus-client, and only a broker with the port loads this module. Other
     brokers show the same table to `klog metrics` (`klog.server.handlers.read_metrics`). A scrape reads and renders in
     its own thread: the event loop releases the interpreter for half a millisecond at a time, however many partitions
     there are.
@@ -31,37 +31,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class MetricsEndpoint:
-    """The endpoint at ``metrics.port``. Created and closed by the owner thread."""
+async def serve(measured: Measured) -> HttpServer:
+    """Listen on the host for HTTP, at ``metrics.port``. Raises PortInUse, HostError."""
+    server = await measured.runtime.executors.run(Purpose.OTHER, _open, measured)
+    log.info("metrics at http://%s/metrics", server.address)
+    return server
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
 
-    @property
-    def address(self) -> str:
-        """``host:port``."""
-        return self._server.address
+def _open(measured: Measured) -> HttpServer:
+    """In a thread: blocks for the imports."""
+    from prometheus_client import make_wsgi_app
 
-    @classmethod
-    async def serve(cls, measured: Measured) -> MetricsEndpoint:
-        """Listen on the host for HTTP, at ``metrics.port``."""
-        config = measured.runtime.config
-        host, port = http_host(config), config.integer("metrics.port")
-        endpoint = await measured.runtime.executors.run(Purpose.OTHER, cls.open, measured, host, port)
-        log.info("metrics at http://%s/metrics", endpoint.address)
-        return endpoint
-
-    @classmethod
-    def open(cls, measured: Measured, host: str, port: int) -> MetricsEndpoint:
-        """Listen; port 0 is a free one. Blocks for the imports; any thread. PortInUse, HostError."""
-        from prometheus_client import make_wsgi_app
-
-        application = make_wsgi_app(registry(measured))
-        return cls(HttpServer.open(application, host, port, what="metrics", flag="--metrics-port PORT"))
-
-    def close(self) -> None:
-        """Stop listening, at once."""
-        self._server.close()
+    config = measured.runtime.config
+    host, port = http_host(config), config.integer("metrics.port")
+    return HttpServer.open(make_wsgi_app(registry(measured)), host, port, what="metrics", flag="--metrics-port PORT")
 
 
 def registry(measured: Measured) -> CollectorRegistry:

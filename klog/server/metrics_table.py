@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from klog.coordination.group_slots import SLOTS
 from klog.coordination.session import SessionState
 from klog.groups.phases import Phase
-from klog.metrics import Metric, RequestMeter, Sample, Throttled, one, times_of
+from klog.metrics import Kind, Metric, RequestMeter, Sample, Throttled, one, times_of
 from klog.protocol.apis import api_name
 from klog.server.connection_metrics import OF_SERVER
 from klog.server.group_lag import OF_GROUP_LAGS, GroupLags
@@ -40,15 +40,8 @@ if TYPE_CHECKING:
     from klog.storage.log import Log
     from klog.storage.log_dir import LogDir, LogDirs
 
-STATES: Final = {
-    "Starting": 1,
-    "RecoveringFromUncleanShutdown": 2,
-    "RunningAsBroker": 3,
-    "RunningAsController": 4,
-    "PendingControlledShutdown": 6,
-    "BrokerShuttingDown": 7,
-}
-"""0.8's numbers of a broker's states."""
+STATES: Final = {"Starting": 1, "RunningAsBroker": 3, "RunningAsController": 4, "BrokerShuttingDown": 7}
+"""0.8's numbers of a broker's states; klog's brokers have no others."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,9 @@ class Measured:
     listener_security: ListenerSecurity
 
 
-Read = Callable[["Measured"], Iterable[Sample]]
+Read = Callable[[Measured], Iterable[Sample]]
+Number = Callable[[Measured], int]
+Source = TypeVar("Source")
 
 # --- What is read -----------------------------------------------------------------------------------------------------
 
@@ -113,9 +108,9 @@ def _all(measured: Measured) -> list[PartitionImage]:
     return [found for topic in list(measured.image.topics.values()) for found in topic.partitions.values()]
 
 
-def _of_controller(count: Callable[[Measured], int]) -> Read:
+def _of_controller(count: Callable[[Measured], int]) -> Number:
     """Only the controller reports facts of the cluster; other brokers report 0, so that a sum over brokers is right."""
-    return lambda measured: (((), count(measured) if measured.controller.active else 0),)
+    return lambda measured: count(measured) if measured.controller.active else 0
 
 
 def _traffic_numbers(field: str) -> Read:
@@ -156,8 +151,8 @@ def _dirs(number: Callable[[LogDir], int]) -> Read:
     return lambda measured: [((where.path,), number(where)) for where in measured.log_dirs.dirs]
 
 
-def _told(*kinds: str) -> Read:
-    return lambda measured: (((), sum(measured.events.told[kind] for kind in kinds)),)
+def _told(kind: str) -> Number:
+    return lambda measured: measured.events.told[kind]
 
 
 def max_lag(measured: Measured) -> int:
@@ -176,8 +171,8 @@ def _replica_lags(measured: Measured) -> Iterable[Sample]:
                 yield (topic, str(partition), str(replica)), max(0, end - position.end_address)
 
 
-def _groups(*phases: Phase) -> Read:
-    return lambda measured: (((), sum(not phases or group.phase in phases for group in measured.groups.cached_groups)),)
+def _groups(phase: Phase) -> Number:
+    return lambda measured: sum(group.phase is phase for group in measured.groups.cache.groups)
 
 
 def _session(measured: Measured) -> Iterable[Sample]:
@@ -187,37 +182,33 @@ def _session(measured: Measured) -> Iterable[Sample]:
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
-_REQUEST = ("request",)
 _PARTITION = ("topic", "partition")
 
 
-def _counter(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
-    return Metric(name, "counter", labels, doc, read)
+def _metric(kind: Kind) -> Callable[..., Metric[Measured]]:
+    """Declares metrics of a kind: ``read`` returns the number, or with labels the samples."""
+
+    def declare(name: str, doc: str, read: Callable[[Measured], Any], *labels: str) -> Metric[Measured]:
+        return Metric(name, kind, labels, doc, read if labels else one(read))
+
+    return declare
 
 
-def _gauge(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
-    return Metric(name, "gauge", labels, doc, read)
+_counter, _gauge, _summary = _metric("counter"), _metric("gauge"), _metric("summary")
 
 
-def _summary(name: str, labels: tuple[str, ...], doc: str, read: Read) -> Metric[Measured]:
-    return Metric(name, "summary", labels, doc, read)
-
-
-def _of_server(metric: Metric[Server]) -> Metric[Measured]:
-    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda measured: metric.read(measured.server))
-
-
-def _of_group_lags(metric: Metric[GroupLags]) -> Metric[Measured]:
-    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda all_: metric.read(all_.group_lags))
+def _of(part: Callable[[Measured], Source], metric: Metric[Source]) -> Metric[Measured]:
+    """A metric that is read from one part of the broker."""
+    return Metric(metric.name, metric.kind, metric.labels, metric.doc, lambda measured: metric.read(part(measured)))
 
 
 def _traffic(name: str, field: str, doc: str) -> Metric[Measured]:
     """Kafka's two MBeans of one name: of all topics, without a label, and of each topic that was used."""
     return _counter(
         f"kafka_server_brokertopicmetrics_{name}_total",
-        ("topic",),
         doc + " Without a label: of all topics.",
         _traffic_numbers(field),
+        "topic",
     )
 
 
@@ -241,187 +232,171 @@ def _table() -> tuple[Metric[Measured], ...]:
         ),
         _counter(
             "kafka_server_brokertopicmetrics_replicationbytesin_total",
-            (),
             "Bytes of batches that this broker received as a follower.",
-            one(lambda measured: measured.runtime.measures.replication_bytes_in),
+            lambda measured: measured.runtime.measures.replication_bytes_in,
         ),
         _counter(
             "kafka_server_brokertopicmetrics_replicationbytesout_total",
-            (),
             "Bytes of batches sent to followers.",
-            one(lambda measured: measured.runtime.measures.replication_bytes_out),
+            lambda measured: measured.runtime.measures.replication_bytes_out,
         ),
         # --- requests
         _counter(
             "klog_requests_denied_total",
-            (),
             "Requests, or parts of them, that were denied for lack of a permission.",
-            one(lambda measured: measured.runtime.measures.denied),
+            lambda measured: measured.runtime.measures.denied,
         ),
         _counter(
             "klog_throttled_answers_total",
-            ("quota",),
             "Answers that told a client to wait, and connections closed, beyond a quota; by the kind of quota.",
             _throttled(attrgetter("answers")),
+            "quota",
         ),
         _counter(
             "klog_throttled_seconds_total",
-            ("quota",),
             "Throttle time of all those together.",
             _throttled(attrgetter("seconds")),
+            "quota",
         ),
         _gauge(
             "klog_quota_meters",
-            ("quota",),
             "Users, client ids and addresses with a quota that this broker has seen lately.",
             _throttled(lambda one: len(one.meters)),
+            "quota",
         ),
         _counter(
             "klog_quota_meters_dropped_total",
-            ("quota",),
             "Users, client ids and addresses forgotten before their time, since too many came: they can take more.",
             _throttled(lambda one: one.meters.cut_short),
+            "quota",
         ),
         _counter(
             "kafka_network_requestmetrics_requests_total",
-            _REQUEST,
             "Requests by kind.",
             lambda measured: [((name,), meter.count) for name, meter in _requests(measured)],
+            "request",
         ),
         _summary(
             "kafka_network_requestmetrics_totaltimems",
-            _REQUEST,
             "Milliseconds from the complete request to its complete answer; one in 64 of frequent requests is timed.",
             _request_times("total"),
+            "request",
         ),
         _summary(
             "kafka_network_requestmetrics_localtimems",
-            _REQUEST,
             "Milliseconds of a request in its handler.",
             _request_times("local"),
+            "request",
         ),
         _summary(
             "kafka_network_requestmetrics_remotetimems",
-            _REQUEST,
             "Milliseconds that a request waited: for a flush, for replicas, for bytes to read.",
             _request_times("remote"),
+            "request",
         ),
         _summary(
             "kafka_network_requestmetrics_requestqueuetimems",
-            _REQUEST,
             "Milliseconds from the arrival of a request's last bytes until its handler begins.",
             _request_times("queued"),
+            "request",
         ),
         _summary(
             "kafka_network_requestmetrics_responsesendtimems",
-            _REQUEST,
             "Milliseconds from the filled answer until the kernel has all of it: also behind earlier answers, and for "
             "a client that is slow to take them.",
             _request_times("sent"),
+            "request",
         ),
         _gauge(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
-            ("delayedOperation",),
             "Requests that wait: Produce with acks=all to be committed, Fetch for more bytes.",
             lambda measured: [(("Produce",), measured.purgatory.produces), (("Fetch",), measured.purgatory.fetches)],
+            "delayedOperation",
         ),
-        *map(_of_server, OF_SERVER),
+        *(_of(lambda measured: measured.server, metric) for metric in OF_SERVER),
         _counter(
             "klog_event_loop_cpu_seconds_total",
-            (),
             "Processor seconds of the event loop: its rate is the share of one core in use, and 1 less that rate what "
             "Kafka shows as NetworkProcessorAvgIdlePercent and RequestHandlerAvgIdlePercent.",
-            one(lambda measured: measured.runtime.measures.loop.cpu_seconds()),
+            lambda measured: measured.runtime.measures.loop.cpu_seconds(),
         ),
         # --- replicas
         _gauge(
             "kafka_server_replicamanager_leadercount",
-            (),
             "Partitions that this broker leads.",
-            one(lambda measured: len(measured.replicas.partitions)),
+            lambda measured: len(measured.replicas.partitions),
         ),
         _gauge(
             "kafka_server_replicamanager_partitioncount",
-            (),
             "Replicas on this broker, led or followed.",
-            one(lambda measured: sum(len(where.logs) for where in measured.log_dirs.dirs)),
+            lambda measured: sum(len(where.logs) for where in measured.log_dirs.dirs),
         ),
         _gauge(
             "kafka_server_replicamanager_underreplicatedpartitions",
-            (),
             "Partitions led here with a replica that is not in sync.",
-            one(under_replicated),
+            under_replicated,
         ),
         _gauge(
             "kafka_server_replicamanager_underminisrpartitioncount",
-            (),
             "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all is refused.",
-            one(_under_min_isr),
+            _under_min_isr,
         ),
         _gauge(
             "kafka_server_replicamanager_atminisrpartitioncount",
-            (),
             "Partitions led here that one more lost replica would stop.",
-            one(_at_min_isr),
+            _at_min_isr,
         ),
         _gauge(
             "kafka_server_replicamanager_reassigningpartitions",
-            (),
             "Partitions led here that are being reassigned.",
-            one(_reassigning),
+            _reassigning,
         ),
         _gauge(
             "kafka_server_replicamanager_offlinereplicacount",
-            (),
             "Replicas that this broker cannot serve: their disk is lost.",
-            one(
-                lambda measured: sum(
-                    measured.runtime.broker_id in found.replicas and measured.runtime.broker_id in found.offline
-                    for found in _all(measured)
-                )
+            lambda measured: sum(
+                measured.runtime.broker_id in found.replicas and measured.runtime.broker_id in found.offline
+                for found in _all(measured)
             ),
         ),
         _gauge(
             "kafka_server_replicafetchermanager_maxlag",
-            ("clientId",),
             "Bytes (Kafka: messages) by which the slowest replica here is behind its leader's high watermark.",
             lambda measured: [(("Replica",), max_lag(measured))],
+            "clientId",
         ),
         _gauge(
             "klog_replica_lag_bytes",
-            ("topic", "partition", "replica"),
             "Bytes by which a follower is behind the log of its leader, which reports it; none for a follower that has "
             "not fetched since this broker leads.",
             _replica_lags,
+            "topic",
+            "partition",
+            "replica",
         ),
         _counter(
             "kafka_server_replicamanager_isrshrinks_total",
-            (),
             "Times a leader here has removed a follower from the in-sync set.",
             _told("isr-shrunk"),
         ),
         _counter(
             "kafka_server_replicamanager_isrexpands_total",
-            (),
             "Times a leader here has added a follower to the in-sync set.",
             _told("isr-expanded"),
         ),
         # --- the controller
         _gauge(
             "kafka_controller_kafkacontroller_activecontrollercount",
-            (),
             "1 on the controller, 0 on every other broker: the sum over a cluster is 1.",
             _of_controller(lambda measured: 1),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_offlinepartitionscount",
-            (),
             "Partitions without a leader; 0 on brokers that are not the controller, as in all metrics of this prefix.",
             _of_controller(lambda measured: sum(found.leader < 0 for found in _all(measured))),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
-            (),
             "Partitions that a replica other than the first one leads.",
             _of_controller(
                 lambda measured: sum(found.leader != found.replicas[0] for found in _all(measured) if found.replicas)
@@ -429,46 +404,39 @@ def _table() -> tuple[Metric[Measured], ...]:
         ),
         _gauge(
             "kafka_controller_kafkacontroller_globaltopiccount",
-            (),
             "Topics of the cluster.",
             _of_controller(lambda measured: len(measured.image.topics)),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_globalpartitioncount",
-            (),
             "Partitions of the cluster.",
             _of_controller(lambda measured: len(_all(measured))),
         ),
         _gauge(
             "kafka_controller_kafkacontroller_activebrokercount",
-            (),
             "Brokers alive.",
             _of_controller(lambda measured: len(measured.image.brokers)),
         ),
         _summary(
             "kafka_controller_controllerstats_leaderelectionrateandtimems",
-            (),
             "Milliseconds from the need of new leaders until ZooKeeper has them, for all that are decided together.",
-            lambda measured: (((), times_of([measured.runtime.measures.elections])),),
+            lambda measured: times_of([measured.runtime.measures.elections]),
         ),
         _counter(
             "kafka_controller_controllerstats_uncleanleaderelections_total",
-            (),
             "Elections of a replica that was not in sync.",
             _told("unclean-election"),
         ),
         # --- groups
         _gauge(
             "kafka_coordinator_group_groupmetadatamanager_numgroups",
-            (),
             "Groups that this broker coordinates and that have members, or were asked for in the last ten minutes; the "
             "others are in ZooKeeper alone.",
-            _groups(),
+            lambda measured: len(measured.groups.cache.groups),
         ),
         *(
             _gauge(
                 f"kafka_coordinator_group_groupmetadatamanager_numgroups{phase.value.lower()}",
-                (),
                 f"Of those, the ones in the state {phase.value}.",
                 _groups(phase),
             )
@@ -476,115 +444,102 @@ def _table() -> tuple[Metric[Measured], ...]:
         ),
         _gauge(
             "klog_group_members",
-            (),
             "Members of the groups that this broker coordinates.",
-            one(lambda measured: sum(len(group.members) for group in measured.groups.cached_groups)),
+            lambda measured: sum(len(group.members) for group in measured.groups.cache.groups),
         ),
         _gauge(
             "klog_group_slots",
-            (),
             f"Of the {SLOTS} slots that groups belong to, those this broker coordinates: the sum over a cluster is "
             f"{SLOTS}.",
-            one(lambda measured: len(measured.groups.slots)),
+            lambda measured: len(measured.groups.cache.slots),
         ),
         _counter(
             "kafka_server_groupcoordinatormetrics_group_completed_rebalance_total",
-            (),
             "Rebalances that the groups coordinated here have completed.",
             _told("rebalance"),
         ),
         _counter(
             "kafka_server_groupcoordinatormetrics_offset_commit_total",
-            (),
             "Offsets committed through this broker, counted per partition.",
-            one(lambda measured: measured.runtime.measures.offsets_committed),
+            lambda measured: measured.runtime.measures.offsets_committed,
         ),
         _summary(
             "klog_group_committimems",
-            (),
             "Milliseconds of a successful commit, until ZooKeeper has it; `_count` is their number.",
-            lambda measured: (((), times_of([measured.runtime.measures.group_commits])),),
+            lambda measured: times_of([measured.runtime.measures.group_commits]),
         ),
-        *map(_of_group_lags, OF_GROUP_LAGS),
+        *(_of(lambda measured: measured.group_lags, metric) for metric in OF_GROUP_LAGS),
         # --- logs
         _summary(
             "kafka_log_logflushstats_logflushrateandtimems",
-            (),
             "Milliseconds of a flush; one flush serves every append before it.",
-            lambda measured: (((), times_of(measured.flusher.times())),),
+            lambda measured: times_of(measured.flusher.times()),
         ),
-        _gauge("kafka_log_log_size", _PARTITION, "Bytes of a replica's files.", _logs(lambda log: log.size_bytes)),
+        _gauge("kafka_log_log_size", "Bytes of a replica's files.", _logs(lambda log: log.size_bytes), *_PARTITION),
         _gauge(
             "kafka_log_log_logstartoffset",
-            _PARTITION,
             "The first offset of a replica.",
             _logs(lambda log: log.start_offset),
+            *_PARTITION,
         ),
         _gauge(
             "kafka_log_log_logendoffset",
-            _PARTITION,
             "The offset after a replica's last message.",
             _logs(lambda log: log.end.offset),
+            *_PARTITION,
         ),
         _gauge(
             "kafka_log_logmanager_offlinelogdirectorycount",
-            (),
             "Log dirs that have failed.",
-            one(
-                lambda measured: (
-                    len(measured.log_dirs.offline) + sum(where.failure is not None for where in measured.log_dirs.dirs)
-                )
+            lambda measured: (
+                len(measured.log_dirs.offline) + sum(where.failure is not None for where in measured.log_dirs.dirs)
             ),
         ),
         _gauge(
             "klog_log_dir_full",
-            ("dir",),
             "1 while a log dir refuses appends because it is full.",
             _dirs(lambda where: int(where.is_full)),
+            "dir",
         ),
         # --- who is there
         _gauge(
             "klog_certificate_days_left",
-            ("listener",),
             "Days until the first of a listener's own certificates expires; negative once it has.",
             lambda measured: [((name,), days) for name, days in measured.listener_security.days_left().items()],
+            "listener",
         ),
         _counter(
             "klog_connections_turned_away_total",
-            (),
             "Connections closed for another protocol than the listener's, a failed handshake or login, or too many.",
-            one(lambda measured: measured.server.shared.rejected_peers.count),
+            lambda measured: measured.server.shared.rejected_peers.count,
         ),
         # --- the broker
         _gauge(
             "kafka_server_kafkaserver_brokerstate",
-            (),
             "1 starting, 2 recovering, 3 running, 4 running as controller, 6 and 7 shutting down.",
-            one(lambda measured: STATES.get(measured.lifecycle.state.value, 0)),
+            lambda measured: STATES[measured.lifecycle.state.value],
         ),
         _gauge(
             "kafka_server_sessionexpirelistener_sessionstate",
-            ("state",),
             "1 for the state that the ZooKeeper session is in, 0 for the others.",
             _session,
+            "state",
         ),
         _counter(
             "kafka_server_sessionexpirelistener_zookeeperexpires_total",
-            (),
             "Times the ZooKeeper session has expired, after which the broker registers again.",
             _told("session-expired"),
         ),
         _counter(
             "klog_events_told_total",
-            ("kind",),
             "Events that this broker has recorded, by kind.",
             lambda measured: [((kind,), count) for kind, count in list(measured.events.told.items())],
+            "kind",
         ),
         _counter(
             "klog_events_dropped_total",
-            (),
             "Events for the topic klog.events that never reached it.",
-            one(lambda measured: measured.events.dropped),
+            lambda measured: measured.events.dropped,
         ),
     )
 
@@ -604,8 +559,8 @@ def resident_bytes() -> int:
 
 
 OF_PROCESS: Final[tuple[Metric[Measured], ...]] = (
-    _gauge("process_resident_memory_bytes", (), "Resident memory in bytes.", one(lambda _: resident_bytes())),
-    _counter("process_cpu_seconds_total", (), "Processor seconds.", one(lambda _: sum(_process().cpu_times()[:2]))),
-    _gauge("process_open_fds", (), "Open file descriptors.", one(lambda _: _process().num_fds())),
+    _gauge("process_resident_memory_bytes", "Resident memory in bytes.", lambda _: resident_bytes()),
+    _counter("process_cpu_seconds_total", "Processor seconds.", lambda _: sum(_process().cpu_times()[:2])),
+    _gauge("process_open_fds", "Open file descriptors.", lambda _: _process().num_fds()),
 )
 """Prometheus' own library has these in a scrape; `klog metrics` shows them by its names."""

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from klog.config import BrokerConfig
-from klog.replication.batch_order import BatchOrder
 from klog.secret import Secret
 from klog.server.access import Access
-from klog.server.acl_keeper import AclKeeper
 from klog.server.authority import Authority
 from klog.server.auto_create import AutoCreation
 from klog.server.broker_probes import BrokerProbes
 from klog.server.controller.controller import Controller
 from klog.server.credentials import UserCredentials
-from klog.server.dispatch import OpenRequests
 from klog.server.former_brokers import FormerBrokers
 from klog.server.groups.coordinator import Coordinator
 from klog.server.history import HistoryKeeper
@@ -58,7 +55,6 @@ class Parts:
     authority: Authority
     access: Access | None
     """None if everybody may do everything (authorizer.class.name)."""
-    acl_keeper: AclKeeper | None
     quota_keeper: QuotaKeeper
     controller: Controller
     zookeeper_admission: ZooKeeperAdmission
@@ -69,8 +65,6 @@ class Parts:
     probes: BrokerProbes
     former_brokers: FormerBrokers
     purgatory: Purgatory
-    batch_order: BatchOrder
-    open_requests: OpenRequests
     open_session: Callable[[int, int], ReplicaSession]
     """Opens the leader's side of a follower's connection: (broker id, incarnation)."""
     history: HistoryKeeper

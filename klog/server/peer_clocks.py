@@ -17,13 +17,12 @@ from typing import Final
 
 from klog.clock import SYSTEM_CLOCK
 from klog.errors import KlogError
-from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.render.value_texts import clock_text
 from klog.secret import Secret
 from klog.server.image import BrokerImage, ClusterImage
-from klog.server.peer_probe import introduction
+from klog.server.peer_probe import connect
 from klog.server.runtime import Runtime
 from klog.storage.retention import CLOCKS_APART_MS_MAX
 
@@ -81,17 +80,8 @@ class PeerClocks:
 
     async def _ahead_of_us_ms(self, there: BrokerImage) -> int | None:
         """How far another broker's clock is ahead of ours; None if it does not answer."""
-        identity = self._runtime.identity
-        address = identity.peer_addresses.to(there.endpoints, there.inter_address)
         try:
-            channel = await Channel.connect(
-                address.host,
-                address.port,
-                timeout_s=ANSWER_WITHIN_S,
-                client_id=identity.client_id,
-                introduction=introduction(identity.broker_id, self._secret, there.broker_id),
-                security=address.security,
-            )
+            channel = await connect(self._runtime.identity, self._secret, there, timeout_s=ANSWER_WITHIN_S)
             try:
                 before_ms = SYSTEM_CLOCK.now_ms()
                 answer = await channel.request(codec.request(ApiKey.DESCRIBE_SELF, 0), timeout_s=ANSWER_WITHIN_S)

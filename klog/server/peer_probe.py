@@ -19,6 +19,7 @@ from klog.protocol.introduction import NONCE_BYTES, Introduction
 from klog.secret import Secret
 from klog.security.client_security import OPEN, ClientSecurity
 from klog.security.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from klog.server.image import BrokerImage
 from klog.server.runtime import Identity
 
 CONNECT_WITHIN_S = 1.0
@@ -31,6 +32,21 @@ _API_VERSIONS = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 0, -1)
 def introduction(own_id: int, secret: Secret, broker_id: int) -> Introduction:
     """Proves to another broker, on one connection, that this broker belongs to its cluster (rule R10)."""
     return Introduction(secret, own_id, broker_id, secrets.token_bytes(NONCE_BYTES))
+
+
+async def connect(
+    identity: Identity, secret: Secret, there: BrokerImage, *, timeout_s: float, client_id: str | None = None
+) -> Channel:
+    """A channel to a broker of the image, on which each side has proved that it belongs to the cluster."""
+    address = identity.peer_addresses.to(there.endpoints, there.inter_address)
+    return await Channel.connect(
+        address.host,
+        address.port,
+        timeout_s=timeout_s,
+        client_id=client_id or identity.client_id,
+        introduction=introduction(identity.broker_id, secret, there.broker_id),
+        security=address.security,
+    )
 
 
 async def reach(identity: Identity, secret: Secret, there: Broker, *, timeout_s: float) -> Channel:

@@ -100,16 +100,11 @@ class BrokerProcess:
             except TimeoutError:
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def stop(self) -> None:
-        """Ask it to stop; `keep` returns when it has."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to stop; `keep` returns when it has. By SIGKILL it ends at once."""
         self._stop_asked.set()
         if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
-
-    def kill(self) -> None:
-        self._stop_asked.set()
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+            self._process.send_signal(number)
 
     async def _run_once(self) -> int:
         ours, theirs = socket.socketpair()
@@ -159,7 +154,7 @@ async def _run(configs: Sequence[BrokerConfig], log_format: str, level: int, rea
         if stopping.is_set() and number == signal.SIGINT:
             log.warning("interrupted again: killing the brokers")
             for one in processes:
-                one.kill()
+                one.stop(signal.SIGKILL)
         elif not stopping.is_set():
             log.info("stopping %d brokers: %s", len(processes), number.name)
             show_stopping()
@@ -185,7 +180,7 @@ async def _run(configs: Sequence[BrokerConfig], log_format: str, level: int, rea
             await task
     finally:
         for process in processes:
-            process.kill()
+            process.stop(signal.SIGKILL)
         told.cancel()
         asked_to_stop.cancel()
     if failed is not None:

@@ -74,16 +74,12 @@ class QuotaKeeper:
         return _Read(notices, quotas.read(zookeeper, quotas.noticed(notices)), is_all)
 
     def _take(self, read: _Read) -> bool:
-        self._last = read.notices.last
-        self._apply(read.quotas, is_all=read.is_all)
-        return not read.notices.is_all
-
-    def _apply(self, found: QuotasRead, *, is_all: bool) -> None:
+        found, self._last = read.quotas, read.notices.last
         self._is_read = True
         for path, why in found.damage.items():
             if self._damage.get(path) != why:
                 log.error("a quota is not applied: %s", why)
-        if is_all:
+        if read.is_all:
             self._table, self._damage = QuotaTable(found.quotas), {}
         elif found.quotas:
             self._table.change(found.quotas)
@@ -95,3 +91,4 @@ class QuotaKeeper:
             self._dispatcher.metering = self.throttling if self._table.limits_requests else None
         if self._arrivals is not None:
             self.throttling.limit_addresses(self._arrivals)
+        return not read.notices.is_all

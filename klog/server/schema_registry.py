@@ -1,19 +1,15 @@
-"""The broker's access to the schema registry, in a few threads of its own, and the registry over HTTP.
+"""The broker's access to the schema registry, and the registry over HTTP.
 
-While ZooKeeper is unreachable, each request waits for it for up to a session time-out. In the broker's common threads,
-a few requests for schemas would then delay its cold reads.
+While ZooKeeper is unreachable, each request waits for it for up to a session time-out, in threads of this purpose.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from klog.coordination.schemas import Schema, SchemaRegistry
-from klog.coordination.zookeeper import ZooKeeper
 from klog.net.http_server import HttpServer
 from klog.schemas.registry import ZooKeeperRegistry
 from klog.server.executors import Purpose
@@ -22,30 +18,29 @@ from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-THREADS = 2
-
 T = TypeVar("T")
 
 
 class BrokerRegistry:
     """Event loop only, except ``verbs``, which are thread-safe and block."""
 
-    def __init__(self, zookeeper: ZooKeeper, has_room: Callable[[int], None]) -> None:
+    def __init__(self, runtime: Runtime, has_room: Callable[[int], None]) -> None:
         """``has_room``: see `ZooKeeperRegistry`; any thread."""
-        self._kept = SchemaRegistry(zookeeper)
+        self._runtime = runtime
+        self._kept = SchemaRegistry(runtime.zookeeper)
         self.verbs = ZooKeeperRegistry(self._kept, has_room=has_room)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="schemas")
 
-    async def serve(self, runtime: Runtime) -> HttpServer:
+    async def serve(self) -> HttpServer:
         """Serve the registry over HTTP at ``schema.registry.port``. Raises PortInUse, HostError."""
         from klog.schemas.http import HttpRegistry
 
-        server = await runtime.executors.run(
+        config = self._runtime.config
+        server = await self._runtime.executors.run(
             Purpose.OTHER,
             HttpServer.open,
             HttpRegistry(self.verbs),
-            http_host(runtime.config),
-            runtime.config.integer("schema.registry.port"),
+            http_host(config),
+            config.integer("schema.registry.port"),
             what="the schema registry",
             flag="-X schema.registry.port=PORT",
         )
@@ -62,8 +57,4 @@ class BrokerRegistry:
 
     async def ask(self, question: Callable[[ZooKeeperRegistry], T]) -> T:
         """Ask the registry, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, question, self.verbs)
-
-    def close(self) -> None:
-        """Stop answering."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        return await self._runtime.executors.run(Purpose.SCHEMAS, question, self.verbs)

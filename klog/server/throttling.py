@@ -50,32 +50,6 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 _I32 = struct.Struct(">i")
 
 
-class ThrottleEvents:
-    """One event for many throttled requests of the same, and few of all together. Event loop only."""
-
-    def __init__(self, tell: Callable[[str, Mapping[str, Any]], None], clock: Callable[[], float]) -> None:
-        """``tell`` records an event; ``clock``: seconds."""
-        self._tell = tell
-        self._clock = clock
-        self._repeats: Repeats[tuple[QuotaKey, Scope]] = Repeats()
-
-    def note(self, key: QuotaKey, limit: Limit, user: str, client: str, host: str, wait_s: float) -> None:
-        """A client of a user is throttled for ``wait_s``."""
-        before = self._repeats.count((key, limit.scope), self._clock())
-        if before is None:
-            return
-        facts: dict[str, Any] = {
-            "quota": str(key),
-            "entity": limit.entity.path,
-            "limit": limit.rate,
-            "user": user,
-            "client": client,
-            "host": host,
-            "throttle_ms": round(wait_s * 1000),
-        }
-        self._tell("throttled", facts | before)
-
-
 class Throttling:
     """Event loop only."""
 
@@ -100,7 +74,8 @@ class Throttling:
         }
         self._buckets: Meters[Scope, TokenBucket] = Meters(lambda: TokenBucket(of_controller))
         self.measured = measured
-        self._events = ThrottleEvents(tell, clock)
+        self._tell = tell
+        self._repeats: Repeats[tuple[QuotaKey, Scope]] = Repeats()
         measured |= {str(key): Throttled(rates) for key, rates in self._rates.items()}
         measured[QuotaKey.CONTROLLER_MUTATION_RATE] = Throttled(self._buckets)
 
@@ -138,14 +113,13 @@ class Throttling:
         rate.add(-size_bytes, now_s)
         return wait_s
 
-    def fetch_bytes_max(self, user: str, client: str) -> int | None:
-        """The limit of one answer; None: no quota."""
+    def fetch_bytes_max(self, user: str, client: str, bytes_max: int) -> int:
+        """The limit of one answer, ``bytes_max`` at most."""
         limit = self.table.limit(QuotaKey.CONSUMER_BYTE_RATE, user, client)
         if limit is None:
-            return None
-        now_s = self._clock()
-        rate = self._rates[QuotaKey.CONSUMER_BYTE_RATE].of(limit.scope, now_s)
-        return int(min(rate.allowed_at_once(limit.rate), THROTTLE_MS_MAX))
+            return bytes_max
+        rate = self._rates[QuotaKey.CONSUMER_BYTE_RATE].of(limit.scope, self._clock())
+        return int(min(rate.allowed_at_once(limit.rate), bytes_max))
 
     def mutations(self, actor_principal: str, client: str, host: str, *, is_strict: bool) -> Mutations:
         """Counts a request's creations and deletions. ``actor_principal``: "" for an anonymous client."""
@@ -159,11 +133,26 @@ class Throttling:
         return Mutations(bucket, limit.rate, self._clock, note, is_strict=is_strict)
 
     def note(self, key: QuotaKey, user: str, client: str, host: str, wait_s: float) -> None:
-        """Count a throttled client, and record an event."""
+        """Count a throttled client, and record an event: one for many of the same, and few of all together."""
+        self._note(key, self.table.limit(key, user, client), user, client, host, wait_s)
+
+    def _note(self, key: QuotaKey, limit: Limit | None, user: str, client: str, host: str, wait_s: float) -> None:
         self.measured[key].add(wait_s)
-        limit = self.table.limit(key, user, client)
-        if limit is not None:  # else it has been removed meanwhile
-            self._events.note(key, limit, user, client, host, wait_s)
+        if limit is None:  # it has been removed meanwhile
+            return
+        before = self._repeats.count((key, limit.scope), self._clock())
+        if before is None:
+            return
+        facts: dict[str, Any] = {
+            "quota": str(key),
+            "entity": limit.entity.path,
+            "limit": limit.rate,
+            "user": user,
+            "client": client,
+            "host": host,
+            "throttle_ms": round(wait_s * 1000),
+        }
+        self._tell("throttled", facts | before)
 
     def limit_addresses(self, arrivals: Arrivals) -> None:
         """Apply the current quotas of addresses (`klog.net.arrivals`)."""
@@ -177,10 +166,7 @@ class Throttling:
         return None if limit is None else limit.rate
 
     def _note_address(self, ip: str, wait_s: float) -> None:
-        self.measured[QuotaKey.CONNECTION_CREATION_RATE].add(wait_s)
-        limit = self.table.connection_limit(ip)
-        if limit is not None:
-            self._events.note(QuotaKey.CONNECTION_CREATION_RATE, limit, "", "", ip, wait_s)
+        self._note(QuotaKey.CONNECTION_CREATION_RATE, self.table.connection_limit(ip), "", "", ip, wait_s)
 
 
 class MeteredReply(Reply):
@@ -212,8 +198,7 @@ class MeteredReply(Reply):
 
     def fetch_bytes_max(self, bytes_max: int) -> int:
         """The limit of a fetch's answer, ``bytes_max`` at most."""
-        of_quota = self._throttling.fetch_bytes_max(self.user, self.client)
-        return bytes_max if of_quota is None else min(bytes_max, of_quota)
+        return self._throttling.fetch_bytes_max(self.user, self.client, bytes_max)
 
     def refuses(self, size_bytes: int) -> bool:
         """Whether an answer with that many bytes of records exceeds the quota; else they are counted."""

@@ -9,6 +9,7 @@ from typing import Final
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.config import BrokerConfig
 from klog.errors import InvalidConfig
+from klog.net.tls_context import stamp_of
 from klog.security.client_security import path_of_url
 from klog.security.errors import SaslAuthenticationFailed
 from klog.security.json_web_keys import KeySet
@@ -33,7 +34,7 @@ class TokenKeys:
             config.text("sasl.oauthbearer.scope.claim.name"),
             config.integer("sasl.oauthbearer.clock.skew.seconds"),
         )
-        self._stamp = self._read_stamp()
+        self._stamp = stamp_of(self._path)
         self._keys = self._read()
 
     @property
@@ -52,19 +53,12 @@ class TokenKeys:
 
     def look(self) -> bool:
         """Reload a changed file; whether it had changed. Raises InvalidConfig, and keeps the old keys."""
-        stamp = self._read_stamp()
+        stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return False
         self._stamp = stamp
         self._keys = self._read()
         return True
-
-    def _read_stamp(self) -> tuple[int, int, int]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return 0, 0, 0
-        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _read(self) -> KeySet:
         try:

@@ -32,12 +32,6 @@ LOOK_EVERY_S: Final = 5.0
 TIMEOUT_S: Final = 2.0
 GROUP_BYTES: Final = 2_000
 """Per new group, with its nodes' overhead."""
-PARTITION_BYTES: Final = 1_000
-"""Per new partition, likewise."""
-OFFSET_BYTES: Final = 500
-"""Per node of a committed offset, or entry of a member."""
-RULE_BYTES: Final = 2_000
-"""Per user, quota or permission."""
 
 
 class Kind(Enum):
@@ -64,6 +58,8 @@ LIMITS: Final = {
     Kind.RULES: FULL_SHARE + 0.3,
 }
 """Parts of ZooKeeper's heap."""
+BYTES_OF_ONE: Final = {Kind.PARTITIONS: 1_000, Kind.OFFSETS: 500, Kind.ENTRIES: 500, Kind.RULES: 2_000}
+"""With the nodes' overhead."""
 
 
 class ZooKeeperAdmission:
@@ -93,35 +89,19 @@ class ZooKeeperAdmission:
             hint="give it a larger heap (klog zookeeper start --heap SIZE), or delete groups, schemas or topics",
         )
 
+    def new(self, kind: Kind, count: int = 1) -> None:
+        """Before so many of `BYTES_OF_ONE` are created. Raises PolicyViolation."""
+        self.admit(kind, count * BYTES_OF_ONE[kind])
+
     def new_group(self, name: str) -> None:
         """Before a group gets its nodes. Raises PolicyViolation."""
         self.admit(Kind.GROUPS, len(name.encode()) + GROUP_BYTES)
-
-    def new_partitions(self, count: int) -> None:
-        """Before a client's partitions are created. Raises PolicyViolation."""
-        self.admit(Kind.PARTITIONS, count * PARTITION_BYTES)
 
     def new_settings(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """A topic is about to get other settings of its own. PolicyViolation where they are more."""
         more_bytes = sum(map(len, (*after, *after.values()))) - sum(map(len, (*before, *before.values())))
         if more_bytes > 0:
             self.admit(Kind.SETTINGS, more_bytes)
-
-    def new_offsets(self, count: int) -> None:
-        """Before committed offsets get nodes. Raises PolicyViolation."""
-        self.admit(Kind.OFFSETS, count * OFFSET_BYTES)
-
-    def new_entries(self, count: int) -> None:
-        """Before entries of members are created. Raises PolicyViolation."""
-        self.admit(Kind.ENTRIES, count * OFFSET_BYTES)
-
-    def new_rules(self, count: int) -> None:
-        """Before users, quotas or permissions are added. Raises PolicyViolation."""
-        self.admit(Kind.RULES, count * RULE_BYTES)
-
-    def grow_group(self, size_bytes: int) -> None:
-        """Before a group's node grows by ``size_bytes``. Raises PolicyViolation."""
-        self.admit(Kind.MEMBERS, size_bytes)
 
     def _tell(self, kind: Kind, share: float, heap_mib: int) -> None:
         if self._told[kind].allows(self._runtime.loop.time()):

@@ -15,6 +15,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.versions import is_flexible
 from klog.record.records import Record, encode_batch
+from tests.cli import runner
 from tests.cli.runner import klog
 
 T = TypeVar("T")
@@ -115,16 +116,23 @@ def produce_request(topic: str, records: bytes, partition: int = 0, version: int
     )
 
 
+def until(look: Callable[[], T], timeout_s: float = 20.0) -> T:
+    """What ``look`` finds at last."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, look
+        time.sleep(0.01)
+    return found
+
+
 def told_of(bootstrap: str, kind: str, fits: Callable[[dict[str, Any]], object] = bool) -> list[dict[str, Any]]:
     """The events of a kind that fit, as soon as ``klog.events`` has one."""
-    deadline = time.monotonic() + 30
-    while True:
+
+    def look() -> list[dict[str, Any]]:
         told = klog("events", "--kind", kind, "--since", "@-1h", "-o", "jsonl", "-B", bootstrap)
-        found = [event for line in told.stdout.splitlines() if fits(event := json.loads(line))]
-        if found:
-            return found
-        assert time.monotonic() < deadline, told
-        time.sleep(0.1)
+        return [event for line in told.stdout.splitlines() if fits(event := json.loads(line))]
+
+    return runner.until(look, kind)
 
 
 def offsets(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:

@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from klog.protocol.apis import ApiKey
+from klog.protocol.codec import RequestHead
 from klog.server import broker_probes as module
 from klog.server.broker_probes import ADDRESSES_MAX, SILENCE_FRESH_S, BrokerProbes
+from klog.server.dispatch import Request
 from klog.server.former_brokers import FormerBrokers
 from klog.server.handlers import metadata
 from klog.server.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -180,15 +183,16 @@ def test_no_more_than_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
             auto_creation=None,
         )
         handler = metadata.MetadataHandler(cast(Any, parts))
+        request = Request(RequestHead(ApiKey.METADATA, 12, 0, None, 0), None, None)
         handler.doubts = metadata.DOUBTS_MAX
         began_s = loop.time()
-        answer = await cast(Any, handler._answer_with_leaders(None, metadata.View("", False)))
+        answer = await cast(Any, handler._answer_with_leaders(request, None))
         assert loop.time() - began_s < metadata.DOUBT_PATIENCE_S
         partition = answer["topics"][0]["partitions"][0]
         assert (partition["error_code"], partition["leader_id"], partition["leader_epoch"]) == (5, -1, 7)
         assert handler.doubts == metadata.DOUBTS_MAX
         handler.doubts = 0
-        waiting = asyncio.ensure_future(cast(Any, handler._answer_with_leaders(["t"], metadata.View("", False))))
+        waiting = asyncio.ensure_future(cast(Any, handler._answer_with_leaders(request, ["t"])))
         await asyncio.sleep(0)
         assert handler.doubts == 1
         image.topics["t"] = TopicImage("t", cast(Any, None), {0: PartitionImage(1, 8, (1, 2), (1,))}, {})

@@ -316,7 +316,7 @@ def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_
                 slot = slot_of("g")
                 holder = SlotHolder(slot, ME, world.runtime.identity.incarnation, term=1)
                 world.image.group_slots = dict(await asyncio.to_thread(group_slots.write_many, zk, [holder], ()))
-                groups.slots_changed()
+                groups.cache.slots_changed()
                 joined = await groups.join("g", join())
                 assert isinstance(joined, Joined) and (joined.generation, joined.leader) == (1, "m-1")
                 synced = await groups.sync("g", "m-1", None, 1, ("consumer", "range"), {"m-1": b"all"})
@@ -327,10 +327,10 @@ def test_a_coordinator_serves_the_groups_of_its_slots_and_lets_them_go_with_the_
                 await asyncio.sleep(0)  # it has begun, and waits for the first member to join again
                 assert isinstance(groups.heartbeat("g", "m-1", None, 1, None), RebalanceInProgress)
                 world.image.group_slots = {}
-                groups.slots_changed()
+                groups.cache.slots_changed()
                 let_go = await asyncio.wait_for(waiting, WITHIN_S)
                 assert isinstance(let_go, Refused) and isinstance(let_go.error, NotCoordinator)
-                assert groups.cached_groups == [] and groups.slots == set()
+                assert groups.cache.groups == [] and groups.cache.slots == set()
             finally:
                 groups.close()
 

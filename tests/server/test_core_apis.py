@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from klog.errors import NotLeader
@@ -15,7 +14,18 @@ from klog.record.batch import walk
 from klog.record.records import Record, decode_batch, encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, borders, create, error, offsets, produce, produce_request, values, with_channel
+from tests.server.asking import (
+    ask,
+    borders,
+    create,
+    error,
+    offsets,
+    produce,
+    produce_request,
+    until,
+    values,
+    with_channel,
+)
 from tests.server.wire import RawConnection, fetch_request, framed, head
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, NO_LEADER, FENCED, UNKNOWN_EPOCH = 1, 3, 5, 74, 75
@@ -185,13 +195,6 @@ def test_produce(broker: RunningBroker, topic: str, version: int, acks: int) -> 
     if version >= 5:
         assert first.partition_responses[0].log_start_offset == 0
     until(lambda: offsets(broker.bootstrap, topic, 1) == (0, len(batch) + 10))  # with acks=1 visible a flush later
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_produce_without_an_answer(broker: RunningBroker, topic: str) -> None:

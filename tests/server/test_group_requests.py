@@ -24,7 +24,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.groups import commits
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import borders, create, told_of, with_channel
+from tests.server.asking import borders, create, told_of, until, with_channel
 from tests.server.group_speaker import SESSION_MS, Speaker, assignment, code, subscription, with_speakers
 
 UNKNOWN_SERVER_ERROR = -1
@@ -65,13 +65,6 @@ def registry(broker: RunningBroker) -> Iterator[ZooKeeper]:
     with ZooKeeper(broker.zookeeper) as zookeeper:
         zookeeper.start()
         yield zookeeper
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.01)
 
 
 # --- Every version ----------------------------------------------------------------------------------------------------
@@ -449,14 +442,14 @@ def test_members_stand_in_08s_registry_while_they_live(
         def shown() -> bool:
             return consumers.owners(registry, [group])[group] == owners
 
-        await asyncio.to_thread(wait_for, shown)
+        await asyncio.to_thread(until, shown)
         (entry,) = await asyncio.to_thread(lambda: consumers.live(registry, [group], of_members=True)[group])
         assert (entry.consumer_id, entry.subscription, entry.is_member) == (member.member_id, {topic: 1}, True)
         assert consumers.live(registry, [group])[group] == []
         await member.leave()
 
     with_speakers(broker.bootstrap, group, 1, live)
-    wait_for(lambda: consumers.owners(registry, [group])[group] == {})
+    until(lambda: consumers.owners(registry, [group])[group] == {})
     assert consumers.live(registry, [group], of_members=True)[group] == []
 
 

@@ -22,5 +22,5 @@ def test_every_handler_can_be_bound() -> None:
 
 def test_every_module_of_the_folder_is_a_handler() -> None:
     modules = {one.name for one in pkgutil.iter_modules(handlers.__path__)}
-    registered = {(route.handle or route.handle_frame).__module__.rpartition(".")[2] for route in ROUTES.values()}
+    registered = {route.handle.__module__.rpartition(".")[2] for route in ROUTES.values()}
     assert registered == modules

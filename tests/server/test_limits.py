@@ -22,7 +22,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.records import encode_batch
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values
 from tests.server.wire import (
     RawConnection,
     bystander,
@@ -116,10 +116,7 @@ def test_hundreds_of_idle_connections(besieged: RunningBroker) -> None:
             other.slowest_s = 0.0
             other.go_on(30)
             assert other.slowest_s < UNNOTICED_S
-        deadline = time.monotonic() + 20
-        while open_descriptors(broker.pid) > OWN_DESCRIPTORS and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert open_descriptors(broker.pid) <= OWN_DESCRIPTORS, "descriptors of connections that ended are still open"
+        until(lambda: open_descriptors(broker.pid) <= OWN_DESCRIPTORS)  # those of the connections that ended are closed
 
 
 @pytest.mark.timed
@@ -241,10 +238,7 @@ def test_a_long_poll_whose_client_goes_away(besieged: RunningBroker, topic: str)
         with connections(broker, 2 * OWN_DESCRIPTORS) as gone:
             for one in gone:
                 one.send(request)
-        deadline = time.monotonic() + 10
-        while open_descriptors(broker.pid) > OWN_DESCRIPTORS and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert open_descriptors(broker.pid) <= OWN_DESCRIPTORS
+        until(lambda: open_descriptors(broker.pid) <= OWN_DESCRIPTORS)
         produce(broker.bootstrap, topic, [values(1)])
 
 

@@ -77,7 +77,7 @@ class Stage:
             sending=[],
         )
         route = Route(
-            *(ApiKey.METADATA, 7, 7, handle, None, 7, 7),
+            *(ApiKey.METADATA, 7, 7, handle, 7, 7),
             of_controller=forwarding is not None,
             waits=waits,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable
 
 from klog.coordination import brokers, topics
@@ -12,7 +11,7 @@ from klog.coordination.embedded import ZooKeeperServer
 from klog.coordination.zookeeper import ZooKeeper
 from klog.protocol.apis import ApiKey
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error
+from tests.server.asking import ask, create, error, until
 from tests.zookeeper_proxy import MULTI, ZooKeeperProxy
 
 SESSION_MS = 4000
@@ -42,10 +41,7 @@ def test_what_was_written_unknown_to_the_controller_is_gone_on_with(
         assert proxy.lost
         over.set()
         proxy.lose_answer_of(frozenset())
-        deadline = time.monotonic() + KNOWN_WITHIN_S
-        while led(broker.bootstrap):
-            assert time.monotonic() < deadline, broker.log_text
-            time.sleep(0.05)  # the broker tells nobody when it has read everything
+        until(lambda: not led(broker.bootstrap), KNOWN_WITHIN_S)  # the broker tells nobody when it has read everything
         with ZooKeeper(f"{zookeeper.address}{chroot}") as session:
             session.start()
             assert topics.find_deleted(session, "clicks") is not None, "and it has not undone it"

@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.server.purgatory import FETCHES_OF_CONNECTION_MAX
 from tests.broker_fixture import RunningBroker
-from tests.server.asking import ask, create, error, offsets, produce, values, with_channel
+from tests.server.asking import ask, create, error, offsets, produce, until, values, with_channel
 from tests.server.group_speaker import Speaker, assignment, subscription, with_speakers
 from tests.server.wire import RawConnection, fetch_request, framed, head
 
@@ -251,13 +250,6 @@ def test_groups_their_members_and_what_they_commit(measured: tuple[RunningBroker
     found = scrape(port)
     assert value(found, "klog_group_slots") == 64
     assert 0 < value(found, "klog_group_committimems", quantile="0.5") < 10_000
-
-
-def until(holds: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_port_that_is_taken_is_named(make_broker: Callable[..., RunningBroker]) -> None:

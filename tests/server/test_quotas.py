@@ -24,7 +24,7 @@ from klog.security.scram import ScramMechanism
 from tests.broker_fixture import RunningBroker
 from tests.cli.runner import klog
 from tests.security.broker_doors import add_user, unique, zookeeper_of
-from tests.server.asking import ask, create, error, offsets, produce, produce_request, values
+from tests.server.asking import ask, create, error, offsets, produce, produce_request, until, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quotas")]
 
@@ -376,10 +376,7 @@ def test_what_others_write_into_zookeeper_applies_and_damage_is_said_once(broker
         for path in ("users/carol", "clients/broken"):
             notice = json.dumps({"version": 2, "entity_path": path}).encode()
             zk.multi([_notice(notice)])
-        deadline = time.monotonic() + PATIENCE_S
-        while not described(broker) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert described(broker) == [({"user": "carol"}, {"producer_byte_rate": 1000.0})]
+        assert until(lambda: described(broker), PATIENCE_S) == [({"user": "carol"}, {"producer_byte_rate": 1000.0})]
         broker.wait_for_log("ERROR", "/config/clients/broken")
         code, message = alter(broker, entity(client="broken"), producer_byte_rate=5)
         assert code == -1 or code > 0

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import slot_of
 from klog.coordination.group_writer import GroupWriter
-from klog.coordination.session import SessionState
 from klog.errors import CoordinatorNotAvailable, KlogError
 from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
-from klog.groups.group import Group
 from klog.groups.members import Join
 from klog.groups.outcomes import Joined, Left, Refused, Synced
 from klog.groups.phases import Phase
@@ -35,7 +34,7 @@ from klog.server.groups.zk_calls import ZkCalls
 from klog.server.image import ClusterImage
 from klog.server.offset_history import UNKNOWN, OffsetHistory
 from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 
 class Coordinator:
@@ -49,60 +48,36 @@ class Coordinator:
             config.integer("group.initial.rebalance.delay.ms") / 1000,
             config.integer("group.max.size"),
         )
-        offsets = OffsetWriter(runtime.zookeeper, admission.new_offsets)
-        self._calls = ZkCalls(runtime)
+        offsets = OffsetWriter(runtime.zookeeper, partial(admission.new, Kind.OFFSETS))
+        calls = ZkCalls(runtime)
         self._writing = ThreadPoolExecutor(1, "groups-write")
         self._writer = GroupWriter(runtime.zookeeper, self._writing, offsets, admission.new_group)
-        self._cache = GroupCache(runtime, image, limits, self._calls, self._writer, admission)
+        self.cache = GroupCache(runtime, image, limits, calls, self._writer, admission)
         self._joining_bytes = 0
-        self._committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
-        self.commits = Commits(runtime, self._cache, self._calls, self._writer, offsets, self._committed, admission)
-        self.group_admin = GroupAdmin(runtime, image, self._cache, self._calls, self.commits)
-        self._expiring = runtime.spawn(Expiry(runtime, self._cache, self._calls, self._writer, offsets).run())
-
-    def slots_changed(self) -> None:
-        """The controller has sent the holders of the slots."""
-        self._cache.slots_changed()
-
-    def session_changed(self, state: SessionState) -> None:
-        """After the session with ZooKeeper has expired, other brokers may hold our slots."""
-        if state is SessionState.EXPIRED:
-            self._cache.drop_all()
+        self.committed = OffsetHistory[GroupPartition](keeps_idle=False, clock=runtime.zookeeper.clock)
+        """Recent commits of the groups of this broker's slots."""
+        self.commits = Commits(runtime, self.cache, calls, self._writer, offsets, self.committed, admission)
+        self.group_admin = GroupAdmin(runtime, image, self.cache, calls, self.commits)
+        self._expiring = runtime.spawn(Expiry(runtime, self.cache, calls, self._writer, offsets).run())
 
     def close(self) -> None:
         """Answer all waiting requests, and start nothing more."""
         self._expiring.cancel()
-        self._cache.close()
+        self.cache.close()
         self._writer.close()
-        self._calls.close()
         self._writing.shutdown(wait=False)
-
-    @property
-    def slots(self) -> set[int]:
-        """The slots of this broker. Any thread."""
-        return self._cache.slots
-
-    @property
-    def cached_groups(self) -> list[Group]:
-        """The groups in memory. Any thread."""
-        return self._cache.groups
-
-    @property
-    def committed(self) -> OffsetHistory[GroupPartition]:
-        """Recent commits of the groups of this broker's slots."""
-        return self._committed
 
     def note_lost_slots(self) -> None:
         """Commits of groups in slots that this broker has lost are no longer known here."""
-        slots = self.slots
-        for name in [one for one in self._committed.known if slot_of(one.group) not in slots]:
-            self._committed.note(name, UNKNOWN)
+        slots = self.cache.slots
+        for name in [one for one in self.committed.known if slot_of(one.group) not in slots]:
+            self.committed.note(name, UNKNOWN)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def join(self, name: str, join: Join) -> Joined | Refused:
         """Handle JoinGroup; answered when the group's next generation begins."""
-        cache = self._cache
+        cache = self.cache
         try:
             bounds.check_member(join.member_id, join.instance_id)
             bounds.check_protocols(join.protocol_type, ((one, len(metadata)) for one, metadata in join.protocols))
@@ -119,7 +94,7 @@ class Coordinator:
     @contextmanager
     def _counted(self, join: Join) -> Iterator[None]:
         """Count a waiting join beside the group's members. Raises CoordinatorNotAvailable."""
-        taken_bytes = self._cache.size_bytes + self._joining_bytes
+        taken_bytes = self.cache.size_bytes + self._joining_bytes
         if taken_bytes + join.size_bytes > bounds.BROKER_BYTES_MAX:
             raise CoordinatorNotAvailable(
                 f"the members of all groups of this broker take {taken_bytes} of {bounds.BROKER_BYTES_MAX} bytes: "
@@ -139,38 +114,32 @@ class Coordinator:
         generation: int,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
-    ) -> Synced | Refused:
-        """Handle SyncGroup; answered when the leader's has arrived and is written."""
-        cache = self._cache
-        try:
-            bounds.check_member(member_id, instance_id)
-            bounds.check_assignments(assignments)
-            cached = await cache.load(name)
-        except KlogError as error:
-            return Refused(error.bare(), member_id)
+    ) -> Synced:
+        """Handle SyncGroup; answered when the leader's has arrived and is written. Raises KlogError."""
+        cache = self.cache
+        bounds.check_member(member_id, instance_id)
+        bounds.check_assignments(assignments)
+        cached = await cache.load(name)
         group = cached.group
-        result = await cache.submit(
+        result = await cache.granted(
             cached, lambda to: group.sync(member_id, instance_id, generation, protocol, assignments, to, cache.now_s)
         )
-        assert isinstance(result, Synced | Refused)
+        assert isinstance(result, Synced)
         return result
 
     async def leave(
         self, name: str, leaving: Iterable[tuple[str, str | None]], reasons: Mapping[str, str] | None = None
-    ) -> Left | Refused:
-        """Handle LeaveGroup; ``reasons``: member id -> the client's reason."""
-        cache = self._cache
-        try:
-            for member in leaving:
-                bounds.check_member(*member)
-            cached = await cache.load(name)
-        except KlogError as error:
-            return Refused(error.bare())
+    ) -> Left:
+        """Handle LeaveGroup; ``reasons``: member id -> the client's reason. Raises KlogError."""
+        cache = self.cache
+        for member in leaving:
+            bounds.check_member(*member)
+        cached = await cache.load(name)
         for member_id, _ in leaving:
             if member_id in cached.group.members:
                 cached.changes.left(member_id, (reasons or {}).get(member_id))
-        result = await cache.submit(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
-        assert isinstance(result, Left | Refused)
+        result = await cache.granted(cached, lambda to: cached.group.leave(leaving, to, cache.now_s))
+        assert isinstance(result, Left)
         return result
 
     def heartbeat(
@@ -178,14 +147,14 @@ class Coordinator:
     ) -> KlogError | Awaitable[KlogError | None] | None:
         """Handle Heartbeat: the answer, at once or, unless something changes, after a delay."""
         try:
-            self._cache.holder(name)
+            self.cache.holder(name)
             bounds.check_member(member_id, instance_id)
         except KlogError as error:
             return error.bare()
-        cached = self._cache.find(name)
+        cached = self.cache.find(name)
         if cached is None:
             return self._first_heartbeat(name, member_id, instance_id, generation)
-        refused = cached.group.heartbeat(member_id, instance_id, generation, self._cache.now_s)
+        refused = cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)
         if refused is not None or connection is None or not may_be_delayed(connection):
             return refused
         session_s = cached.group.members[member_id].session_timeout_s
@@ -196,7 +165,7 @@ class Coordinator:
     ) -> KlogError | None:
         """For a group that is not in memory."""
         try:
-            cached = await self._cache.load(name)
+            cached = await self.cache.load(name)
         except KlogError as error:
             return error.bare()
-        return cached.group.heartbeat(member_id, instance_id, generation, self._cache.now_s)
+        return cached.group.heartbeat(member_id, instance_id, generation, self.cache.now_s)

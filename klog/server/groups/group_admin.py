@@ -7,7 +7,7 @@ through ZooKeeper use it.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, Final
 
 from klog.coordination import committed, group_states, offset_changes
 from klog.coordination import groups as registry
@@ -35,30 +35,9 @@ from klog.server.runtime import Runtime
 
 UNSHARED = (Phase.PREPARING, Phase.COMPLETING)
 """Phases in which the partitions are not assigned yet."""
-
-
-class Listed(NamedTuple):
-    name: str
-    protocol_type: str
-    state: str
-
-
-class DescribedMember(NamedTuple):
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    metadata: bytes = b""
-    assignment: bytes = b""
-
-
-class Described(NamedTuple):
-    """A group that does not exist is ``Dead``, without an error, as in Kafka."""
-
-    state: str
-    protocol_type: str = ""
-    protocol: str = ""
-    members: tuple[DescribedMember, ...] = ()
+DEAD: Final = {"group_state": Phase.DEAD.value, "protocol_type": "", "protocol_data": "", "members": ()}
+OF_ZOOKEEPER: Final = {"group_instance_id": None, "client_id": "", "member_metadata": b"", "member_assignment": b""}
+"""What is not known of a member that coordinates through ZooKeeper."""
 
 
 class GroupAdmin:
@@ -73,33 +52,39 @@ class GroupAdmin:
         self._calls = calls
         self._commits = commits
 
-    async def list(self, states: Collection[str] = ()) -> list[Listed]:
-        """The groups of our slots, by name; only those in one of ``states`` if any. Raises CoordinatorNotAvailable."""
+    async def list(self, states: Collection[str] = ()) -> list[dict[str, Any]]:
+        """The groups of our slots, by name, as ListGroups has them; only those in one of ``states`` if any.
+
+        Raises CoordinatorNotAvailable.
+        """
         found = await self._calls.call(_read_of_slots, self._cache.slots)
         wanted = {state.lower() for state in states}
         listed = []
         for name, group in found.items():
             cached = self._cache.find(name)
             if cached is not None and cached.group.phase is not Phase.EMPTY:
-                one = Listed(name, cached.group.protocol_type, cached.group.phase.value)
+                protocol_type, state = cached.group.protocol_type, cached.group.phase.value
             else:
-                one = Listed(name, _protocol_type(group), group.phase)
-            if not wanted or one.state.lower() in wanted:
-                listed.append(one)
+                protocol_type, state = _protocol_type(group), group.phase
+            if not wanted or state.lower() in wanted:
+                listed.append({"group_id": name, "protocol_type": protocol_type, "group_state": state})
         return listed
 
-    async def describe(self, name: str) -> Described:
-        """A group and its members. Raises NotCoordinator, CoordinatorNotAvailable."""
+    async def describe(self, name: str) -> dict[str, Any]:
+        """A group and its members, as DescribeGroups has them. One that does not exist is ``Dead``, as in Kafka.
+
+        Raises NotCoordinator, CoordinatorNotAvailable.
+        """
         cached = await self._cache.load(name)
         group = cached.group
         if group.phase is not Phase.EMPTY:
             return _described(group)
         if not await self._exists(name):
             self._cache.forget(cached)
-            return Described(Phase.DEAD.value)
+            return DEAD
         found = await self._calls.call(registry.read, name)
-        members = tuple(DescribedMember(one.member_id, None, "", one.host or "") for one in found.members)
-        return Described(found.phase, _protocol_type(found), "", members)
+        members = [{**OF_ZOOKEEPER, "member_id": one.member_id, "client_host": one.host or ""} for one in found.members]
+        return {**DEAD, "group_state": found.phase, "protocol_type": _protocol_type(found), "members": members}
 
     def heartbeats_ms(self, name: str) -> dict[str, int | None]:
         """Member -> milliseconds since its last heartbeat or commit; None while it waits for a rebalance.
@@ -176,20 +161,24 @@ def _protocol_type(group: registry.Group) -> str:
     return ZOOKEEPER if group.members or group.state.group_protocol == ZOOKEEPER else ""
 
 
-def _described(group: Group) -> Described:
+def _described(group: Group) -> dict[str, Any]:
     is_shared = group.phase not in UNSHARED
-    members = tuple(
-        DescribedMember(
-            one.member_id,
-            one.instance_id,
-            one.client_id,
-            one.host,
-            one.metadata(group.protocol) if is_shared else b"",
-            one.assignment if is_shared else b"",
-        )
-        for one in group.members
-    )
-    return Described(group.phase.value, group.protocol_type, group.protocol if is_shared else "", members)
+    return {
+        "group_state": group.phase.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol if is_shared else "",
+        "members": [
+            {
+                "member_id": one.member_id,
+                "group_instance_id": one.instance_id,
+                "client_id": one.client_id,
+                "client_host": one.host,
+                "member_metadata": one.metadata(group.protocol) if is_shared else b"",
+                "member_assignment": one.assignment if is_shared else b"",
+            }
+            for one in group.members
+        ],
+    }
 
 
 def _subscribed(group: Group) -> set[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 from klog.coordination import consumers, group_states, paths
@@ -26,14 +27,15 @@ from klog.groups import bounds
 from klog.groups.bounds import GroupLimits
 from klog.groups.group import Group
 from klog.groups.members import NEVER_S
-from klog.groups.outcomes import Answer, Made, Outcome, Refused, Result
+from klog.groups.outcomes import Answer, Outcome, Refused, Result
 from klog.names import counted
+from klog.server.executors import Purpose
 from klog.server.groups.cached_group import CachedGroup
 from klog.server.groups.zk_calls import ZkCalls
 from klog.server.groups.zk_projection import ZkProjection
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class GroupCache:
         self._calls = calls
         self._writer = writer
         self._admission = admission
-        self._projection = ZkProjection(runtime, calls, self.has, admission.new_entries)
+        self._projection = ZkProjection(runtime, calls, self.has, partial(admission.new, Kind.ENTRIES))
         self._groups: dict[str, CachedGroup] = {}
         """The most recently used last."""
         self.size_bytes = 0
@@ -241,12 +243,16 @@ class GroupCache:
         self._carry_out(cached, event(answer))
         return await answer
 
-    async def make_node(self, cached: CachedGroup) -> None:
-        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
-        result = await self.submit(cached, lambda to: cached.group.make_node(to, self.now_s))
+    async def granted(self, cached: CachedGroup, event: Callable[[asyncio.Future[Result]], list[Outcome]]) -> Result:
+        """As `submit`; raises the error of a refusal."""
+        result = await self.submit(cached, event)
         if isinstance(result, Refused):
             raise result.error.bare()
-        assert isinstance(result, Made)
+        return result
+
+    async def make_node(self, cached: CachedGroup) -> None:
+        """Create the group's node in ZooKeeper, unless there is one. Raises the error of a failed write."""
+        await self.granted(cached, lambda to: cached.group.make_node(to, self.now_s))
 
     async def refresh(self, cached: CachedGroup) -> None:
         """Read the group's node, after a write has found an unexpected version: our own later write's, or an
@@ -346,12 +352,12 @@ class GroupCache:
         group = cached.group
         try:
             if group.members.size_bytes > ENCODED_AT_ONCE_BYTES:
-                operation = await self._calls.compute(lambda: state.operation)
+                operation = await self._runtime.executors.run(Purpose.GROUPS, lambda: state.operation)
             else:
                 operation = state.operation
             grown_bytes = len(operation.data) - cached.node_bytes
             if grown_bytes > 0:
-                self._admission.grow_group(grown_bytes)
+                self._admission.admit(Kind.MEMBERS, grown_bytes)
                 cached.node_bytes += grown_bytes
         except (ZooKeeperError, PolicyViolation) as error:
             self._write_failed(cached, error)

@@ -28,20 +28,19 @@ from klog.security.quotas import (
     check_value,
     parse_key,
 )
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_client_quotas import check_type
 from klog.server.parts import Parts
+from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
+async def handle(request: Request, parts: Parts) -> Answer:
     entries = []
     times_named = Counter(_named(one) for one in request.entity.entries)
-    for asked in request.entity.entries:
-        await share.yield_if_due()
-        outcome: dict[str, Any] = {"error_code": 0, "error_message": None}
+    async for asked in request.in_turn(request.entity.entries):
+        outcome = error_fields(None)
         try:
             if times_named[_named(asked)] > 1:
                 raise InvalidRequest("the request names this entity more than once")
@@ -50,12 +49,12 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
                 check_kind(entity, key)
             if not request.entity.validate_only:
                 if any(value is not None for value in changes.values()):
-                    parts.zookeeper_admission.new_rules(1)
+                    parts.zookeeper_admission.new(Kind.RULES)
                 await parts.runtime.executors.run(
                     Purpose.ACLS, quotas.change, parts.runtime.zookeeper, entity, changes, request.actor
                 )
         except KlogError as error:
-            outcome = {"error_code": error.wire, "error_message": error.message}
+            outcome = error_fields(error)
         shown = [{"entity_type": one.entity_type, "entity_name": one.entity_name} for one in asked.entity]
         entries.append({**outcome, "entity": shown})
     if not request.entity.validate_only and any(not one["error_code"] for one in entries):

@@ -15,12 +15,12 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import alter_topics, given_settings
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.ALTER_CONFIGS, 0, 2, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     def replaced(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return given_settings((one.name, one.value) for one in resource.configs)
 

@@ -19,15 +19,15 @@ from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 from klog.server.controller.controller import Controller
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 if TYPE_CHECKING:
     from klog.server.controller.reassigner import Target
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, failed={"responses": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     outcome = await alter(parts.controller, request.entity.topics, request.actor)
     return {
         "responses": [

@@ -7,16 +7,14 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.handlers.alter_partition_reassignments import alter
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True, failed={"outcomes": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.ALTER_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     outcome = await alter(parts.controller, request.entity.topics, request.actor, request.entity.throttle)
     return {
         "outcomes": [

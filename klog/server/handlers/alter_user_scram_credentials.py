@@ -18,29 +18,28 @@ from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound, UnacceptableCredential, UnsupportedSaslMechanism
 from klog.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, NAME_BYTES_MAX, ScramCredential, ScramMechanism
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
+from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     by_user: dict[str, list[Any]] = defaultdict(list)
     for one in (*request.entity.deletions, *request.entity.upsertions):
         by_user[one.name].append(one)
-    share = request.share()
     results = []
-    for name, changes in by_user.items():
-        await share.yield_if_due()
-        result = {"user": name, "error_code": 0, "error_message": None}
+    async for name, changes in request.in_turn(by_user.items()):
+        outcome = error_fields(None)
         try:
             wanted = _changes(name, changes)
             if any(wanted.values()):
-                parts.zookeeper_admission.new_rules(1)
+                parts.zookeeper_admission.new(Kind.RULES)
             if not await parts.credentials.write(name, wanted, request.actor):
                 raise ResourceNotFound(f"user {name!r} has no such credential")
         except KlogError as error:
-            result |= {"error_code": error.wire, "error_message": error.message}
-        results.append(result)
+            outcome = error_fields(error)
+        results.append({"user": name, **outcome})
     return {"results": results}
 
 

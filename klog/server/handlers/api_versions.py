@@ -8,17 +8,15 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.coordination.acts import CLIENT_CHARS_MAX
 from klog.protocol import klog_apis
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
-from klog.server.dispatch import ROUTES, Request, handles
+from klog.server.dispatch import ROUTES, Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.API_VERSIONS, 0, 4)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     name = getattr(request.entity, "client_software_name", None)
     is_own = name == klog_apis.SOFTWARE_NAME
     if name is not None and request.connection is not None:

@@ -16,12 +16,12 @@ from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
 from klog.protocol.schemas import DELETE, LEVEL, REGISTER
 from klog.schemas.registry import Registry
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.CHANGE_SCHEMAS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     if asked.act not in (REGISTER, DELETE, LEVEL) or (asked.subject is None and asked.act != LEVEL):
         raise MalformedRequest(f"ChangeSchemas with act {asked.act[:40]!r}")

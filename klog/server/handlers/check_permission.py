@@ -7,7 +7,7 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
@@ -20,14 +20,14 @@ from klog.security.permissions import (
     check_principal,
     word_of_number,
 )
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 OPEN: Final = Decision(True, "authorizer.class.name is not set")
 
 
-@handles(ApiKey.CHECK_PERMISSION, 0, 0, failed={"is_allowed": False, "rule": ""})
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.CHECK_PERMISSION, 0, 0, may_refuse=True)
+def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     kind = word_of_number(ResourceType, asked.resource_type)
     if kind not in KINDS:
@@ -35,6 +35,6 @@ def handle(request: Request, parts: Parts) -> dict[str, Any]:
     operation, resource = word_of_number(Operation, asked.operation), Resource(kind, asked.resource_name)
     principal = check_principal(asked.principal)
     decision = OPEN
-    if parts.acl_keeper is not None:
-        decision = parts.acl_keeper.authorizer.decide(principal, asked.host, operation, resource)
+    if parts.access is not None:
+        decision = parts.access.authorizer.decide(principal, asked.host, operation, resource)
     return {"is_allowed": decision.allowed, "rule": decision.rule}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.errors import InvalidRequest, KlogError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
@@ -29,8 +29,8 @@ BYTES_MAX: Final = 256 * 1024 * 1024
 """Half a second of a thread at the slowest rate from a page cache."""
 
 
-@handles(ApiKey.CHECKSUM_RANGES, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.CHECKSUM_RANGES, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     topics = request.entity.topics
     ranges = [one for topic in topics for partition in topic.partitions for one in partition.ranges]
     if (
@@ -38,10 +38,9 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         or any(not 0 <= one.from_address <= one.to_address or not 0 <= one.seed < 1 << 32 for one in ranges)
         or sum(one.to_address - one.from_address for one in ranges) > BYTES_MAX
     ):
-        return {"error_code": InvalidRequest.wire, "topics": []}
+        raise InvalidRequest(f"expected at most {RANGES_MAX} valid ranges, of at most {BYTES_MAX} bytes together")
     with parts.look_ups.of(request.connection) as look_up:
         return {
-            "error_code": 0,
             "topics": [
                 {
                     "name": topic.name,

@@ -14,7 +14,7 @@ from typing import Any
 
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.server.replicas.leader_queries import answered
 from klog.storage.log_end import LogEnd
@@ -24,7 +24,7 @@ REFUSED = {"from_offset": -1, "to_offset": -1, "messages": -1, "bytes": -1}
 
 
 @handles(ApiKey.COUNT_MESSAGES, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     topics = [(topic.name, topic.ranges) for topic in request.entity.topics]
     counted = await answered(parts.partitions, parts.look_ups, request.connection, topics, _count, REFUSED)
     return {"topics": [{"name": name, "ranges": ranges} for (name, _), ranges in zip(topics, counted, strict=True)]}

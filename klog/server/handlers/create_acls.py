@@ -25,35 +25,34 @@ from klog.security.permissions import (
     check_binding,
     word_of_number,
 )
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import keeper
 from klog.server.parts import Parts
+from klog.server.zookeeper_admission import Kind
 
 
 @handles(ApiKey.CREATE_ACLS, 1, 3)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
+async def handle(request: Request, parts: Parts) -> Answer:
     asked: list[Binding | KlogError] = []
-    for one in request.entity.creations:
-        await share.yield_if_due()
+    async for one in request.in_turn(request.entity.creations):
         try:
-            keeper(parts.acl_keeper)
+            keeper(parts)
             asked.append(_binding(one))
         except KlogError as error:
             asked.append(error.bare())
     failed: dict[Pattern, KlogError] = {}
-    for pattern, wanted in acls.by_pattern([one for one in asked if not isinstance(one, KlogError)]).items():
-        await share.yield_if_due()
+    by_pattern = acls.by_pattern([one for one in asked if not isinstance(one, KlogError)])
+    async for pattern, wanted in request.in_turn(by_pattern.items()):
         try:
-            parts.zookeeper_admission.new_rules(len(wanted))
+            parts.zookeeper_admission.new(Kind.RULES, len(wanted))
             await parts.runtime.executors.run(
                 Purpose.ACLS, acls.change, parts.runtime.zookeeper, pattern, frozenset(wanted).union, request.actor
             )
         except KlogError as error:
             failed[pattern] = error.bare()
-    if parts.acl_keeper is not None:
-        await parts.acl_keeper.look()
+    if parts.access is not None:
+        await parts.access.acl_keeper.look()
     return {"results": [error_fields(_outcome(one, failed)) for one in asked]}
 
 

@@ -12,11 +12,10 @@ Version notes
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.handlers.create_topics import admitting, mutations
 from klog.server.parts import Parts
 
@@ -24,14 +23,12 @@ STRICT_FROM = 3
 
 
 @handles(ApiKey.CREATE_PARTITIONS, 0, 3, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     answers = []
-    share = request.share()
-    for topic in request.entity.topics:
-        await share.yield_if_due()
-        answer = {"name": topic.name, "error_code": 0, "error_message": None}
+    async for topic in request.in_turn(request.entity.topics):
+        outcome = error_fields(None)
         assignment = None if topic.assignments is None else [list(one.broker_ids) for one in topic.assignments]
         try:
             parts.controller.require()
@@ -46,6 +43,6 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
                 admit=admitting(parts.zookeeper_admission, request, quota),
             )
         except KlogError as error:
-            answer |= {"error_code": error.wire, "error_message": error.message}
-        answers.append(answer)
+            outcome = error_fields(error)
+        answers.append({"name": topic.name, **outcome})
     return {"throttle_time": quota.throttle_ms(), "results": answers}

@@ -29,10 +29,10 @@ from klog.protocol.apis import ApiKey
 from klog.server.config_resources import given_settings, topic_entries
 from klog.server.controller.controller import Controller
 from klog.server.controller.topic_manager import Admit
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 from klog.server.throttling import FREE, Mutations, Throttling
-from klog.server.zookeeper_admission import ZooKeeperAdmission
+from klog.server.zookeeper_admission import Kind, ZooKeeperAdmission
 
 if TYPE_CHECKING:
     from klog.server.image import TopicImage
@@ -45,7 +45,7 @@ DEFAULT = -1
 
 
 @handles(ApiKey.CREATE_TOPICS, 2, 7, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     times_named = Counter(topic.name for topic in request.entity.topics)
     share = request.share()
@@ -60,7 +60,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             admit = admitting(parts.zookeeper_admission, request, quota, overrides)
             made = await _create(parts.controller, topic, overrides, request, admit)
         except KlogError as error:
-            return _refused(topic.name, error)
+            failed: dict[str, Any] = {"topic_id": None, "num_partitions": -1, "replication_factor": -1, "configs": []}
+            return {"name": topic.name, **error_fields(error), **failed}
         return _made(parts.config, made, validate_only=request.entity.validate_only)
 
     # Some at a time: while the brokers begin to lead one, the next is written.
@@ -88,7 +89,7 @@ def admitting(
 
     def admit(partitions: int) -> None:
         if request.is_of_client:
-            zookeeper_admission.new_partitions(partitions)
+            zookeeper_admission.new(Kind.PARTITIONS, partitions)
             zookeeper_admission.new_settings({}, settings)
         quota.take(partitions)
 
@@ -129,21 +130,8 @@ def _made(config: BrokerConfig, topic: TopicImage, *, validate_only: bool) -> di
     return {
         "name": topic.name,
         "topic_id": None if validate_only else topic.topic_id,
-        "error_code": 0,
-        "error_message": None,
+        **error_fields(None),
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
         "configs": topic_entries(config.of_topic(topic.name), topic.overrides),
-    }
-
-
-def _refused(name: str, error: KlogError) -> dict[str, Any]:
-    return {
-        "name": name,
-        "topic_id": None,
-        "error_code": error.wire,
-        "error_message": error.message,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "configs": [],
     }

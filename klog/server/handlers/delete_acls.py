@@ -15,7 +15,7 @@ from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import Binding, Filter, Pattern
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.handlers.describe_acls import acl_fields, filter_of, keeper
 from klog.server.parts import Parts
@@ -23,32 +23,28 @@ from klog.server.runtime import Runtime
 
 
 @handles(ApiKey.DELETE_ACLS, 1, 3)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
+async def handle(request: Request, parts: Parts) -> Answer:
     results: list[dict[str, Any]] = []
-    for one in request.entity.filters:
-        await share.yield_if_due()
+    async for one in request.in_turn(request.entity.filters):
         try:
-            keeper(parts.acl_keeper)
+            keeper(parts)
             removed, failed = await _remove(parts.runtime, filter_of(one), request)
         except KlogError as error:
             results.append({**error_fields(error), "matching_acls": []})
         else:
             first = next(iter(failed.values()), None)
             results.append({**error_fields(first), "matching_acls": [_fields(one, failed) for one in removed]})
-    if parts.acl_keeper is not None:
-        await parts.acl_keeper.look()
+    if parts.access is not None:
+        await parts.access.acl_keeper.look()
     return {"filter_results": results}
 
 
 async def _remove(runtime: Runtime, chosen: Filter, request: Request) -> tuple[list[Binding], dict[Pattern, KlogError]]:
     """The removed ACLs, and the patterns with errors."""
     found = await runtime.executors.run(Purpose.ACLS, _matching, runtime.zookeeper, chosen)
-    share = request.share()
     removed: list[Binding] = []
     failed: dict[Pattern, KlogError] = {}
-    for pattern, those in acls.by_pattern(found).items():
-        await share.yield_if_due()
+    async for pattern, those in request.in_turn(acls.by_pattern(found).items()):
 
         def without(there: acls.State, pattern: Pattern = pattern) -> acls.State:
             return frozenset(one for one in there if not chosen.matches(Binding(pattern, one)))

@@ -10,27 +10,20 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
-from klog.coordination.acts import Actor
 from klog.errors import KlogError
-from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
-from klog.server.groups.coordinator import Coordinator
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DELETE_GROUPS, 0, 2)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
-    return {"results": [await _one(parts.groups, name, request.actor, share) for name in request.entity.groups_names]}
-
-
-async def _one(groups: Coordinator, name: str, actor: Actor, share: Share) -> dict[str, Any]:
-    await share.yield_if_due()
-    try:
-        await groups.group_admin.delete(name, actor)
-    except KlogError as error:
-        return {"group_id": name, "error_code": error.wire}
-    return {"group_id": name, "error_code": 0}
+async def handle(request: Request, parts: Parts) -> Answer:
+    results = []
+    async for name in request.in_turn(request.entity.groups_names):
+        code = 0
+        try:
+            await parts.groups.group_admin.delete(name, request.actor)
+        except KlogError as error:
+            code = error.wire
+        results.append({"group_id": name, "error_code": code})
+    return {"results": results}

@@ -14,12 +14,12 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from klog.errors import InvalidRequest, KlogError, TopicDeletionDisabled, UnknownTopicId
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.handlers.create_topics import mutations
 from klog.server.image import ClusterImage
 from klog.server.parts import Parts
@@ -37,15 +37,13 @@ class _Asked(NamedTuple):
 
 
 @handles(ApiKey.DELETE_TOPICS, 1, 6, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     quota = mutations(parts.quota_keeper.throttling, request, STRICT_FROM)
     answers = []
     deletions: list[Callable[[], Awaitable[bool]]] = []
-    share = request.share()
     by_id: dict[UUID | None, TopicImage] = {topic.topic_id: topic for topic in parts.image.topics.values()}
-    for asked in _asked(request):
-        await share.yield_if_due()
-        name = asked.name
+    async for asked in request.in_turn(_asked(request)):
+        name, outcome = asked.name, error_fields(None)
         try:
             parts.controller.require()
             if not parts.config["delete.topic.enable"]:
@@ -53,16 +51,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             name = _name(parts.image, asked, by_id)
             deletions.append(await parts.controller.topics.delete(name, actor=request.actor, admit=quota.take))
         except KlogError as error:
-            answers.append(
-                {
-                    "name": name if name is not None or request.head.version >= 6 else "",
-                    "topic_id": asked.topic_id,
-                    "error_code": error.wire,
-                    "error_message": error.message,
-                }
-            )
-        else:
-            answers.append({"name": name, "topic_id": asked.topic_id, "error_code": 0, "error_message": None})
+            outcome = error_fields(error)
+        answers.append({"name": name, "topic_id": asked.topic_id, **outcome})
     for deleted in deletions:
         if not await deleted():
             break  # a deletion that takes so long would delay the request once per topic

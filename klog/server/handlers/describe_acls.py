@@ -24,18 +24,17 @@ from klog.security.permissions import (
     word_of_number,
 )
 from klog.server.acl_keeper import AclKeeper
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_ACLS, 1, 3, failed={"resources": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
+@handles(ApiKey.DESCRIBE_ACLS, 1, 3, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     resources: dict[tuple[int, str, int], list[dict[str, Any]]] = {}
     chosen = filter_of(request.entity)
-    await keeper(parts.acl_keeper).look()
-    for one in keeper(parts.acl_keeper).authorizer.bindings():
-        await share.yield_if_due()
+    there = keeper(parts)
+    await there.look()
+    async for one in request.in_turn(there.authorizer.bindings()):
         if chosen.matches(one):
             resources.setdefault((one.pattern.kind, one.pattern.name, one.pattern.pattern_type), []).append(
                 acl_fields(one)
@@ -48,11 +47,11 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     }
 
 
-def keeper(there: AclKeeper | None) -> AclKeeper:
+def keeper(parts: Parts) -> AclKeeper:
     """The broker's ACLs. Raises SecurityDisabled if it has none."""
-    if there is None:
+    if parts.access is None:
         raise SecurityDisabled("the broker checks no permissions: authorizer.class.name is not set")
-    return there
+    return parts.access.acl_keeper
 
 
 def filter_of(entity: Any) -> Filter:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from klog.errors import InvalidRequest, UnsupportedVersion
 from klog.protocol.apis import ApiKey
 from klog.security.quotas import DEFAULT, ENTITY_TYPES, Entity
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 IP: Final = "ip"
@@ -29,13 +29,12 @@ ANY: Final = 2
 Matches = Callable[[str | None], bool]
 
 
-@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, failed={"entries": None})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    share = request.share()
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     entries = []
     matches = _filter(request.entity)
-    for entity, values in list(parts.quota_keeper.quotas.items()):  # it may change while others have their turn
-        await share.yield_if_due()
+    there = list(parts.quota_keeper.quotas.items())  # it may change while others have their turn
+    async for entity, values in request.in_turn(there):
         if all(matching(name) for matching, name in zip(matches, entity, strict=True)):
             shown = [{"key": str(key), "value": value} for key, value in values.items()]
             entries.append({"entity": entity_fields(entity), "values": shown})

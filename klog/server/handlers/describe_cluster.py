@@ -11,35 +11,29 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.errors import MismatchedEndpointType
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 BROKERS = 1
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, 0, 1)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.DESCRIBE_CLUSTER, 0, 1, may_refuse=True)
+def handle(request: Request, parts: Parts) -> Answer:
     asked = getattr(request.entity, "endpoint_type", BROKERS)
-    answer = {"cluster_id": parts.image.cluster_id, "endpoint_type": BROKERS}
     if asked != BROKERS:
-        error = MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
-        return {**answer, "error_code": error.wire, "error_message": error.message, "controller_id": -1, "brokers": []}
-    listener = "" if request.connection is None else request.connection.listener
+        raise MismatchedEndpointType(f"the endpoint type must be {BROKERS} (brokers), got {asked}")
     may_do = request.entity.include_cluster_authorized_operations
     return {
-        **answer,
+        "cluster_id": parts.image.cluster_id,
+        "endpoint_type": BROKERS,
         "cluster_authorized_operations": ALL_OPERATIONS[ResourceType.CLUSTER] if may_do else OPERATIONS_NOT_ASKED,
-        "error_code": 0,
-        "error_message": None,
         "controller_id": parts.image.controller_id,
         "brokers": [
             {"broker_id": one.broker_id, "host": address[0], "port": address[1], "rack": one.rack}
             for _, one in sorted(parts.image.brokers.items())
-            if (address := one.address_of(listener)) is not None
+            if (address := one.address_of(request.listener)) is not None
         ],
     }

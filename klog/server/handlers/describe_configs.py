@@ -20,33 +20,29 @@ from typing import Any
 from klog.errors import InvalidRequest, KlogError
 from klog.protocol.apis import ApiKey
 from klog.server.config_resources import ResourceType, broker_entries, existing_topic, topic_entries
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, 1, 4)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     with_docs = getattr(request.entity, "include_documentation", False)
     # Each resource once: its answer is hundreds of times as large as its name.
     resources = {(one.resource_type, one.resource_name): one for one in request.entity.resources}
-    share, results = request.share(), []
-    for resource in resources.values():
-        await share.yield_if_due()
-        results.append(_one(parts, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs))
-    return {"results": results}
+    return {
+        "results": [
+            _one(parts, resource, with_synonyms=request.entity.include_synonyms, with_docs=with_docs)
+            async for resource in request.in_turn(resources.values())
+        ]
+    }
 
 
 def _one(parts: Parts, resource: Any, *, with_synonyms: bool, with_docs: bool) -> dict[str, Any]:
-    answer = {
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-        "error_code": 0,
-        "error_message": None,
-    }
+    answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
         entries = _entries(parts, resource.resource_type, resource.resource_name)
     except KlogError as error:
-        return {**answer, "error_code": error.wire, "error_message": error.message, "configs": []}
+        return {**answer, **error_fields(error), "configs": []}
     wanted = set(resource.configuration_keys or ())
     configs = [
         {
@@ -57,7 +53,7 @@ def _one(parts: Parts, resource: Any, *, with_synonyms: bool, with_docs: bool) -
         for entry in entries
         if not wanted or entry["name"] in wanted
     ]
-    return {**answer, "configs": configs}
+    return {**answer, **error_fields(None), "configs": configs}
 
 
 def _entries(parts: Parts, kind: int, name: str) -> list[dict[str, Any]]:

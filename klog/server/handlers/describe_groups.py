@@ -14,51 +14,30 @@ from __future__ import annotations
 from typing import Any
 
 from klog.errors import KlogError
-from klog.groups.phases import Phase
-from klog.net.turns import Share
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, OPERATIONS_NOT_ASKED, ResourceType
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.groups.coordinator import Coordinator
-from klog.server.groups.group_admin import Described
+from klog.server.groups.group_admin import DEAD
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_GROUPS, 0, 5)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     may_do = (
         ALL_OPERATIONS[ResourceType.GROUP]
         if getattr(request.entity, "include_authorized_operations", False)
         else OPERATIONS_NOT_ASKED
     )
-    share = request.share()
     names = dict.fromkeys(request.entity.groups)  # a group's answer is thousands of times as large as its name
-    return {"groups": [await _one(parts.groups, name, may_do, share) for name in names]}
+    return {"groups": [await _one(parts.groups, name, may_do) async for name in request.in_turn(names)]}
 
 
-async def _one(groups: Coordinator, name: str, may_do: int, share: Share) -> dict[str, Any]:
-    await share.yield_if_due()
+async def _one(groups: Coordinator, name: str, may_do: int) -> dict[str, Any]:
     code = 0
     try:
         found = await groups.group_admin.describe(name)
     except KlogError as error:
-        code, found = error.wire, Described(Phase.DEAD.value)
-    return {
-        "error_code": code,
-        "group_id": name,
-        "group_state": found.state,
-        "protocol_type": found.protocol_type,
-        "protocol_data": found.protocol,
-        "members": [
-            {
-                "member_id": one.member_id,
-                "group_instance_id": one.instance_id,
-                "client_id": one.client_id,
-                "client_host": one.host,
-                "member_metadata": one.metadata,
-                "member_assignment": one.assignment,
-            }
-            for one in found.members
-        ],
-        "authorized_operations": OPERATIONS_NOT_ASKED if code else may_do,
-    }
+        code, found = error.wire, DEAD
+    may_do = OPERATIONS_NOT_ASKED if code else may_do
+    return {"error_code": code, "group_id": name, **found, "authorized_operations": may_do}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import RequestTimedOut, StorageError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 
@@ -29,7 +29,7 @@ UNKNOWN = -1
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, 1, 4)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
     wanted = None if asked is None else {topic.topic: set(topic.partitions) for topic in asked}
     results = [

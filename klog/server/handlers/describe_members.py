@@ -7,14 +7,12 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_MEMBERS, 0, 0, failed={"members": []})
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.DESCRIBE_MEMBERS, 0, 0, may_refuse=True)
+def handle(request: Request, parts: Parts) -> Answer:
     found = parts.groups.group_admin.heartbeats_ms(request.entity.group)
     return {"members": [{"member_id": name, "heartbeat_ms": -1 if ms is None else ms} for name, ms in found.items()]}

@@ -7,16 +7,14 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
 from klog.protocol.reassignment import COPYING, STALLED
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True, failed={"reassignments": []})
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.DESCRIBE_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
+def handle(request: Request, parts: Parts) -> Answer:
     parts.controller.require()
     return {
         "reassignments": [

@@ -7,14 +7,12 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, of_brokers=True, failed={"replicas": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.DESCRIBE_REPLICAS, 0, 0, of_brokers=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     await parts.authority.check(request.entity.controller_epoch, request.entity.incarnation)
     return {"replicas": parts.replicas.describe()}

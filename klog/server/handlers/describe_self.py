@@ -8,7 +8,7 @@ from typing import Any, Final
 import klog
 from klog.config import BrokerConfig
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.server.runtime import Identity
 
@@ -18,7 +18,7 @@ ENCRYPTED: Final = "encrypted"
 
 
 @handles(ApiKey.DESCRIBE_SELF, 0, 0)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     return {
         "error_code": 0,
         "broker_id": parts.identity.broker_id,

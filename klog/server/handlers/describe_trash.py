@@ -8,10 +8,9 @@ Behaviour
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.storage.log import Log
 from klog.storage.lookup_budget import LookupBudget
@@ -20,7 +19,7 @@ UNKNOWN = -1
 
 
 @handles(ApiKey.DESCRIBE_TRASH, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     wanted = set(request.entity.topic_ids)
     rows = []
     with parts.look_ups.of(request.connection) as look_up:

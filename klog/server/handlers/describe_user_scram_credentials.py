@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import Any
 
 from klog.coordination.scram_credentials import is_possible
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.security.errors import DuplicateResource, ResourceNotFound
 from klog.server.credentials import READ_AT_ONCE
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     await parts.credentials.load()
     asked = [one.name for one in request.entity.users or ()]
     if asked:
@@ -41,11 +40,10 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         results.append(
             {
                 "user": name,
-                "error_code": 0 if error is None else error.wire,
-                "error_message": None if error is None else error.message,
+                **error_fields(error),
                 "credential_infos": [
                     {"mechanism": mechanism.value, "iterations": one.iterations} for mechanism, one in found.items()
                 ],
             }
         )
-    return {"error_code": 0, "error_message": None, "results": results}
+    return {**error_fields(None), "results": results}

@@ -17,7 +17,7 @@ from typing import Any
 from klog.errors import InvalidRequest, KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 PREFERRED = 0
@@ -25,7 +25,7 @@ UNCLEAN = 1
 
 
 @handles(ApiKey.ELECT_LEADERS, 0, 2, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     kind = int(getattr(request.entity, "election_type", PREFERRED))
     asked = request.entity.topic_partitions
     names = None

@@ -7,16 +7,14 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, error_fields, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True, failed={"outcomes": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.ELECT_REPLICAS, 0, 0, of_controller=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     wanted = {TopicPartition(one.topic, one.partition_index): one.broker_id for one in request.entity.replicas}
     outcome = await parts.controller.elections.elect_chosen(wanted, request.actor)
     return {

@@ -34,7 +34,7 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.fetch import AskedPartition, FetchedPartition, FetchRequest
 from klog.replication.led_partition import LedPartition
 from klog.security.permissions import Operation
-from klog.server.dispatch import guarded, handles_frame
+from klog.server.dispatch import guarded, handles
 from klog.server.executors import Purpose
 from klog.server.parts import Parts
 from klog.server.purgatory import DelayedFetch
@@ -52,7 +52,7 @@ LONG_REQUEST_BYTES: Final = 64 * 1024
 Fetched = list[FetchedPartition[FileRange]]
 
 
-@handles_frame(ApiKey.FETCH, 4, 12)
+@handles(ApiKey.FETCH, 4, 12, takes_frames=True)
 class FetchHandler:
     """See the module. Event loop only."""
 

@@ -23,7 +23,7 @@ from typing import Any
 from klog.errors import CoordinatorNotAvailable, KlogError, TransactionsNotServed, UsageError
 from klog.protocol.apis import ApiKey
 from klog.server.broker_probes import BrokerProbes
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.image import BrokerImage, ClusterImage
 from klog.server.parts import Parts
 from klog.server.runtime import Runtime
@@ -35,15 +35,14 @@ PATIENCE_S = 1.0
 
 
 @handles(ApiKey.FIND_COORDINATOR, 0, 4)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     keys = entity.coordinator_keys if request.head.version >= 4 else [entity.key]
     kind = getattr(entity, "key_type", GROUP)
     if kind == GROUP:
-        listener = "" if request.connection is None else request.connection.listener
         found = [
             _refused(CoordinatorNotAvailable(f"group {key!r} has no live coordinator at the moment"))
-            if one is None or (address := one.address_of(listener)) is None
+            if one is None or (address := one.address_of(request.listener)) is None
             else _named(one, *address)
             for key, one in zip(keys, await _find(parts.runtime, parts.image, parts.probes, keys), strict=True)
         ]
@@ -75,14 +74,8 @@ async def _find(
 
 
 def _named(one: BrokerImage, host: str, port: int) -> dict[str, Any]:
-    return {"error_code": 0, "error_message": None, "node_id": one.broker_id, "host": host, "port": port}
+    return {**error_fields(None), "node_id": one.broker_id, "host": host, "port": port}
 
 
 def _refused(error: KlogError) -> dict[str, Any]:
-    return {
-        "error_code": error.wire,
-        "error_message": error.message,
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
+    return {**error_fields(error), "node_id": -1, "host": "", "port": -1}

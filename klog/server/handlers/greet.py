@@ -9,18 +9,17 @@ Behaviour
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from klog.errors import BrokerNotAvailable, MalformedRequest
 from klog.protocol.apis import ApiKey
 from klog.protocol.introduction import NONCE_BYTES
 from klog.secret import Challenge
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.GREET, 0, 0)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     asked, connection = request.entity, request.connection
     assert connection is not None  # a broker does not greet itself
     connection.challenge = None

@@ -12,16 +12,15 @@ Version notes
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
 
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.HEARTBEAT, 0, 4, waits=True)
-def handle(request: Request, parts: Parts) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+def handle(request: Request, parts: Parts) -> Answer | Awaitable[Answer]:
     entity = request.entity
     instance_id = getattr(entity, "group_instance_id", None)
     outcome = parts.groups.heartbeat(
@@ -30,9 +29,9 @@ def handle(request: Request, parts: Parts) -> dict[str, Any] | Awaitable[dict[st
     return _later(outcome) if isinstance(outcome, Awaitable) else _answer(outcome)
 
 
-async def _later(outcome: Awaitable[KlogError | None]) -> dict[str, Any]:
+async def _later(outcome: Awaitable[KlogError | None]) -> Answer:
     return _answer(await outcome)
 
 
-def _answer(error: KlogError | None) -> dict[str, Any]:
+def _answer(error: KlogError | None) -> Answer:
     return {"error_code": 0 if error is None else error.wire}

@@ -21,7 +21,7 @@ from klog.errors import InvalidConfig, InvalidRequest
 from klog.protocol.apis import ApiKey
 from klog.server import config_resources
 from klog.server.config_resources import KAFKAS_THROTTLES, alter_topics, given_settings
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
@@ -33,7 +33,7 @@ class Operation(IntEnum):
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, of_controller=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     def changed(resource: Any, current: dict[str, str]) -> dict[str, str]:
         return apply(parts.config, current, [(one.name, one.config_operation, one.value) for one in resource.configs])
 

@@ -10,16 +10,14 @@ for a message.
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.errors import TransactionsNotServed
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, 0, 4, failed={"producer_id": -1, "producer_epoch": -1})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.INIT_PRODUCER_ID, 0, 4, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     if request.entity.transactional_id is not None:
         raise TransactionsNotServed
     return {"producer_id": await parts.producer_ids.next(), "producer_epoch": 0}

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import Any
 
 from klog.groups.bounds import CLIENT_ID_CHARS_MAX
 from klog.groups.members import Join
 from klog.groups.outcomes import Refused
 from klog.net.connection import while_open
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 ASKS_TWICE_FROM = 4
@@ -30,7 +29,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @handles(ApiKey.JOIN_GROUP, 0, 7, waits=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity, version = request.entity, request.head.version
     instance_id = getattr(entity, "group_instance_id", None)
     client_id = _client_id_of(request)

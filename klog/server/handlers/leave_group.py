@@ -12,11 +12,9 @@ Version notes
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from klog.groups.outcomes import Refused
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -24,8 +22,8 @@ log = logging.getLogger(__name__)
 REASON_CHARS_MAX = 255
 
 
-@handles(ApiKey.LEAVE_GROUP, 0, 5)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.LEAVE_GROUP, 0, 5, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     if request.head.version < 3:
         leaving = [(entity.member_id, None)]
@@ -33,8 +31,6 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
         leaving = [(one.member_id, one.group_instance_id) for one in entity.members]
     reasons = {one.member_id: str(one.reason) for one in getattr(entity, "members", ()) if getattr(one, "reason", None)}
     left = await parts.groups.leave(entity.group_id, leaving, reasons)
-    if isinstance(left, Refused):
-        return {"error_code": left.error.wire, "members": []}
     for asked, error in zip(entity.members if request.head.version >= 3 else (), left.errors, strict=False):
         if error is None and getattr(asked, "reason", None):
             who = asked.member_id or asked.group_instance_id
@@ -43,7 +39,6 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
     if request.head.version < 3:
         return {"error_code": codes[0]}
     return {
-        "error_code": 0,
         "members": [
             {"member_id": member_id, "group_instance_id": instance_id, "error_code": code}
             for (member_id, instance_id), code in zip(leaving, codes, strict=True)

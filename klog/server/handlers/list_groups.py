@@ -10,18 +10,11 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LIST_GROUPS, 0, 4, failed={"groups": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    listed = await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))
-    return {
-        "groups": [
-            {"group_id": one.name, "protocol_type": one.protocol_type, "group_state": one.state} for one in listed
-        ],
-    }
+@handles(ApiKey.LIST_GROUPS, 0, 4, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
+    return {"groups": await parts.groups.group_admin.list(getattr(request.entity, "states_filter", ()))}

@@ -11,9 +11,9 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import KlogError, StorageError
+from klog.errors import StorageError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
 from klog.storage.quarantine import list_quarantined
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@handles(ApiKey.LIST_LOST, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.LIST_LOST, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
     wanted = None if asked is None else set(asked)
     stretches: list[dict[str, Any]] = []
@@ -35,11 +35,8 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             if log_dir.failure is not None:
                 continue
             logs = [one for name, one in sorted(log_dir.logs.items()) if wanted is None or name.topic in wanted]
-            try:
-                stretches += await look_up.run(log_dir.path, functools.partial(_list, log_dir.file_system, logs))
-            except KlogError as error:
-                return {"error_code": error.wire, "broker_id": parts.identity.broker_id, "stretches": []}
-    return {"error_code": 0, "broker_id": parts.identity.broker_id, "stretches": stretches}
+            stretches += await look_up.run(log_dir.path, functools.partial(_list, log_dir.file_system, logs))
+    return {"broker_id": parts.identity.broker_id, "stretches": stretches}
 
 
 def _list(file_system: FileSystem, logs: list[Log], budget: LookupBudget) -> list[dict[str, Any]]:

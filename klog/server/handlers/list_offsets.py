@@ -20,7 +20,7 @@ from typing import Any
 from klog.errors import KlogError, LeaderNotAvailable, NotLeader, OffsetNotAvailable, StorageError
 from klog.protocol.apis import ApiKey
 from klog.replication.led_partition import LedPartition
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.look_ups import LookUp
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
@@ -33,15 +33,28 @@ MAX_TIMESTAMP = -3
 
 
 @handles(ApiKey.LIST_OFFSETS, 1, 7)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     of_replica = request.entity.replica_id == DEBUGGING_REPLICA
     share = request.share()
 
     async def answer(topic: str, asked: Any) -> dict[str, Any]:
         await share.yield_if_due()
-        if of_replica:
-            return await _of_replica(parts.local_replicas, look_up, topic, asked)
-        return await _of_leader(parts.partitions, look_up, topic, asked, request.head.version)
+        offset, timestamp_ms, epoch, code = -1, -1, -1, 0
+        try:
+            if of_replica:
+                offset, timestamp_ms = await _of_replica(parts.local_replicas, look_up, topic, asked)
+            else:
+                found = await _of_leader(parts.partitions, look_up, topic, asked, request.head.version)
+                offset, timestamp_ms, epoch = found
+        except KlogError as error:
+            code = error.wire
+        return {
+            "partition_index": asked.partition_index,
+            "error_code": code,
+            "timestamp": timestamp_ms,
+            "offset": offset,
+            "leader_epoch": epoch,
+        }
 
     with parts.look_ups.of(request.connection) as look_up:
         return {
@@ -57,32 +70,22 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
 
 async def _of_leader(
     partitions: LedPartitions, look_up: LookUp, topic: str, asked: Any, version: int
-) -> dict[str, Any]:
-    answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
-    partition = None
+) -> tuple[int, int, int]:
+    """Offset, timestamp and leader epoch. Raises KlogError."""
+    partition = partitions.leader_of(topic, asked.partition_index)
+    partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
     try:
-        partition = partitions.leader_of(topic, asked.partition_index)
-        partition.check_epoch(getattr(asked, "current_leader_epoch", -1))
-        found = await _found_by_leader(look_up, partition, asked.timestamp, version)
-    except KlogError as error:
-        moved = partition is not None and partition.resigned and isinstance(error, StorageError)
-        return {
-            **answer,
-            "error_code": NotLeader.wire if moved else error.wire,
-        }  # the log was closed; no disk has failed
-    offset, timestamp_ms = found
-    epoch = partition.leader_epoch if offset >= 0 else -1
-    return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms, "leader_epoch": epoch}
+        offset, timestamp_ms = await _found_by_leader(look_up, partition, asked.timestamp, version)
+    except StorageError as error:
+        if partition.resigned:  # the log was closed; no disk has failed
+            raise NotLeader(error.message) from None
+        raise
+    return offset, timestamp_ms, partition.leader_epoch if offset >= 0 else -1
 
 
-async def _of_replica(local_replicas: LocalReplicas, look_up: LookUp, topic: str, asked: Any) -> dict[str, Any]:
-    answer = {"partition_index": asked.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
-    try:
-        replica = await local_replicas.find(topic, asked.partition_index)
-        offset, timestamp_ms = await _found_in(look_up, replica.log, replica.high_watermark, asked.timestamp)
-    except KlogError as error:
-        return {**answer, "error_code": error.wire}
-    return {**answer, "error_code": 0, "offset": offset, "timestamp": timestamp_ms}
+async def _of_replica(local_replicas: LocalReplicas, look_up: LookUp, topic: str, asked: Any) -> tuple[int, int]:
+    replica = await local_replicas.find(topic, asked.partition_index)
+    return await _found_in(look_up, replica.log, replica.high_watermark, asked.timestamp)
 
 
 async def _found_by_leader(look_up: LookUp, partition: LedPartition, asked: int, version: int) -> tuple[int, int]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, failed={"topics": []})
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, of_controller=True, may_refuse=True)
+def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity.topics
     wanted = None if asked is None else {str(topic.name): set(topic.partition_indexes) for topic in asked}
     parts.controller.require()

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.LOCATE_MESSAGE, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.LOCATE_MESSAGE, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
-    try:
-        partition = parts.partitions.leader_of(asked.topic, asked.partition_index)
-        log = partition.log
-        with parts.look_ups.of(request.connection) as look_up:
-            found = await look_up.run(log.log_dir.path, lambda _: log.locate(asked.offset))
-    except KlogError as error:
-        return {
-            "error_code": error.wire,
-            "broker_id": parts.identity.broker_id,
-            "file": "",
-            "position": -1,
-            "length": -1,
-            "batch_offset": -1,
-            "crc": -1,
-            "leader_epoch": -1,
-            "messages": -1,
-            "state": "",
-        }
+    partition = parts.partitions.leader_of(asked.topic, asked.partition_index)
+    log = partition.log
+    with parts.look_ups.of(request.connection) as look_up:
+        found = await look_up.run(log.log_dir.path, lambda _: log.locate(asked.offset))
     committed = found.header.next_address <= partition.high_watermark.address
     return {
-        "error_code": 0,
         "broker_id": parts.identity.broker_id,
         "file": str(found.path),
         "position": found.position,

@@ -32,7 +32,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from klog.coordination.acts import Actor
 from klog.coordination.partition_states import NO_LEADER
@@ -40,7 +40,7 @@ from klog.errors import InvalidTopic, KlogError, LeaderNotAvailable, MalformedRe
 from klog.names import INTERNAL_TOPICS, check_new_topic_name, check_topic_name
 from klog.protocol.apis import ApiKey
 from klog.security.permissions import ALL_OPERATIONS, ResourceType
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.image import TopicImage
 from klog.server.parts import Parts
 
@@ -58,19 +58,6 @@ CREATION_PATIENCE_S = 1.0
 """How long an answer waits for a topic that is being created: after LEADER_NOT_AVAILABLE clients wait longer."""
 
 
-class View(NamedTuple):
-    """The client that an answer is for."""
-
-    listener: str
-    """The client's listener: the answer has the brokers' addresses of that listener."""
-    lists_former: bool
-
-
-def _view(request: Request, names: list[str] | None) -> View:
-    lists_former = bool(names) and request.head.version <= STOCK_MAX
-    return View("" if request.connection is None else request.connection.listener, lists_former)
-
-
 @handles(ApiKey.METADATA, 0, 12, advertised_max_version=STOCK_MAX)
 class MetadataHandler:
     """See the module. Event loop only."""
@@ -85,7 +72,7 @@ class MetadataHandler:
         self._former_brokers = parts.former_brokers
         self._auto_creation = parts.auto_creation
 
-    def __call__(self, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def __call__(self, request: Request) -> Answer | Awaitable[Answer]:
         answer = self._answer_in_time(request)
         if not (_asks(request, "topic") or _asks(request, "cluster")):
             return answer
@@ -93,7 +80,7 @@ class MetadataHandler:
             _with_operations(answer, request) if isinstance(answer, dict) else _with_operations_later(answer, request)
         )
 
-    def _answer_in_time(self, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def _answer_in_time(self, request: Request) -> Answer | Awaitable[Answer]:
         if not self._image.known.is_set():
             return self._answer_when_known(request)
         asked = request.entity.topics
@@ -101,22 +88,21 @@ class MetadataHandler:
         names = None if is_all else _names(request)
         if names and None in names:
             raise MalformedRequest("Metadata asks for a topic by its id alone, which is not served")
-        view = _view(request, names)
         may_create = getattr(request.entity, "allow_auto_topic_creation", True)
         if names and may_create and self._config["auto.create.topics.enable"]:
             missing, actor = [name for name in names if name not in self._image.topics], request.actor
             being_created = [made for name in missing if (made := self._create(name, actor))]
             if being_created:
-                return self._answer_when_created(names, being_created, view)
-        return self._answer_with_leaders(names, view)
+                return self._answer_when_created(request, names, being_created)
+        return self._answer_with_leaders(request, names)
 
-    async def _answer_when_known(self, request: Request) -> dict[str, Any]:
+    async def _answer_when_known(self, request: Request) -> Answer:
         """As `__call__`, once the cluster is known; a topic asked for by name is LEADER_NOT_AVAILABLE until then."""
         try:
             async with asyncio.timeout(IMAGE_PATIENCE_S):
                 await self._image.known.wait()
         except TimeoutError:
-            return self._answer(names := _names(request), view=_view(request, names))
+            return self._answer(request, _names(request))
         answer = self._answer_in_time(request)
         return answer if isinstance(answer, dict) else await answer
 
@@ -128,21 +114,21 @@ class MetadataHandler:
             return None
 
     async def _answer_when_created(
-        self, names: list[str], being_created: list[asyncio.Task[None]], view: View
-    ) -> dict[str, Any]:
+        self, request: Request, names: list[str], being_created: list[asyncio.Task[None]]
+    ) -> Answer:
         await asyncio.wait(being_created, timeout=CREATION_PATIENCE_S)
-        answer = self._answer_with_leaders(names, view)
+        answer = self._answer_with_leaders(request, names)
         return answer if isinstance(answer, dict) else await answer
 
-    def _answer_with_leaders(self, names: list[str] | None, view: View) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def _answer_with_leaders(self, request: Request, names: list[str] | None) -> Answer | Awaitable[Answer]:
         """The answer, once it names no leader that refuses connections; at once if that is known."""
         leaders = self._leaders(names)
         refusing = self._probes.known(self._image.brokers, leaders)
         if refusing is not None and (not refusing or self.doubts >= DOUBTS_MAX):
-            return self._answer(names, refusing, view=view)
-        return self._wait_for_leaders(names, view)
+            return self._answer(request, names, refusing)
+        return self._wait_for_leaders(request, names)
 
-    async def _wait_for_leaders(self, names: list[str] | None, view: View) -> dict[str, Any]:
+    async def _wait_for_leaders(self, request: Request, names: list[str] | None) -> Answer:
         until_s = self._loop.time() + DOUBT_PATIENCE_S
         self.doubts += 1
         try:
@@ -153,7 +139,7 @@ class MetadataHandler:
                 if news.is_set() and now_s < until_s:
                     continue
                 if not refusing or now_s >= until_s or self.doubts > DOUBTS_MAX:
-                    return self._answer(names, refusing, view=view)
+                    return self._answer(request, names, refusing)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(min(until_s, now_s + LOOK_AGAIN_S)):
                         await news.wait()
@@ -168,11 +154,12 @@ class MetadataHandler:
         leaders.discard(NO_LEADER)
         return leaders
 
-    def _answer(self, names: list[str] | None, refusing: Collection[int] = (), *, view: View) -> dict[str, Any]:
+    def _answer(self, request: Request, names: list[str] | None, refusing: Collection[int] = ()) -> Answer:
         """The answer by the controller's last update, without leaders that refuse connections."""
         image = self._image
-        brokers = self._former_brokers.with_former(image.brokers) if view.lists_former else image.brokers
-        addresses = {broker_id: one.address_of(view.listener) for broker_id, one in brokers.items()}
+        lists_former = bool(names) and request.head.version <= STOCK_MAX
+        brokers = self._former_brokers.with_former(image.brokers) if lists_former else image.brokers
+        addresses = {broker_id: one.address_of(request.listener) for broker_id, one in brokers.items()}
         unreachable = {broker_id for broker_id, address in addresses.items() if address is None}
         if unreachable:
             refusing = {*refusing, *unreachable}

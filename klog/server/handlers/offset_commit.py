@@ -14,19 +14,17 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.coordination.committed import CommittedOffset
 from klog.errors import OffsetMetadataTooLarge, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.groups.commits import Committer
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.OFFSET_COMMIT, 2, 8)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     metadata_bytes_max = parts.config.integer("offset.metadata.max.bytes")
     codes: dict[TopicPartition, int] = {}

@@ -13,12 +13,12 @@ from typing import Any
 from klog.errors import GroupIsHeld, NonEmptyGroup
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.OFFSET_DELETE, 0, 0, failed={"topics": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.OFFSET_DELETE, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     asked = [TopicPartition(topic.name, one.partition_index) for topic in entity.topics for one in topic.partitions]
     try:

@@ -19,14 +19,14 @@ from klog.coordination.committed import CommittedOffset
 from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 NOTHING = CommittedOffset(-1)
 
 
 @handles(ApiKey.OFFSET_FETCH, 1, 8)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     asked = entity.groups if request.head.version >= 8 else [entity]
     asked = list({one.group_id: one for one in asked}.values())  # an answer is thousands of times as large as a name

@@ -14,13 +14,13 @@ from typing import Any
 
 from klog.errors import KlogError, OffsetNotAvailable, UnknownLeaderEpoch
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.server.replicas.led_partitions import LedPartitions
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     return {
         "topics": [
             {

@@ -42,10 +42,10 @@ from klog.protocol.codec import RequestHead
 from klog.protocol.produce import PartitionAnswer, ProducedPartition, ProduceRequest
 from klog.record.admission import RequestBudget, Unread
 from klog.record.batch import BatchHeader
-from klog.replication.batch_order import BatchId, batch_id, batch_of
+from klog.replication.batch_order import BatchId, BatchOrder, batch_id, batch_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.security.permissions import Operation
-from klog.server.dispatch import handles_frame
+from klog.server.dispatch import handles
 from klog.server.event_limits import EventLimit
 from klog.server.executors import Purpose
 from klog.server.parts import Parts
@@ -61,7 +61,7 @@ TOO_LARGE_NOTED_MAX: Final = 30
 """Messages per minute that the log names as too large; any client can send more."""
 
 
-@handles_frame(ApiKey.PRODUCE, 3, 9, advertised_min_version=0)
+@handles(ApiKey.PRODUCE, 3, 9, advertised_min_version=0, takes_frames=True)
 class ProduceHandler:
     """See the module. Event loop only."""
 
@@ -70,7 +70,7 @@ class ProduceHandler:
         self._identity = parts.identity
         self._partitions = parts.partitions
         self._replicas = parts.replicas
-        self._order = parts.batch_order
+        self._order = BatchOrder(parts.runtime.loop.time)
         self._purgatory = parts.purgatory
         self._executors = parts.runtime.executors
         self._traffic = parts.runtime.measures.traffic

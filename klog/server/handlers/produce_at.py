@@ -44,7 +44,7 @@ from klog.protocol.apis import ApiKey
 from klog.record.admission import RequestBudget, Unread
 from klog.record.batch import BatchHeader
 from klog.replication.led_partition import REFUSED_S, LedPartition
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, error_fields, handles
 from klog.server.executors import Purpose
 from klog.server.parts import Parts
 
@@ -116,8 +116,7 @@ class _Answer:
         return {
             "topic": self.asked.topic,
             "partition_index": self.asked.partition_index,
-            "error_code": 0 if error is None else error.wire,
-            "error_message": None if error is None else error.message,
+            **error_fields(error),
             "base_offset": self.base_offset if error is None else -1,
             "end_offset": end if error is not None else self.end_offset,
             "writer": self.writer,
@@ -151,7 +150,7 @@ class ProduceAtHandler:
         self._executors = parts.runtime.executors
         self._traffic = parts.runtime.measures.traffic
 
-    async def __call__(self, request: Request) -> dict[str, Any]:
+    async def __call__(self, request: Request) -> Answer:
         timeout_s = max(request.entity.timeout_ms, 0) / 1000
         asked = request.entity.partitions
         records = [memoryview(bytearray(one.records)) for one in asked]

@@ -8,19 +8,18 @@ Behaviour
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from klog.errors import ClusterAuthorizationFailed
 from klog.protocol.apis import ApiKey
 from klog.secret import Challenge
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 log = logging.getLogger(__name__)
 
 
 @handles(ApiKey.PROVE, 0, 0)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+def handle(request: Request, parts: Parts) -> Answer:
     connection = request.connection
     assert connection is not None  # a broker does not greet itself
     challenge, connection.challenge = connection.challenge, None

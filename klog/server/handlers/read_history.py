@@ -7,38 +7,24 @@ Behaviour
 
 from __future__ import annotations
 
-import functools
 import time
-from typing import Any
 
-from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
-from klog.server.history import EVERY_S, NAMES, Point, Reading, read
-from klog.server.metrics_table import Measured
+from klog.server.dispatch import Answer, Request, handles
+from klog.server.history import EVERY_S, NAMES, read
 from klog.server.parts import Parts
-from klog.storage.lookup_budget import LookupBudget
 
 
-@handles(ApiKey.READ_HISTORY, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
-    points: list[Point] = []
-    error = 0
-    try:
-        with parts.look_ups.of(request.connection) as look_up:
-            now = await look_up.run("", functools.partial(_read, parts.measured()))
-        points = parts.history.points(request.entity.since_ms, now)
-    except KlogError as refused:
-        error = refused.wire
+@handles(ApiKey.READ_HISTORY, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
+    measured = parts.measured()
+    with parts.look_ups.of(request.connection) as look_up:
+        now = await look_up.run("", lambda _: read(measured))
+    points = parts.history.points(request.entity.since_ms, now)
     return {
-        "error_code": error,
         "broker_id": parts.identity.broker_id,
         "now_ms": time.time_ns() // 1_000_000,
         "every_ms": int(EVERY_S * 1000),
         "names": NAMES,
         "points": [{"time_ms": one.time_ms, "values": tuple(one.values)} for one in points],
     }
-
-
-def _read(measured: Measured, _: LookupBudget) -> Reading:
-    return read(measured)

@@ -7,20 +7,20 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from klog.errors import InvalidRequest, NoSuchThing, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 from klog.storage.quarantine import read_quarantined
 
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-@handles(ApiKey.READ_LOST, 0, 0, failed={"data": b""})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.READ_LOST, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
     name = TopicPartition(asked.topic, asked.partition_index)
     log_dir = next((one for one in parts.log_dirs.dirs if name in one.logs), None)

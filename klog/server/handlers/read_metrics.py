@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from klog.errors import InvalidRequest, KlogError
+from klog.errors import InvalidRequest
 from klog.metrics import Metric, Sample, readings
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.metrics_table import METRICS, OF_PROCESS, Measured
 from klog.server.parts import Parts
 from klog.storage.lookup_budget import LookupBudget
@@ -43,21 +43,15 @@ class Page(NamedTuple):
     next_labels: tuple[str, ...] = ()
 
 
-@handles(ApiKey.READ_METRICS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.READ_METRICS, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     asked = request.entity
-    try:
-        if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
-            raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")
-        read = functools.partial(
-            read_page, parts.measured(), asked.patterns, asked.after_name, tuple(asked.after_labels)
-        )
-        with parts.look_ups.of(request.connection) as look_up:
-            found, error = await look_up.run("", read), 0
-    except KlogError as refused:
-        found, error = Page([]), refused.wire
+    if len(asked.patterns) > PATTERNS_MAX or any(len(one) > PATTERN_LENGTH_MAX for one in asked.patterns):
+        raise InvalidRequest(f"more than {PATTERNS_MAX} patterns, or one of more than {PATTERN_LENGTH_MAX} letters")
+    read = functools.partial(read_page, parts.measured(), asked.patterns, asked.after_name, tuple(asked.after_labels))
+    with parts.look_ups.of(request.connection) as look_up:
+        found = await look_up.run("", read)
     return {
-        "error_code": error,
         "broker_id": parts.identity.broker_id,
         "now_ms": time.time_ns() // 1_000_000,
         "samples": found.samples,

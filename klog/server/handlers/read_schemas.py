@@ -12,12 +12,12 @@ from typing import Any
 from klog.errors import KlogError
 from klog.protocol.apis import ApiKey
 from klog.protocol.schema_errors import code_of, words_of
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
 @handles(ApiKey.READ_SCHEMAS, 0, 0)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+async def handle(request: Request, parts: Parts) -> Answer:
     asked, done = request.entity, {"error": 0, "error_message": None}
     answer: dict[str, Any] = {**done, "schemas": [], "level": "", "subjects": []}
     try:

@@ -27,7 +27,7 @@ from klog.protocol import replica_fetch
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import RequestHead
 from klog.protocol.replica_fetch import Fetch, Open, Range
-from klog.server.dispatch import handles_frame
+from klog.server.dispatch import handles
 from klog.server.image import ClusterImage
 from klog.server.parts import Parts
 from klog.server.replicas.replica_session import ReplicaSession
@@ -35,7 +35,7 @@ from klog.server.replicas.replica_session import ReplicaSession
 log = logging.getLogger(__name__)
 
 
-@handles_frame(ApiKey.REPLICA_FETCH, 0, 0)
+@handles(ApiKey.REPLICA_FETCH, 0, 0, takes_frames=True)
 def handle(
     head: RequestHead,
     frame: memoryview,

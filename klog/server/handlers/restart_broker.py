@@ -6,14 +6,12 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.handlers.stop_broker import shut_down
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.RESTART_BROKER, 0, 0, failed={})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.RESTART_BROKER, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     return await shut_down(request, parts, "broker-restart", restart=True)

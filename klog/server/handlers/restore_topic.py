@@ -6,16 +6,14 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.errors import InvalidRequest
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True, failed={})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.RESTORE_TOPIC, 0, 0, of_controller=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     parts.controller.require()
     if request.entity.topic_id is None:
         raise InvalidRequest("the topic to restore has no id")

@@ -10,19 +10,16 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
 from klog.security.errors import IllegalSaslState
 from klog.server.authentication import Authentication
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, 0, 2, waits=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.SASL_AUTHENTICATE, 0, 2, waits=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
-        error = IllegalSaslState("this listener has no SASL")
-        return {"error_code": error.wire, "error_message": error.message, "auth_bytes": b"", "session_lifetime": 0}
+        raise IllegalSaslState("this listener has no SASL")
     return await state.step(bytes(request.entity.auth_bytes))

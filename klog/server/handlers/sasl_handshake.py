@@ -11,18 +11,16 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
 from klog.security.errors import IllegalSaslState
 from klog.server.authentication import Authentication
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.SASL_HANDSHAKE, 0, 1, waits=True)
-def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.SASL_HANDSHAKE, 0, 1, waits=True, may_refuse=True)
+def handle(request: Request, parts: Parts) -> Answer:
     state = None if request.connection is None else request.connection.sasl
     if not isinstance(state, Authentication):
-        return {"error_code": IllegalSaslState.wire, "mechanisms": ()}
+        raise IllegalSaslState("this listener has no SASL")
     return state.begin(request.entity.mechanism, request.head.version)

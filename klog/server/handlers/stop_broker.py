@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from klog.coordination.acts import new_act
 from klog.errors import BrokerNotAvailable, KlogError
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.executors import Purpose
 from klog.server.parts import Parts
 
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 ACT_WITHIN_S: Final = 2.0
 
 
-@handles(ApiKey.STOP_BROKER, 0, 0, failed={})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.STOP_BROKER, 0, 0, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     return await shut_down(request, parts, "broker-stop", restart=False)
 
 
-async def shut_down(request: Request, parts: Parts, kind: str, *, restart: bool) -> dict[str, Any]:
+async def shut_down(request: Request, parts: Parts, kind: str, *, restart: bool) -> Answer:
     """The answer; the shutdown has begun then. ``kind`` is that of the act."""
     runtime, broker_id = parts.runtime, parts.runtime.broker_id
     if request.entity.broker_id != broker_id:

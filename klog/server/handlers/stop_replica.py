@@ -7,13 +7,11 @@ Behaviour
 
 from __future__ import annotations
 
-from typing import Any
-
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.STOP_REPLICA, 0, 0, of_brokers=True, failed={"failed": []})
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.STOP_REPLICA, 0, 0, of_brokers=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     return await parts.replicas.stop_replica(request.entity)

@@ -11,17 +11,14 @@ Version notes
 
 from __future__ import annotations
 
-from typing import Any
-
-from klog.groups.outcomes import Refused
 from klog.net.connection import while_open
 from klog.protocol.apis import ApiKey
-from klog.server.dispatch import Request, handles
+from klog.server.dispatch import Answer, Request, handles
 from klog.server.parts import Parts
 
 
-@handles(ApiKey.SYNC_GROUP, 0, 5, waits=True)
-async def handle(request: Request, parts: Parts) -> dict[str, Any]:
+@handles(ApiKey.SYNC_GROUP, 0, 5, waits=True, may_refuse=True)
+async def handle(request: Request, parts: Parts) -> Answer:
     entity = request.entity
     with while_open(request.connection):
         synced = await parts.groups.sync(
@@ -32,10 +29,7 @@ async def handle(request: Request, parts: Parts) -> dict[str, Any]:
             (getattr(entity, "protocol_type", None), getattr(entity, "protocol_name", None)),
             {one.member_id: bytes(one.assignment) for one in entity.assignments},
         )
-    if isinstance(synced, Refused):
-        return {"error_code": synced.error.wire, "protocol_type": None, "protocol_name": None, "assignment": b""}
     return {
-        "error_code": 0,
         "protocol_type": synced.protocol_type,
         "protocol_name": synced.protocol,
         "assignment": synced.assignment,
