@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -297,25 +297,17 @@ def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None
 def _manifest(group: _Group, found: FileStatistics, run: str) -> Manifest:
     said = combine(group.parts)
     first, last = group.parts[0], group.parts[-1]
-    return Manifest(
-        batch=last.batch,
+    return replace(
+        last,
         run=run,
         previous_sha256=first.previous_sha256,
-        format=last.format,
-        cluster_id=last.cluster_id,
-        topic_ids=last.topic_ids,
         partitions=said.partitions,
         gaps=said.gaps,
         windows=said.windows,
+        schema_ids=said.schema_ids,
         files=tuple(found.files),
         klog=__version__,
-        engine=last.engine,
         started_at=first.started_at,
-        committed_at=last.committed_at,
-        partition_by=last.partition_by,
-        decode=last.decode,
-        schema_ids=said.schema_ids,
-        commit=last.commit,
         merged=Merged(first.first_batch, group.last_sha256, f"{_now():%Y-%m-%dT%H:%M:%SZ}"),
     )
 

@@ -461,9 +461,8 @@ class ExportRoot:
         """Write the manifest, and sync data and manifest to disk. Returns the manifest's hash."""
         data = replace(manifest, commit=self._commit or COMMIT_BY_MANIFEST).to_json()
         if self._table is not None:
-            self._table.flush(staged.run, staged.folder, data)
-            return sha256(data)
-        if self.by_rename:
+            self.store.create(manifest_path(staged.run), data)
+        elif self.by_rename:
             self.put_aside(staged.batch, staged.run, staged.folder, {"_manifest.json": data})
         else:
             with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
@@ -490,18 +489,16 @@ class ExportRoot:
 
     def commit(self, staged: Staged) -> bool:
         """Commit the flushed batch. False if another run committed this batch first; the staged files then stay."""
-        if self._table is not None:
-            data = self.store.read(manifest_path(staged.run))
-            if data is None:
-                raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
-            return self._table.commit(staged.batch, staged.run, staged.folder, data)
         if self.by_rename:
             with shared_data_lock(self.store):
                 return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
         # Read it again, so that a folder which was removed as stale meanwhile is not committed.
-        data = self.store.read(f"{staged.folder}/{MANIFEST}")
+        path = f"{staged.folder}/{MANIFEST}" if self._table is None else manifest_path(staged.run)
+        data = self.store.read(path)
         if data is None:
             raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
+        if self._table is not None:
+            return self._table.commit(staged.batch, staged.run, staged.folder, data)
         self._unsure.add(staged.run)
         committed = self.store.create(commit_path(staged.batch), data)
         self._unsure.discard(staged.run)
