@@ -59,11 +59,11 @@ def texts_of(place: ExportRoot, manifest: Manifest) -> list[bytes]:
     """The manifests, as they were committed, of the batches that this one speaks for. Refused where one is missing."""
     if not place.by_rename:
         paths = [f"_klog/commits/{batch:010d}.json" for batch in range(manifest.first_batch, manifest.batch + 1)]
-        return [_read(place, path) for path in paths]
+        return [place.existing(path) for path in paths]
     if manifest.merged is None:
-        return [_read(place, place.manifest_path(manifest.batch))]
+        return [place.existing(place.manifest_path(manifest.batch))]
     path = f"{aside(manifest.batch, manifest.run)}/{HISTORY}"
-    return unpack(_read(place, path), place.store.location(path))
+    return unpack(place.existing(path), place.store.location(path))
 
 
 def originals(place: ExportRoot, manifest: Manifest) -> list[Manifest]:
@@ -144,10 +144,3 @@ def _sum_of_checksums(one: ExportedPartition, after: ExportedPartition) -> str |
     if len(known) < sum(1 for part in (one, after) if part.messages):
         return None
     return f"{sum(int(value, 16) for value in known) % 2**64:016x}" if known else None
-
-
-def _read(place: ExportRoot, path: str) -> bytes:
-    data = place.store.read(path)
-    if data is None:
-        raise Refused(f"{place.store.location(path)} is missing", hint="bring the file back from a backup")
-    return data

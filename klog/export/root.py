@@ -32,6 +32,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -222,10 +223,7 @@ class ExportRoot:
         for number in numbers:
             if number not in self._merges:
                 path = merge_path(number)
-                data = self.store.read(path)
-                if data is None:
-                    raise Refused(f"{self.store.location(path)} is missing", hint="bring the file back from a backup")
-                self._merges[number] = Manifest.from_json(data, self.store.location(path))
+                self._merges[number] = Manifest.from_json(self.existing(path), self.store.location(path))
         return [self._merges[number] for number in numbers]
 
     def batch_folder(self, manifest: Manifest) -> str:
@@ -252,13 +250,18 @@ class ExportRoot:
         """As `manifest`, but the file itself and the hash of its bytes, whatever ``_klog/merges`` says."""
         path = self.manifest_path(batch)
         location = self.store.location(path)
-        data = self.store.read(path)
-        if data is None:
-            raise Refused(f"{location} is missing", hint="bring the folder back from a backup")
+        data = self.existing(path)
         manifest = Manifest.from_json(data, location)
         if manifest.batch != batch:
             raise Refused(f"{location} is the manifest of batch {manifest.batch}")
         return manifest, sha256(data)
+
+    def existing(self, path: str) -> bytes:
+        """A file of what was committed. Refused if it is missing."""
+        data = self.store.read(path)
+        if data is None:
+            raise Refused(f"{self.store.location(path)} is missing", hint="bring the file back from a backup")
+        return data
 
     def manifest_path(self, batch: int) -> str:
         """The path of a committed batch's manifest, relative to the root. Refused if its data does not name one run."""
@@ -330,7 +333,11 @@ class ExportRoot:
         """The manifest of the last batch and its hash; None without a batch. Checks the chain after the checkpoint."""
 
         def read() -> tuple[Manifest, str] | None:
-            last = self._checkpointed()
+            last, hint = None, self.checkpointed()
+            if hint is not None:
+                with suppress(Refused):
+                    found = self.manifest(hint[0])
+                    last = found if found[1] == hint[1] else None  # it has changed since
             for found in self.chain(last):
                 last = found
             return last
@@ -347,22 +354,13 @@ class ExportRoot:
                 if set(before) <= set(self.batch_numbers()):
                     raise
 
-    def checkpointed_batch(self) -> int | None:
-        """The batch that the checkpoint names: once committed, it exists or was removed. None without a checkpoint."""
+    def checkpointed(self) -> tuple[int, str] | None:
+        """The batch that the checkpoint names, which was committed, and the hash of its manifest; None without one."""
         try:
-            return int(json.loads(self.store.read(_CHECKPOINT) or b"")["batch"])
+            value = json.loads(self.store.read(_CHECKPOINT) or b"")
+            return int(value["batch"]), str(value["sha256"])
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             return None
-
-    def _checkpointed(self) -> tuple[Manifest, str] | None:
-        """The manifest that the checkpoint names, with its hash; None if it has changed since."""
-        data = self.store.read(_CHECKPOINT)
-        try:
-            value = json.loads(data or b"")
-            known = self.manifest(int(value["batch"]))
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, Refused):
-            return None
-        return known if known[1] == value["sha256"] else None
 
     def checkpoint(self, batch: int, digest: str) -> None:
         """Record that the chain is valid up to this batch, so that the next run need not read what precedes it."""

@@ -58,7 +58,7 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
     previous: str | None = None
     expected = 0
     table = None if place.table is None else place.table.shown
-    remembered = place.checkpointed_batch()  # before the list, so that the list has every batch committed until then
+    remembered = place.checkpointed()  # before the list, so that the list has every batch committed until then
     numbers = place.batch_numbers()
     count = count or Count()
     count.total = len(numbers)
@@ -108,8 +108,9 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
     now = set(place.batch_numbers())
     if not now.issuperset(numbers) or (table is not None and now != set(numbers)):
         return verify(bootstrap, root, count)  # batches were merged meanwhile, or one was committed to the table
-    if remembered is not None and remembered >= expected:
-        findings.append(("missing-batch", f"batch {remembered} was committed: {place.where(remembered)} is not there"))
+    if remembered is not None and remembered[0] >= expected:
+        gone = remembered[0]
+        findings.append(("missing-batch", f"batch {gone} was committed: {place.where(gone)} is not there"))
     for one in place.unknown_files():
         findings.append(
             ("unknown-file", f"{place.store.location(one)} belongs to no batch, and readers take it for data")

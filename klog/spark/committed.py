@@ -14,6 +14,7 @@ from klog.errors import NoSuchThing
 from klog.export.partitioning import NULL_FOLDER
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
+from klog.export.tables.commits import schema_of
 from klog.spark.frames import format_class
 from klog.spark.running import hadoop
 
@@ -75,10 +76,7 @@ def read_export(spark: Any, root: str | Store) -> Any:
 
 def _as_last_written(reader: Any, format_: str, decode: dict[str, Any] | None) -> Any:
     """With the columns of the last batch, which has those of all before: Spark would take whichever file it opens."""
-    from klog.export.message_columns import SCHEMA
-    from klog.schemas.decoding.decoder import Decoding
-
-    columns = SCHEMA if decode is None else Decoding.from_json(decode).typed_schema(SCHEMA)
+    columns = schema_of(decode)
     if format_ == "avro":
         from klog.export.files.avro_encoding import avro_schema
 
