@@ -16,6 +16,7 @@ from klog.client import partition_requests
 from klog.client.blocking import BlockingChannel, error_of
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.metadata import TopicNode, metadata_of
+from klog.client.positions import EARLIEST, LATEST
 from klog.client.servers import security_of
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import (
@@ -199,6 +200,14 @@ class RawCluster:
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
         """For each partition the offset at its time in ms; EARLIEST and LATEST mean its start and its end."""
         return self._ask_leaders(wanted, _ask_offsets)
+
+    def bounds(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where each partition starts, and where it ends."""
+        wanted = list(partitions)
+        starts, ends = (self.offsets(dict.fromkeys(wanted, which)) for which in (EARLIEST, LATEST))
+        return {one: starts[one].offset for one in wanted}, {one: ends[one].offset for one in wanted}
 
     def counts(self, ranges: Iterable[Range], *, patience_s: float = 60.0) -> dict[Range, int | None]:
         """The number of messages in each range, by the leaders; None if a broker cannot count them (plain Kafka).

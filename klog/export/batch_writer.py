@@ -87,6 +87,11 @@ class BatchWriter(Protocol):
         """Its name and version, for the manifest."""
         ...
 
+    @property
+    def fraction(self) -> float | None:
+        """How much of the job in hand is done, from 0 to 1; None if unknown. Another thread may ask."""
+        ...
+
     def ready(self, decode: dict[str, Any] | None) -> None:
         """Raise an error now if this writer cannot work here, before a root is made; ``decode`` as in the job."""
         ...

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,14 +81,6 @@ class _Group(NamedTuple):
         return self.parts[-1].batch
 
 
-class _Written(NamedTuple):
-    """A group's new folder, relative to the root, and its manifest."""
-
-    group: _Group
-    folder: str
-    manifest: Manifest
-
-
 def compact(
     root: str | Store,
     *,
@@ -128,14 +120,14 @@ def compact(
     count.total = sum(file.bytes for group in groups for file in group.files)
     run = str(uuid.uuid4())
     staged = f"_staging/{run}"
-    written: list[_Written] = []
+    written: list[tuple[_Group, Manifest]] = []
     done = False
     try:
         for group in groups:
             folder = (
                 f"{staged}/data/batch={group.last:010d}" if place.by_rename else place.written_folder(group.last, run)
             )
-            written.append(_merge(place, group, run, folder, on_step, count))
+            written.append((group, _merge(place, group, run, folder, on_step, count)))
         on_step("flushed")
         done = _commit(place, written, staged, on_step)
         if not done:
@@ -151,7 +143,7 @@ def compact(
         place.store.make_folder(REPLACED)
         place.store.rename(staged, f"{REPLACED}/{_now():%Y%m%dT%H%M%SZ}-{run}")
     on_step("done")
-    return [_row(one.group, one.manifest) for one in written]
+    return [_row(group, manifest) for group, manifest in written]
 
 
 def parse_batches(text: str) -> tuple[int, int]:
@@ -225,8 +217,9 @@ def _merge(
     folder: str,
     on_step: Callable[[str], None],
     count: Count,
-) -> _Written:
-    """Write the group's messages into ``folder``, count them, add manifest and history, and sync it all to disk."""
+) -> Manifest:
+    """Write the group's messages into ``folder``, count them, add manifest and history, and sync it all to disk; the
+    manifest."""
     store = place.store
     kind = format_named(group.parts[0].format)
     sources: dict[str, list[tuple[str, int]]] = {}
@@ -247,7 +240,7 @@ def _merge(
         texts = [text for part in group.parts for text in texts_of(place, part)]
         place.put_aside(group.last, run, folder, {HISTORY: pack(texts), "_manifest.json": manifest.to_json()})
     store.sync(folder)
-    return _Written(group, folder, manifest)
+    return manifest
 
 
 def _write_files(store: Store, kind: FileFormat, batches: Iterator[pa.RecordBatch], folder: str, run: str) -> None:
@@ -295,27 +288,14 @@ def _check(place: ExportRoot, manifest: Manifest, found: FileStatistics) -> None
 
 
 def _manifest(group: _Group, found: FileStatistics, run: str) -> Manifest:
-    said = combine(group.parts)
-    first, last = group.parts[0], group.parts[-1]
-    return Manifest(
-        batch=last.batch,
+    first = group.parts[0]
+    return replace(
+        combine(group.parts),
         run=run,
         previous_sha256=first.previous_sha256,
-        format=last.format,
-        cluster_id=last.cluster_id,
-        topic_ids=last.topic_ids,
-        partitions=said.partitions,
-        gaps=said.gaps,
-        windows=said.windows,
         files=tuple(found.files),
         klog=__version__,
-        engine=last.engine,
         started_at=first.started_at,
-        committed_at=last.committed_at,
-        partition_by=last.partition_by,
-        decode=last.decode,
-        schema_ids=said.schema_ids,
-        commit=last.commit,
         merged=Merged(first.first_batch, group.last_sha256, f"{_now():%Y-%m-%dT%H:%M:%SZ}"),
     )
 
@@ -323,11 +303,13 @@ def _manifest(group: _Group, found: FileStatistics, run: str) -> Manifest:
 # --- The commit -------------------------------------------------------------------------------------------------------
 
 
-def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step: Callable[[str], None]) -> bool:
+def _commit(
+    place: ExportRoot, written: Sequence[tuple[_Group, Manifest]], staged: str, on_step: Callable[[str], None]
+) -> bool:
     if isinstance(place.store, LocalStore) and place.by_rename:
         without, expected = [], {}
-        for one in written:
-            for part in one.group.parts:
+        for group, _ in written:
+            for part in group.parts:
                 folder = place.batch_folder(part)
                 path = f"{folder}/{MARK}{part.run}"
                 data = place.store.read(path)
@@ -336,27 +318,27 @@ def _commit(place: ExportRoot, written: Sequence[_Written], staged: str, on_step
                 without.append(folder.removeprefix("data/"))
                 expected[path] = data
         return replace_data(place.store, f"{staged}/data", without, expected, on_step)
-    for one in written:
-        if not _record(place, one):
+    for group, manifest in written:
+        if not _record(place, group, manifest):
             return False
     on_step("replaced")
     return True
 
 
-def _record(place: ExportRoot, one: _Written) -> bool:
+def _record(place: ExportRoot, group: _Group, manifest: Manifest) -> bool:
     """Create the next file in ``_klog/merges``. If a merge of other batches took the number, try the next.
 
     False if another compaction has merged one of these batches.
     """
     while True:
         now = ExportRoot(place.store)
-        there = {batch for batch in now.batch_numbers() if one.group.first <= batch <= one.group.last}
-        if there != {part.batch for part in one.group.parts}:
+        there = {batch for batch in now.batch_numbers() if group.first <= batch <= group.last}
+        if there != {part.batch for part in group.parts}:
             return False
-        if any(now.manifest(part.batch)[0] != part for part in one.group.parts):
+        if any(now.manifest(part.batch)[0] != part for part in group.parts):
             return False
         number = len(place.store.names(MERGES))
-        if place.store.create(merge_path(number), one.manifest.to_json()):
+        if place.store.create(merge_path(number), manifest.to_json()):
             return True
 
 

@@ -67,17 +67,19 @@ class _Pieces:
         return self.ascending and all(before[1] < after[0] for before, after in itertools.pairwise(self.spans))
 
 
-def collect_statistics(store: Store, *folders: str, thorough: bool = False, checksum: bool = False) -> FileStatistics:
+def collect_statistics(
+    store: Store, *folders: str, thorough: bool = False, checksum: bool = False, undecodable_only: bool = False
+) -> FileStatistics:
     """Count the messages in the files of ``folders``. Raises CorruptLog with the path of a file that cannot be read.
 
     ``thorough`` reads every byte and checks the format's own checksums. ``checksum`` also reads keys and values, and
-    adds up their checksums.
+    adds up their checksums. ``undecodable_only``: of the messages that could not be decoded.
     """
     found = FileStatistics()
     pieces: dict[TopicPartition, _Pieces] = {}
     for folder, stored in [(one, stored) for one in folders for stored in store.walk(one)]:
         path = stored.path.removeprefix(f"{folder}/")
-        if format_of(stored.path) is None:
+        if format_of(stored.path) is None or (undecodable_only and not is_undecodable(path)):
             continue
         messages = 0
         in_file: set[TopicPartition] = set()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from klog.export.compact import REPLACED
-from klog.export.manifest import Manifest, moment
+from klog.export.manifest import moment
 from klog.export.root import STAGING_TTL_S, ExportRoot
 from klog.export.stores.store import Store
 from klog.metrics import Count
@@ -99,7 +99,7 @@ def _replaced(place: ExportRoot) -> list[tuple[str, float]]:
     there = {f"data/{name}" for name in place.store.names("data")}
     found: dict[str, float] = {}
     for merge in place.all_merges():
-        at_s = _time(merge)
+        at_s = moment(merge.committed_at if merge.merged is None else merge.merged.at).timestamp()
         for batch in range(merge.first_batch, merge.batch + 1):
             folder = place.written_folder(batch, place.committed(batch)[0].run)
             found.setdefault(folder, at_s)
@@ -109,8 +109,3 @@ def _replaced(place: ExportRoot) -> list[tuple[str, float]]:
             if merge.first_batch <= earlier.batch <= merge.batch:
                 found.setdefault(place.written_folder(earlier.batch, earlier.run), at_s)
     return [(folder, at_s) for folder, at_s in found.items() if folder in there]
-
-
-def _time(merge: Manifest) -> float:
-    at = merge.merged.at if merge.merged else merge.committed_at
-    return moment(at).timestamp()

@@ -12,26 +12,18 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from klog.errors import Refused
-from klog.export.manifest import ExportedPartition, Gap, Manifest, sha256
+from klog.export.manifest import ExportedPartition, Manifest, sha256
 from klog.export.root import ExportRoot, aside
 from klog.names import TopicPartition
 
 HISTORY = "_history.gz"
 """Beside the manifest."""
+_COMBINED: Final = ("partitions", "gaps", "windows", "schema_ids")
 UNPACKED_BYTES_MAX: Final = 1 << 30
 """A manifest has some KB."""
-
-
-class CombinedMetadata(NamedTuple):
-    """The manifests of several batches as one."""
-
-    partitions: dict[TopicPartition, ExportedPartition]
-    gaps: tuple[Gap, ...]
-    windows: dict[tuple[str, int], int]
-    schema_ids: tuple[int, ...]
 
 
 def pack(texts: Sequence[bytes]) -> bytes:
@@ -67,11 +59,11 @@ def texts_of(place: ExportRoot, manifest: Manifest) -> list[bytes]:
     """The manifests, as they were committed, of the batches that this one speaks for. Refused where one is missing."""
     if not place.by_rename:
         paths = [f"_klog/commits/{batch:010d}.json" for batch in range(manifest.first_batch, manifest.batch + 1)]
-        return [_read(place, path) for path in paths]
+        return [place.existing(path) for path in paths]
     if manifest.merged is None:
-        return [_read(place, place.manifest_path(manifest.batch))]
+        return [place.existing(place.manifest_path(manifest.batch))]
     path = f"{aside(manifest.batch, manifest.run)}/{HISTORY}"
-    return unpack(_read(place, path), place.store.location(path))
+    return unpack(place.existing(path), place.store.location(path))
 
 
 def originals(place: ExportRoot, manifest: Manifest) -> list[Manifest]:
@@ -103,14 +95,14 @@ def check(place: ExportRoot, manifest: Manifest) -> list[str]:
         previous = sha256(text)
     if previous != manifest.merged.last_sha256:
         found.append(f"{where}: the last manifest of its history is another than batch {manifest.batch + 1} names")
-    combined = combine(parts)
-    if combined != CombinedMetadata(manifest.partitions, manifest.gaps, manifest.windows, manifest.schema_ids):
+    said = combine(parts)
+    if any(getattr(said, name) != getattr(manifest, name) for name in _COMBINED):
         found.append(f"{where} says something else than the batches that were merged into it")
     return found
 
 
-def combine(parts: Sequence[Manifest]) -> CombinedMetadata:
-    """Of batches in their order."""
+def combine(parts: Sequence[Manifest]) -> Manifest:
+    """The last of batches in their order, with the partitions, gaps, windows and schemas of all."""
     partitions: dict[TopicPartition, ExportedPartition] = {}
     windows: dict[tuple[str, int], int] = {}
     for manifest in parts:
@@ -118,11 +110,12 @@ def combine(parts: Sequence[Manifest]) -> CombinedMetadata:
             partitions[one] = _joined(partitions[one], part) if one in partitions else part
         for window, messages in manifest.windows.items():
             windows[window] = windows.get(window, 0) + messages
-    return CombinedMetadata(
-        partitions,
-        tuple(gap for manifest in parts for gap in manifest.gaps),
-        windows,
-        tuple(sorted({schema_id for manifest in parts for schema_id in manifest.schema_ids})),
+    return replace(
+        parts[-1],
+        partitions=partitions,
+        gaps=tuple(gap for manifest in parts for gap in manifest.gaps),
+        windows=windows,
+        schema_ids=tuple(sorted({schema_id for manifest in parts for schema_id in manifest.schema_ids})),
     )
 
 
@@ -151,10 +144,3 @@ def _sum_of_checksums(one: ExportedPartition, after: ExportedPartition) -> str |
     if len(known) < sum(1 for part in (one, after) if part.messages):
         return None
     return f"{sum(int(value, 16) for value in known) % 2**64:016x}" if known else None
-
-
-def _read(place: ExportRoot, path: str) -> bytes:
-    data = place.store.read(path)
-    if data is None:
-        raise Refused(f"{place.store.location(path)} is missing", hint="bring the file back from a backup")
-    return data

@@ -74,7 +74,7 @@ def commit_of(root: str | Store, batch: int) -> str | None:
     """The name of a batch's commit in its table; None where the export is none, or keeps no such commit any more."""
     place = ExportRoot(root)
     place.existing_identity()
-    return None if place.table is None else place.table.commit_of(batch)
+    return None if place.table is None else place.table.shown.commit_of(batch)
 
 
 def batch_of(root: str | Store, ranges: Sequence[ExportedRange]) -> ExportedBatch | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from klog.client.positions import EARLIEST, LATEST, Anchor, Position, parse_range
+from klog.client.positions import Anchor, Position, parse_range
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import UsageError
 from klog.names import TopicPartition
@@ -50,8 +50,7 @@ class _Log:
     def __init__(self, cluster: RawCluster, partitions: Sequence[TopicPartition]) -> None:
         self._cluster = cluster
         self.partitions = partitions
-        self.earliest = self._offsets(EARLIEST)
-        self.latest = self._offsets(LATEST)
+        self.earliest, self.latest = cluster.bounds(partitions)
 
     def at(self, position: Position) -> dict[TopicPartition, int | None]:
         """Unclamped, where that can be known; None where no message is as late as the time asked for."""
@@ -63,7 +62,8 @@ class _Log:
             case Anchor.OFFSET:
                 return dict.fromkeys(self.partitions, position.value)
             case Anchor.TIME:
-                return {one: None if at < 0 else at for one, at in self._offsets(position.value).items()}
+                times = self._cluster.offsets(dict.fromkeys(self.partitions, position.value))
+                return {one: None if at.offset < 0 else at.offset for one, at in times.items()}
             case Anchor.FORWARD:
                 return {**self._cluster.nths({one: (self.earliest[one], position.value) for one in self.partitions})}
             case Anchor.BACK if position.value == 0:
@@ -80,17 +80,11 @@ class _Log:
     def messages(self) -> dict[TopicPartition, int]:
         """How many each has; where brokers cannot count, offsets are taken to be consecutive."""
         ranges = {one: Range(*one, self.earliest[one], self.latest[one]) for one in self.partitions}
-        moves = [one for one in ranges.values() if one.to_offset > one.from_offset]
-        counted = self._cluster.counts(moves) if moves else {}
-        found = {}
-        for one, whole in ranges.items():
-            count = counted.get(whole)
-            found[one] = whole.to_offset - whole.from_offset if count is None else count
-        return found
-
-    def _offsets(self, at: int) -> dict[TopicPartition, int]:
-        found = self._cluster.offsets(dict.fromkeys(self.partitions, at))
-        return {one: found[one].offset for one in self.partitions}
+        counts = self._cluster.counts(one for one in ranges.values() if one.to_offset > one.from_offset)
+        return {
+            one: whole.to_offset - whole.from_offset if (count := counts.get(whole)) is None else count
+            for one, whole in ranges.items()
+        }
 
 
 def _check_begin(

@@ -15,18 +15,18 @@ EVERY_S: Final = 0.5
 class WatchedWriter:
     """A writer that reports its progress every half second."""
 
-    def __init__(self, writer: BatchWriter, fraction: Callable[[], float | None], show: Callable[[str], None]) -> None:
-        """``fraction``: how much of the job is done, from 0 to 1, or None if unknown. A separate thread calls it.
-
-        ``show``: shows a line in place of the previous one; called with an empty line at the end.
-        """
+    def __init__(self, writer: BatchWriter, show: Callable[[str], None]) -> None:
+        """``show``: shows a line in place of the previous one; called with an empty line at the end."""
         self._writer = writer
-        self._fraction = fraction
         self._show = show
 
     @property
     def engine(self) -> str:
         return self._writer.engine
+
+    @property
+    def fraction(self) -> float | None:
+        return self._writer.fraction
 
     def ready(self, decode: dict[str, Any] | None) -> None:
         self._writer.ready(decode)
@@ -47,7 +47,7 @@ class WatchedWriter:
         began: float | None = None
         while not done.wait(EVERY_S):
             try:
-                fraction = self._fraction()
+                fraction = self._writer.fraction
             except Exception:  # an error of the display must not end the export
                 fraction = None
             if fraction is not None and began is None:

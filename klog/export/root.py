@@ -32,6 +32,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -222,10 +223,7 @@ class ExportRoot:
         for number in numbers:
             if number not in self._merges:
                 path = merge_path(number)
-                data = self.store.read(path)
-                if data is None:
-                    raise Refused(f"{self.store.location(path)} is missing", hint="bring the file back from a backup")
-                self._merges[number] = Manifest.from_json(data, self.store.location(path))
+                self._merges[number] = Manifest.from_json(self.existing(path), self.store.location(path))
         return [self._merges[number] for number in numbers]
 
     def batch_folder(self, manifest: Manifest) -> str:
@@ -252,13 +250,18 @@ class ExportRoot:
         """As `manifest`, but the file itself and the hash of its bytes, whatever ``_klog/merges`` says."""
         path = self.manifest_path(batch)
         location = self.store.location(path)
-        data = self.store.read(path)
-        if data is None:
-            raise Refused(f"{location} is missing", hint="bring the folder back from a backup")
+        data = self.existing(path)
         manifest = Manifest.from_json(data, location)
         if manifest.batch != batch:
             raise Refused(f"{location} is the manifest of batch {manifest.batch}")
         return manifest, sha256(data)
+
+    def existing(self, path: str) -> bytes:
+        """A file of what was committed. Refused if it is missing."""
+        data = self.store.read(path)
+        if data is None:
+            raise Refused(f"{self.store.location(path)} is missing", hint="bring the file back from a backup")
+        return data
 
     def manifest_path(self, batch: int) -> str:
         """The path of a committed batch's manifest, relative to the root. Refused if its data does not name one run."""
@@ -330,7 +333,11 @@ class ExportRoot:
         """The manifest of the last batch and its hash; None without a batch. Checks the chain after the checkpoint."""
 
         def read() -> tuple[Manifest, str] | None:
-            last = self._checkpointed()
+            last, hint = None, self.checkpointed()
+            if hint is not None:
+                with suppress(Refused):
+                    found = self.manifest(hint[0])
+                    last = found if found[1] == hint[1] else None  # it has changed since
             for found in self.chain(last):
                 last = found
             return last
@@ -347,22 +354,13 @@ class ExportRoot:
                 if set(before) <= set(self.batch_numbers()):
                     raise
 
-    def checkpointed_batch(self) -> int | None:
-        """The batch that the checkpoint names: once committed, it exists or was removed. None without a checkpoint."""
+    def checkpointed(self) -> tuple[int, str] | None:
+        """The batch that the checkpoint names, which was committed, and the hash of its manifest; None without one."""
         try:
-            return int(json.loads(self.store.read(_CHECKPOINT) or b"")["batch"])
+            value = json.loads(self.store.read(_CHECKPOINT) or b"")
+            return int(value["batch"]), str(value["sha256"])
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             return None
-
-    def _checkpointed(self) -> tuple[Manifest, str] | None:
-        """The manifest that the checkpoint names, with its hash; None if it has changed since."""
-        data = self.store.read(_CHECKPOINT)
-        try:
-            value = json.loads(data or b"")
-            known = self.manifest(int(value["batch"]))
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError, Refused):
-            return None
-        return known if known[1] == value["sha256"] else None
 
     def checkpoint(self, batch: int, digest: str) -> None:
         """Record that the chain is valid up to this batch, so that the next run need not read what precedes it."""
@@ -461,9 +459,8 @@ class ExportRoot:
         """Write the manifest, and sync data and manifest to disk. Returns the manifest's hash."""
         data = replace(manifest, commit=self._commit or COMMIT_BY_MANIFEST).to_json()
         if self._table is not None:
-            self._table.flush(staged.run, staged.folder, data)
-            return sha256(data)
-        if self.by_rename:
+            self.store.create(manifest_path(staged.run), data)
+        elif self.by_rename:
             self.put_aside(staged.batch, staged.run, staged.folder, {"_manifest.json": data})
         else:
             with self.store.open_output(f"{staged.folder}/{MANIFEST}") as file:
@@ -490,18 +487,16 @@ class ExportRoot:
 
     def commit(self, staged: Staged) -> bool:
         """Commit the flushed batch. False if another run committed this batch first; the staged files then stay."""
-        if self._table is not None:
-            data = self.store.read(manifest_path(staged.run))
-            if data is None:
-                raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
-            return self._table.commit(staged.batch, staged.run, staged.folder, data)
         if self.by_rename:
             with shared_data_lock(self.store):
                 return self.store.rename(staged.folder, f"data/batch={staged.batch:010d}")
         # Read it again, so that a folder which was removed as stale meanwhile is not committed.
-        data = self.store.read(f"{staged.folder}/{MANIFEST}")
+        path = f"{staged.folder}/{MANIFEST}" if self._table is None else manifest_path(staged.run)
+        data = self.store.read(path)
         if data is None:
             raise StorageError(f"{self.store.location(staged.folder)} was removed before it was committed")
+        if self._table is not None:
+            return self._table.commit(staged.batch, staged.run, staged.folder, data)
         self._unsure.add(staged.run)
         committed = self.store.create(commit_path(staged.batch), data)
         self._unsure.discard(staged.run)

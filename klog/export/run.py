@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from klog import __version__
 from klog.client.metadata import TopicNode
-from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, OffsetOutOfRange, Refused, UsageError
 from klog.export.batch_writer import BatchWriter, FileLayout, WriteJob, WriteResult, checksum_text
 from klog.export.commit import commit_batch
-from klog.export.file_statistics import FileStatistics, collect_statistics
+from klog.export.file_statistics import FileStatistics, PartitionStatistics, collect_statistics
 from klog.export.files import check_format, check_known
 from klog.export.manifest import FIRST_FORMAT, ExportedPartition, ExportIdentity, Gap, Manifest, now
 from klog.export.partitioning import Partitioning
@@ -286,17 +285,16 @@ def _plan(
     last = place.last()
     partitions = partitions_of(facts)
     starts = exported_to(known, last[0] if last else None, partitions)
-    earliest = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
-    latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
+    earliest, latest = cluster.bounds(partitions)
     ranges, gaps = {}, []
     for one, start in starts.items():
-        end = latest[one].offset
+        end = latest[one]
         if end < start:
             raise OffsetOutOfRange(
                 f"{one} ends at {end}, before {start}, where the export stopped: the brokers have lost messages",
                 hint="what was exported stays as it is; export to another folder",
             )
-        first = earliest[one].offset
+        first = earliest[one]
         if start < first:
             if fail_on_data_loss:
                 raise OffsetOutOfRange(
@@ -451,18 +449,13 @@ def _manifest(
 
 
 def _rows(plan: _Plan, found: FileStatistics | None) -> list[ExportedRange]:
-    total_messages = sum(part.messages for part in found.partitions.values()) if found else 0
-    total_bytes = sum(file.bytes for file in found.files) if found else 0
+    if found is None:
+        return [ExportedRange(*wanted, messages=plan.counts[wanted], files=None, bytes=None) for wanted in plan.moves]
+    messages = sum(part.messages for part in found.partitions.values())
+    size = sum(file.bytes for file in found.files)
     rows = []
     for wanted in plan.moves:
-        part = found.partitions.get(TopicPartition(wanted.topic, wanted.partition)) if found else None
-        rows.append(
-            ExportedRange(
-                *wanted,
-                messages=plan.counts[wanted] if found is None else part.messages if part else 0,
-                files=None if found is None else part.files if part else 0,
-                bytes=None if found is None else total_bytes * part.messages // total_messages if part else 0,
-                undecodable=None if found is None else part.undecodable if part else 0,
-            )
-        )
+        part = found.partitions.get(TopicPartition(wanted.topic, wanted.partition), PartitionStatistics())
+        share = size * part.messages // max(messages, 1)
+        rows.append(ExportedRange(*wanted, part.messages, part.files, share, part.undecodable))
     return rows

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from klog.client.positions import EARLIEST, LATEST
+from klog.client.positions import LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import KlogError
 from klog.export.manifest import ExportIdentity
@@ -28,12 +28,11 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
     known = place.existing_identity()
     with RawCluster(bootstrap) as cluster:
         exported = _exported(cluster, place, known)
-        earliest = cluster.offsets(dict.fromkeys(exported, EARLIEST))
-        latest = cluster.offsets(dict.fromkeys(exported, LATEST))
+        earliest, latest = cluster.bounds(exported)
         behind = {
-            one: Range(one.topic, one.partition, max(exported[one], earliest[one].offset), latest[one].offset)
+            one: Range(one.topic, one.partition, max(exported[one], earliest[one]), latest[one])
             for one in exported
-            if exported[one] < latest[one].offset
+            if exported[one] < latest[one]
         }
         counts = cluster.counts(behind.values())
         undecodable = {} if known.decode is None else place.settled(lambda: _undecodable(place))
@@ -42,10 +41,10 @@ def status(bootstrap: str, root: str) -> list[ExportStatus]:
                 one.topic,
                 one.partition,
                 exported=exported[one],
-                log_end_offset=latest[one].offset,
+                log_end_offset=latest[one],
                 lag=counts[behind[one]] if one in behind else 0,
                 lag_ms=_age_ms(cluster, behind[one]) if one in behind else 0,
-                log_start_offset=earliest[one].offset,
+                log_start_offset=earliest[one],
                 undecodable=undecodable.get(one, 0),
             )
             for one in exported

@@ -5,16 +5,14 @@ It does not stop at the first problem: it returns one row per partition, and one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.errors import CorruptLog, Refused
 from klog.export import history
-from klog.export.batch_writer import UNDECODABLE, checksum_text, is_undecodable
+from klog.export.batch_writer import checksum_text, is_undecodable
 from klog.export.file_statistics import FileStatistics, collect_statistics
-from klog.export.manifest import ExportedFile, Manifest
+from klog.export.manifest import ExportIdentity, Manifest
 from klog.export.results import result_files
 from klog.export.root import ExportRoot
 from klog.export.rows import ExportCheck
@@ -59,14 +57,15 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
     digest: str | None
     previous: str | None = None
     expected = 0
-    remembered = place.checkpointed_batch()  # before the list, so that the list has every batch committed until then
+    table = None if place.table is None else place.table.shown
+    remembered = place.checkpointed()  # before the list, so that the list has every batch committed until then
     numbers = place.batch_numbers()
     count = count or Count()
     count.total = len(numbers)
     rows_of_table = None
-    if place.table is not None and known.stream is None:
-        rows_of_table = TableRows(place.table, hashed=known.decode is None)
-    hashes = {} if place.table is None else place.table.hashes()
+    if table is not None and known.stream is None:
+        rows_of_table = TableRows(table, hashed=known.decode is None)
+    hashes = {} if table is None else table.hashes()
     for count.done, batch in enumerate(numbers):
         try:
             manifest, digest = place.manifest(batch)
@@ -89,34 +88,29 @@ def verify(bootstrap: str | None, root: str | Store, count: Count | None = None)
             findings.append(("broken-chain", f"{place.where(batch)} is not what the table's commit has the hash of"))
         previous = digest
         findings.extend(("broken-chain", message) for message in history.check(place, manifest))
-        if rows_of_table is not None:
-            beside = _check_undecodable(place, manifest, findings)
-            _check_offsets(manifest, rows_of_table.of(manifest, beside), seen, summed=_has_checksums(manifest))
-            continue
-        if place.table is not None:  # a stream's, whose rows have no offsets
+        if table is not None and known.stream is not None:  # its rows have no offsets
             results += sum(file.messages for file in manifest.files)
             continue
-        found = _check_files(place, manifest, findings, is_stream=known.stream is not None)
+        found = _check_files(place, known, manifest, findings)
         results += sum(file.messages for file in found.files)
-        _check_offsets(manifest, found, seen, summed=_has_checksums(manifest))
+        _check_offsets(manifest, found if rows_of_table is None else rows_of_table.of(manifest, found), seen)
     if rows_of_table is not None:
         findings += [
             ("unknown-rows", f"the table has {counted(rows, 'row')} of {one} that no batch has committed")
             for one, rows in sorted(rows_of_table.unclaimed().items())
         ]
-    if place.table is not None:
-        if rows_of_table is not None and not place.table.has_others:
-            unknown = place.table.count() - rows_of_table.count
+        if place.table is not None and not place.table.has_others:
+            unknown = place.table.shown.count() - rows_of_table.count
             if unknown:
                 findings.append(("unknown-rows", f"the table has {counted(unknown, 'row')} without an offset"))
-        if known.stream is not None and (there := place.table.count()) != results:
-            findings.append(("wrong-count", f"the table has {counted(there, 'row')}; {results:,} were committed"))
-        if set(numbers) != set(place.batch_numbers()):
-            return verify(bootstrap, root, count)  # a batch was committed meanwhile
-    if not set(numbers) <= set(place.batch_numbers()):
-        return verify(bootstrap, root, count)  # batches were merged meanwhile
-    if remembered is not None and remembered >= expected:
-        findings.append(("missing-batch", f"batch {remembered} was committed: {place.where(remembered)} is not there"))
+    elif table is not None and (there := table.count()) != results:
+        findings.append(("wrong-count", f"the table has {counted(there, 'row')}; {results:,} were committed"))
+    now = set(place.batch_numbers())
+    if not now.issuperset(numbers) or (table is not None and now != set(numbers)):
+        return verify(bootstrap, root, count)  # batches were merged meanwhile, or one was committed to the table
+    if remembered is not None and remembered[0] >= expected:
+        gone = remembered[0]
+        findings.append(("missing-batch", f"batch {gone} was committed: {place.where(gone)} is not there"))
     for one in place.unknown_files():
         findings.append(
             ("unknown-file", f"{place.store.location(one)} belongs to no batch, and readers take it for data")
@@ -154,52 +148,34 @@ def _row(one: TopicPartition, about: _Seen, counted: int | None) -> ExportCheck:
 
 
 def _check_files(
-    place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]], *, is_stream: bool
+    place: ExportRoot, known: ExportIdentity, manifest: Manifest, findings: list[tuple[str, str]]
 ) -> FileStatistics:
-    """Compare the files of a batch with the list in its manifest. Returns a survey of the files."""
+    """Compare the files of a batch with the list in its manifest. Returns a survey of the files.
+
+    Of a table's batch only those of messages that could not be decoded, since the table shows the others.
+    """
+
+    def location(path: str) -> str:
+        return place.store.location(place.file_path(manifest, path))
+
+    is_table = known.table is not None
+    claimed = {file.path: file for file in manifest.files if not is_table or is_undecodable(file.path)}
+    if is_table and not claimed:
+        return FileStatistics()
     try:
-        if is_stream:
+        if known.stream is not None:
             found = FileStatistics(files=result_files(place.store, place.batch_folder(manifest), thorough=True))
         else:
             found = collect_statistics(
-                place.store, *place.folders(manifest), thorough=True, checksum=_has_checksums(manifest)
+                place.store,
+                *place.folders(manifest),
+                thorough=True,
+                checksum=_has_checksums(manifest),
+                undecodable_only=is_table,
             )
     except CorruptLog as error:
         findings.append(("changed-file", error.message))
         return FileStatistics(unreadable=True)
-    _compare_files(place, manifest, manifest.files, found, findings)
-    return found
-
-
-def _check_undecodable(place: ExportRoot, manifest: Manifest, findings: list[tuple[str, str]]) -> FileStatistics:
-    """As `_check_files`, the files alone of messages that could not be decoded: the table does not show them."""
-    claimed = [file for file in manifest.files if is_undecodable(file.path)]
-    if not claimed:
-        return FileStatistics()
-    folder = f"{place.batch_folder(manifest)}/{UNDECODABLE}"
-    try:
-        found = collect_statistics(place.store, folder, thorough=True)
-    except CorruptLog as error:
-        findings.append(("changed-file", error.message))
-        return FileStatistics(unreadable=True)
-    found.files = [replace(file, path=f"{UNDECODABLE}/{file.path}") for file in found.files]
-    for part in found.partitions.values():
-        part.undecodable = part.messages
-    _compare_files(place, manifest, claimed, found, findings)
-    return found
-
-
-def _compare_files(
-    place: ExportRoot,
-    manifest: Manifest,
-    files: Sequence[ExportedFile],
-    found: FileStatistics,
-    findings: list[tuple[str, str]],
-) -> None:
-    def location(path: str) -> str:
-        return place.store.location(place.file_path(manifest, path))
-
-    claimed = {file.path: file for file in files}
     there = {file.path: file for file in found.files}
     findings += [("missing-file", f"{location(path)} is not there") for path in sorted(claimed.keys() - there.keys())]
     findings += [
@@ -210,15 +186,12 @@ def _compare_files(
         if has != had:
             sizes = f"{has.bytes} bytes and {has.messages} messages; {had.bytes} and {had.messages} were exported"
             findings.append(("changed-file", f"{location(path)} has {sizes}"))
+    return found
 
 
-def _check_offsets(
-    manifest: Manifest, found: FileStatistics, seen: dict[TopicPartition, _Seen], *, summed: bool
-) -> None:
-    """Compare a batch's ranges with the previous batches, and the messages in its files with its ranges.
-
-    ``summed``: the files' checksums are in ``found``, to be compared too.
-    """
+def _check_offsets(manifest: Manifest, found: FileStatistics, seen: dict[TopicPartition, _Seen]) -> None:
+    """Compare a batch's ranges with the previous batches, and the messages in its files with its ranges."""
+    summed = _has_checksums(manifest)
     skipped = {(gap.topic, gap.partition, gap.from_offset): gap.to_offset for gap in manifest.gaps}
     for one, part in sorted(manifest.partitions.items()):
         about = seen.setdefault(one, _Seen(0, 0))
@@ -269,18 +242,15 @@ def _ask_brokers(cluster: RawCluster, seen: dict[TopicPartition, _Seen]) -> dict
 
     None for a partition of which they have no complete batch, or if they cannot count.
     """
-    earliest = cluster.offsets(dict.fromkeys(seen, EARLIEST))
-    latest = cluster.offsets(dict.fromkeys(seen, LATEST))
+    earliest, latest = cluster.bounds(seen)
     ranges: dict[TopicPartition, Range] = {}
     ours: dict[TopicPartition, int] = {}
     for one, about in seen.items():
-        kept = [claim for claim in about.claims if claim[0].from_offset >= earliest[one].offset]
+        kept = [claim for claim in about.claims if claim[0].from_offset >= earliest[one]]
         if not kept or kept[-1][0].to_offset <= kept[0][0].from_offset:
             continue
-        if kept[-1][0].to_offset > latest[one].offset:
-            about.findings.append(
-                ("gap", f"the broker's log ends at {latest[one].offset}, the export at {about.to_offset}")
-            )
+        if kept[-1][0].to_offset > latest[one]:
+            about.findings.append(("gap", f"the broker's log ends at {latest[one]}, the export at {about.to_offset}"))
             continue
         ranges[one] = Range(*one, kept[0][0].from_offset, kept[-1][0].to_offset)
         ours[one] = sum(messages for _, messages in kept)

@@ -14,7 +14,8 @@ from klog.errors import NoSuchThing
 from klog.export.partitioning import NULL_FOLDER
 from klog.export.root import ExportRoot
 from klog.export.stores.store import Store
-from klog.spark.frames import AVRO
+from klog.export.tables.commits import schema_of
+from klog.spark.frames import format_class
 from klog.spark.running import hadoop
 
 hadoop.register_stores()
@@ -45,7 +46,7 @@ def read_export(spark: Any, root: str | Store) -> Any:
             if not any(part.startswith("_") for part in file.path.split("/")):
                 files.append(place.store.location(place.file_path(manifest, file.path)))
     if table is not None:
-        files = [one if "://" in one or one[0] == "/" else place.store.location(one) for one in table.files()]
+        files = [one if "://" in one or one[0] == "/" else place.store.location(one) for one in table.shown.files()]
     if not files:
         raise NoSuchThing(f"{place}: nothing was committed here yet")
     reader = spark.read
@@ -54,7 +55,7 @@ def read_export(spark: Any, root: str | Store) -> Any:
     reader = reader.option(*about)
     if table is not None or (decode is not None and has_grown):
         reader = _as_last_written(reader, format_, decode)
-    frame = _avro(reader, files) if format_ == "avro" else reader.format(format_).load(files)
+    frame = reader.format(format_class(format_)).load(files)
     # batch=0000000042-<run> is a text to Spark; the number is what all ways of committing have.
     path = sql.col("_metadata.file_path")
     if table is None:
@@ -75,10 +76,7 @@ def read_export(spark: Any, root: str | Store) -> Any:
 
 def _as_last_written(reader: Any, format_: str, decode: dict[str, Any] | None) -> Any:
     """With the columns of the last batch, which has those of all before: Spark would take whichever file it opens."""
-    from klog.export.message_columns import SCHEMA
-    from klog.schemas.decoding.decoder import Decoding
-
-    columns = SCHEMA if decode is None else Decoding.from_json(decode).typed_schema(SCHEMA)
+    columns = schema_of(decode)
     if format_ == "avro":
         from klog.export.files.avro_encoding import avro_schema
 
@@ -88,12 +86,3 @@ def _as_last_written(reader: Any, format_: str, decode: dict[str, Any] | None) -
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return reader.schema(from_arrow_schema(columns))
-
-
-def _avro(reader: Any, files: list[str]) -> Any:
-    from pyspark.errors import AnalysisException
-
-    try:
-        return reader.format(AVRO[0]).load(files)
-    except AnalysisException:
-        return reader.format(AVRO[1]).load(files)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import Range, RawCluster
 from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
@@ -122,10 +121,10 @@ def sample(cluster: RawCluster, topic: str, column: str) -> Iterator[bytes]:
     from klog.spark.columns import decode
 
     partitions = [TopicPartition(topic, one) for one in cluster.describe([topic])[topic].partitions]
-    starts, ends = (cluster.offsets(dict.fromkeys(partitions, which)) for which in (EARLIEST, LATEST))
+    starts, ends = cluster.bounds(partitions)
     share = SAMPLE_BYTES // max(2 * len(partitions), 1)
     for one in partitions:
-        start, end = starts[one].offset, ends[one].offset
+        start, end = starts[one], ends[one]
         for low in sorted({start, max(start, end - share)}):
             taken = 0
             for records in cluster.fetch(Range(topic, one.partition, low, end), max_bytes=share):

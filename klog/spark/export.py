@@ -76,7 +76,9 @@ def run_export(
         check_division(options.get("partition_by"))
     chosen = WRITERS[name](where)
     if on_progress is not None:
-        chosen = _watched(chosen, on_progress)
+        from klog.export.progress import WatchedWriter
+
+        chosen = WatchedWriter(chosen, on_progress)
     plan = None if decode is None else decode.plan
     return export_run.run(bootstrap, topics, store, chosen, decode=plan, **options)
 
@@ -96,20 +98,22 @@ def _writer_for(store: Store, asked: str | None) -> str:
     return asked
 
 
-def _watched(writer: BatchWriter, show: Callable[[str], None]) -> BatchWriter:
-    from klog.export.progress import WatchedWriter
-    from klog.spark.running.tracking import fraction_done
-
-    if isinstance(writer, LocalWriter):
-        return WatchedWriter(writer, lambda: writer.fraction, show)
-    return WatchedWriter(writer, lambda: fraction_done(getattr(writer, "spark", None)), show)
-
-
 class _OnSpark:
     def __init__(self, where: SparkTarget | None = None) -> None:
         self._where = where or SparkTarget()
         self.spark: Any = None
         """The context or the session, once it is there."""
+
+    @property
+    def fraction(self) -> float | None:
+        """Of the tasks of the running stages, those that have ended; None where none runs, or on a Connect server."""
+        context = getattr(self.spark, "_sc", self.spark if hasattr(self.spark, "statusTracker") else None)
+        if context is None:
+            return None
+        tracker = context.statusTracker()
+        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        tasks = sum(info.numTasks for info in infos if info is not None)
+        return sum(info.numCompletedTasks for info in infos if info is not None) / tasks if tasks else None
 
 
 class DirectWriter(_OnSpark):

@@ -29,7 +29,7 @@ from klog.names import TopicPartition
 from klog.spark.options import SourceOptions
 from klog.spark.short_errors import short_errors
 from klog.spark.source import KlogReader, TaskPartition
-from klog.spark.tasks import TaskReader
+from klog.spark.tasks import read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ class FileTasks(KlogReader):
         """Write the files of one task; what it has done, as JSON for `combine_results`."""
         store, folder, layout, decode, checksum = pickle.loads(base64.b64decode(self.job))
         name = f"part-{partition.number:05d}-{uuid.uuid4()}"
-        batches = TaskReader(self.options).read(partition)  # as they lie in the log: without headers an empty list
+        batches = read_partition(self.options, partition)
         return json.dumps(write(batches, store, folder, layout, name, self._decoder(decode), checksum=checksum))
 
     def _decoder(self, decode: dict[str, Any] | None) -> Any:

@@ -16,8 +16,8 @@ from klog.export.files.json_values import DAY_MAX, DAY_MIN
 from klog.export.files.orc import TIMESTAMP_US_MAX
 from klog.export.partitioning import TIMES
 
-AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
-"""The name needs a package that Spark's wheel does not have; the class is in Spark all the same."""
+AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
+"""In Spark itself; the name ``avro`` needs a package that Spark's wheel does not have."""
 
 COMPRESSION = {"parquet": "zstd", "orc": "zstd", "avro": "snappy", "json": "gzip"}
 
@@ -40,9 +40,13 @@ def write_frame(frame: Any, job: WriteJob) -> None:
     records = _records_a_file(job)
     if records is not None:
         writer = writer.option("maxRecordsPerFile", str(records))
-    location = job.store.location(job.folder)
     with readable_times(frame.sparkSession):
-        _save(writer, layout, location)
+        writer.format(format_class(layout.format)).save(job.store.location(job.folder))
+
+
+def format_class(name: str) -> str:
+    """What Spark knows a format of files by."""
+    return AVRO if name == "avro" else name
 
 
 def _with_empty_headers(frame: Any) -> Any:
@@ -51,18 +55,6 @@ def _with_empty_headers(frame: Any) -> Any:
 
     none = sql.array().cast(frame.schema["headers"].dataType)
     return frame.withColumn("headers", sql.coalesce(sql.col("headers"), none))
-
-
-def _save(writer: Any, layout: FileLayout, location: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    if layout.format != "avro":
-        writer.format(layout.format).save(location)
-        return
-    try:
-        writer.format(AVRO[0]).save(location)
-    except AnalysisException:
-        writer.format(AVRO[1]).save(location)
 
 
 @contextmanager

@@ -154,14 +154,10 @@ def read_ends(cluster: RawCluster, options: SourceOptions) -> Ends:
     UnknownTopicOrPartition where a topic, with failOnDataLoss, or a partition is missing.
     """
     facts, partitions = _chosen(cluster, options)
-    earliest = _offsets(cluster, partitions, EARLIEST)
-    latest = _offsets(cluster, partitions, LATEST)
+    earliest, latest = cluster.bounds(partitions)
     ids = {one.name: one.topic_id for one in facts.values() if one.topic_id is not None}
-    return Ends(
-        {one: earliest[one] for one in partitions},
-        {one: max(latest[one], earliest[one]) for one in partitions},  # retention may have moved between the two
-        ids,
-    )
+    latest = {one: max(end, earliest[one]) for one, end in latest.items()}  # retention may have moved between the two
+    return Ends(earliest, latest, ids)
 
 
 def starting_offsets(cluster: RawCluster, options: SourceOptions, ends: Ends) -> dict[TopicPartition, int]:
@@ -226,7 +222,3 @@ def _at(cluster: RawCluster, bound: Bound, ends: Ends) -> dict[TopicPartition, i
     for one, at in cluster.offsets(others).items():
         found[one] = None if at.offset < 0 else at.offset
     return found
-
-
-def _offsets(cluster: RawCluster, partitions: Sequence[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    return {one: found.offset for one, found in cluster.offsets(dict.fromkeys(partitions, at)).items()}

@@ -46,31 +46,8 @@ class SentMessages(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not
         self.messages = messages
 
 
-class KlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch query's; `write` in the tasks, the rest beside the driver."""
-
-    def __init__(self, options: SinkOptions, overwrite: bool) -> None:
-        if overwrite:
-            raise UsageError("a log is appended to, nothing in it is overwritten", hint='write .mode("append")')
-        _open(options)
-        self.options = options
-        self.versions = Versions.here()
-
-    @short_errors()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
-        check_worker(self.versions)
-        return send(self.options, iterator)
-
-    @short_errors()
-    def commit(self, messages: Sequence[SentMessages | None]) -> None:
-        _settle(messages, "the query")
-
-    def abort(self, messages: Sequence[SentMessages | None]) -> None:
-        _regret(messages, "the query")
-
-
-class KlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """A streaming query's. Every output mode appends, as with the connector."""
+class _Sending:
+    """Of any query: `write` in the tasks, the rest beside the driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         _open(options)
@@ -81,6 +58,21 @@ class KlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         check_worker(self.versions)
         return send(self.options, iterator)
+
+
+class KlogWriter(_Sending, DataSourceArrowWriter):  # type: ignore[misc]
+    """A batch query's."""
+
+    @short_errors()
+    def commit(self, messages: Sequence[SentMessages | None]) -> None:
+        _settle(messages, "the query")
+
+    def abort(self, messages: Sequence[SentMessages | None]) -> None:
+        _regret(messages, "the query")
+
+
+class KlogStreamWriter(_Sending, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """A streaming query's. Every output mode appends, as with the connector."""
 
     @short_errors()
     def commit(self, messages: Sequence[SentMessages | None], batchId: int) -> None:

@@ -17,28 +17,16 @@ from klog.errors import KlogError, UsageError
 from klog.spark.option_table import unknown, warn_of, without_effect
 from klog.spark.options import SourceOptions, columns_of
 from klog.spark.planning import plan
-from klog.spark.range_reader import as_rows
 from klog.spark.short_errors import short_errors
 from klog.spark.sink import KlogStreamWriter, KlogWriter
 from klog.spark.sink_options import SinkOptions
 from klog.spark.stream import KlogStreamReader
-from klog.spark.tasks import TaskPartition, TaskReader, check_pyarrow, shortened, until_left
+from klog.spark.tasks import TaskPartition, check_pyarrow, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["KlogDataSource", "KlogReader", "TaskPartition"]
-
-_DDL = {
-    "key": "key binary",
-    "value": "value binary",
-    "topic": "topic string",
-    "partition": "partition int",
-    "offset": "offset bigint",
-    "timestamp": "timestamp timestamp",
-    "timestampType": "timestampType int",
-    "headers": "headers array<struct<key: string, value: binary>>",
-}
 
 
 class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed here
@@ -49,10 +37,15 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
         return "klog"
 
     @short_errors()
-    def schema(self) -> str:
+    def schema(self) -> Any:
         check_pyarrow()
         self._check_view()
-        return ", ".join(_DDL[column] for column in columns_of(self.options))
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from klog.export.message_columns import SCHEMA
+
+        return from_arrow_schema(pa.schema([SCHEMA.field(column) for column in columns_of(self.options)]))
 
     @short_errors()
     def reader(self, schema: Any) -> KlogReader:
@@ -66,7 +59,9 @@ class KlogDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
 
     @short_errors()
     def writer(self, schema: Any, overwrite: bool) -> KlogWriter:
-        found = KlogWriter(self._sink(schema), overwrite)
+        if overwrite:
+            raise UsageError("a log is appended to, nothing in it is overwritten", hint='write .mode("append")')
+        found = KlogWriter(self._sink(schema))
         with RawCluster(
             found.options.bootstrap
         ):  # each try of a task would wait minutes for brokers that are not there
@@ -109,23 +104,10 @@ class RefusedStream(DataSourceStreamReader):  # type: ignore[misc]
         self._error = error
 
     @short_errors()
-    def initialOffset(self) -> dict[str, Any]:
+    def latestOffset(self, *_: Any) -> Any:
         raise self._error
 
-    @short_errors()
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        raise self._error
-
-    @short_errors()
-    def getDefaultReadLimit(self) -> Any:
-        raise self._error
-
-    @short_errors()
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]:
-        raise self._error
-
-    def read(self, partition: Any) -> Iterator[Any]:
-        raise self._error
+    initialOffset = getDefaultReadLimit = partitions = read = latestOffset
 
 
 class KlogReader(DataSourceReader):  # type: ignore[misc]
@@ -141,4 +123,4 @@ class KlogReader(DataSourceReader):  # type: ignore[misc]
         return [TaskPartition(number, task) for number, task in enumerate(plan(self.options))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return shortened(until_left(as_rows(TaskReader(self.options).read(partition))))
+        return read_rows(self.options, partition)

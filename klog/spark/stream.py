@@ -14,7 +14,7 @@ Spark calls everything except `read` in one process beside the driver, from one 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -32,11 +32,9 @@ from klog.names import TopicPartition
 from klog.spark.option_table import warn_of
 from klog.spark.options import SourceOptions
 from klog.spark.planning import UNANSWERED, Ends, Task, plan_ranges, read_ends, starting_offsets
-from klog.spark.range_reader import as_rows
-from klog.spark.shares import shares
 from klog.spark.short_errors import short_errors
 from klog.spark.stream_offsets import StreamOffsets, is_recreated
-from klog.spark.tasks import TaskPartition, TaskReader, shortened, until_left
+from klog.spark.tasks import TaskPartition, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +43,7 @@ PATIENCE_S = 60.0
 """How long brokers may be unreachable during a query: a restart, with room for a slow machine."""
 
 Answer = TypeVar("Answer")
+H = TypeVar("H", bound=Hashable)
 
 _LENIENT = "set failOnDataLoss to false to continue with the messages that exist"
 
@@ -216,7 +215,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return plan_ranges(cluster, self.options, ranges)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return shortened(until_left(as_rows(TaskReader(self.options).read(partition))))
+        return read_rows(self.options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: Spark's checkpoint has the progress, and Spark calls this only with the next batch."""
@@ -284,3 +283,32 @@ def _messages(cluster: RawCluster, ranges: Sequence[Range]) -> dict[Range, int]:
         one: one.to_offset - one.from_offset if count is None else count
         for one, count in cluster.counts(ranges).items()
     }
+
+
+def shares(waiting: Mapping[H, int], limit: int) -> dict[H, int]:
+    """Each one's share of ``limit`` (maxOffsetsPerTrigger), in proportion to what waits there; together exactly the
+    limit, or all there is.
+
+    Who has anything gets at least one, so that a quiet partition beside busy ones is read too; where even that is more
+    than the limit, those with the most waiting get one each.
+    """
+    there = {one: count for one, count in waiting.items() if count > 0}
+    total = sum(there.values())
+    if total <= limit:
+        return there
+    if len(there) >= limit:
+        most = sorted(there, key=lambda one: there[one], reverse=True)[:limit]
+        return dict.fromkeys(most, 1)
+    exact = {one: divmod(count * limit, total) for one, count in there.items()}
+    found = {one: max(whole, 1) for one, (whole, _) in exact.items()}
+    left = limit - sum(found.values())
+    by_remainder = sorted((one for one in exact if exact[one][0]), key=lambda one: exact[one][1], reverse=True)
+    for one in by_remainder[: max(left, 0)]:
+        found[one] += 1
+    for one in sorted(found, key=lambda one: found[one], reverse=True):  # what the smallest got is the largest's
+        if left >= 0:
+            break
+        taken = min(found[one] - 1, -left)
+        found[one] -= taken
+        left += taken
+    return found

@@ -7,7 +7,6 @@ import platform
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from klog.errors import HostError
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task
-from klog.spark.range_reader import read_task
+from klog.spark.range_reader import as_rows, read_task
 from klog.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
@@ -100,21 +99,18 @@ def until_left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise
 
 
-def shortened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; errors of klog's on the way show no frames."""
+def read_partition(options: SourceOptions, partition: Any) -> Iterator[pa.RecordBatch]:
+    """The messages of a TaskPartition as they lie in the log: without headers an empty list.
+
+    None for any other partition, as an empty plan reaches the tasks as one of nothing.
+    """
+    if not isinstance(partition, TaskPartition):
+        return
+    check_worker(partition.versions)
+    yield from read_task(options, partition.task)
+
+
+def read_rows(options: SourceOptions, partition: Any) -> Iterator[pa.RecordBatch]:
+    """The same as queries see them; errors of klog's show no frames."""
     with short_errors():
-        yield from batches
-
-
-@dataclass(frozen=True)
-class TaskReader:
-    """Pickled into every task."""
-
-    options: SourceOptions
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The messages of a TaskPartition; none for any other, as an empty plan reaches the tasks as one of nothing."""
-        if not isinstance(partition, TaskPartition):
-            return
-        check_worker(partition.versions)
-        yield from read_task(self.options, partition.task)
+        yield from until_left(as_rows(read_partition(options, partition)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.client.raw_fetch import RawCluster
 from klog.errors import CorruptLog
-from klog.spark.decoding import plan_decoding, schemas_at
+from klog.spark.decoding import decoder_of, plan_decoding
 from klog.spark.tasks import Versions, check_worker
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ class _Decode:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        from klog.schemas.decoding.decoder import Decoder, Decoding
-
         check_worker(self.versions)
-        decoder = Decoder(Decoding.from_json(self.plan), schemas_at(self.bootstrap))
+        decoder = decoder_of(self.plan, self.bootstrap)
         for batch in batches:
             typed, undecodable = decoder.split(batch)
             names = [name for name in typed.schema.names if name != "schema_id"]

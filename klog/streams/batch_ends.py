@@ -19,7 +19,6 @@ import json
 import secrets
 from dataclasses import dataclass
 
-from klog.client.positions import EARLIEST, LATEST
 from klog.client.raw_fetch import RawCluster
 from klog.errors import Refused, StorageError, UnknownTopicOrPartition
 from klog.export.stores.store import Store
@@ -45,10 +44,8 @@ def bounds_of(bootstrap: str, topic: str) -> tuple[list[int], Ends]:
         if facts is None:
             raise UnknownTopicOrPartition(f"topic {topic!r} does not exist")
         partitions = [TopicPartition(topic, one) for one in sorted(facts.partitions)]
-        starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
-        found = [[there[one].offset for one in partitions] for there in (starts, ends)]
-        return found[0], Ends(facts.topic_id, tuple(found[1]))
+        starts, ends = cluster.bounds(partitions)
+        return list(starts.values()), Ends(facts.topic_id, tuple(ends.values()))
 
 
 def kept_token(store: Store, path: str, size_bytes: int) -> str:

@@ -87,9 +87,26 @@ class ExportSink:
             files = result_files(place.store, staged.folder)
             for empty in (one for one in files if not one.messages):
                 place.store.remove(f"{staged.folder}/{empty.path}")
-            manifest = _manifest(batch, staged.run, staged.batch, last, started_at)
-            manifest = replace(manifest, files=tuple(one for one in files if one.messages))
-            return manifest if manifest.files else None
+            written = tuple(one for one in files if one.messages)
+            if not written:
+                return None
+            return Manifest(
+                batch=staged.batch,
+                run=staged.run,
+                previous_sha256=None if last is None else last[1],
+                format=FORMAT,
+                cluster_id=None,
+                topic_ids={},
+                partitions={},
+                gaps=(),
+                windows={},
+                files=written,
+                klog=__version__,
+                engine=f"spark {batch.session.version}",
+                started_at=started_at,
+                committed_at=now(),
+                stream_batch=batch.number,
+            )
 
         if commit_batch(place, 0 if last is None else last[0].batch + 1, fill) is False:
             raise Refused(f"another process writes batches of this query to {place}", hint="stop one of them")
@@ -99,23 +116,3 @@ class ExportSink:
         if self._table is None:
             return made
         return replace(made, commit=self._table.format, table=self._table.described(self._place))
-
-
-def _manifest(batch: Batch, run: str, number: int, last: tuple[Manifest, str] | None, started_at: str) -> Manifest:
-    return Manifest(
-        batch=number,
-        run=run,
-        previous_sha256=None if last is None else last[1],
-        format=FORMAT,
-        cluster_id=None,
-        topic_ids={},
-        partitions={},
-        gaps=(),
-        windows={},
-        files=(),
-        klog=__version__,
-        engine=f"spark {batch.session.version}",
-        started_at=started_at,
-        committed_at=now(),
-        stream_batch=batch.number,
-    )

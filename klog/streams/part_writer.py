@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from klog.errors import Refused
 from klog.names import TopicPartition
-from klog.record.codec import Codec
 from klog.record.provenance_header import Marked, Marker
 from klog.record.records import Headers, Record, encode_batch
 from klog.streams.stamp import ROWS_MAX, Digest, Stamp, Stamped, batch_of, place, source_of
@@ -47,7 +46,6 @@ class PartPlan:
     ends: tuple[int, ...] | None
     """By partition; None where nothing is known: then the whole partition is searched for rows of the batch."""
     batch_bytes_max: int
-    codec: Codec = Codec.NONE
     secret: str = ""
     """By which the query's own stamps are known; kept with its checkpoint."""
 
@@ -197,7 +195,7 @@ class _Part:
         records[-1] = records[-1]._replace(headers=(*records[-1].headers, header))
         first, last = (place(self._plan.batch, one.offset) for one in (records[0], records[-1]))
         # One record batch, so that it is in the log whole or not at all.
-        encoded = bytes(encode_batch(records, codec=self._plan.codec))
+        encoded = bytes(encode_batch(records))
         self._writer.append(self._appended, Marked(encoded, len(records), first, last, last + 1), stamp)
         self._records, self._bytes = [], 0
 

@@ -9,7 +9,7 @@ Why ``foreachBatch``
 Protocol
     1. Spark writes the batch's offsets, watermark and time to its checkpoint, then calls the sink.
     2. The sink keeps where the target ends (`batch_ends`), once for all attempts of the batch.
-    3. Each row gets its partition (`placement`). Each partition's rows go to one task, in the order of ``order_by``,
+    3. Each row gets its partition (`partition_of`). Each partition's rows go to one task, in the order of ``order_by``,
        timestamp, key, value, headers. So they have the same places in a repeated batch, whichever order Spark's
        exchange delivers them in; rows that tie are equal, and their order says nothing.
     4. The task looks behind the kept end for the last message with the query's header (`stamp`), and leaves out the
@@ -37,18 +37,16 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.cluster import Cluster
 from klog.errors import Refused, SendFailed, UnknownTopicOrPartition, UsageError
 from klog.export.stores.store import Store
-from klog.record.codec import Codec
 from klog.spark.sink_options import check_columns
 from klog.spark.tasks import Versions, check_worker
 from klog.streams.batch import Batch
 from klog.streams.batch_ends import BatchEnds, bounds_of, kept_token
 from klog.streams.part_writer import PartPlan, PartWriter, WrittenPart, rows_of
-from klog.streams.placement import partition_of
 from klog.tools.copying.topics import batch_bytes_max
 
 if TYPE_CHECKING:
@@ -80,7 +78,6 @@ class TopicSink:
         *,
         key: Sequence[str] = (),
         order_by: Sequence[str] = (),
-        compression: Codec = Codec.NONE,
     ) -> None:
         """``key``: columns, for rows that have no column ``value`` (`as_messages`).
 
@@ -90,7 +87,6 @@ class TopicSink:
         self._bootstrap = bootstrap
         self._key = tuple(key)
         self._order_by = tuple(order_by)
-        self._compression = compression
         self._batch_bytes_max: int | None = None
 
     def __str__(self) -> str:
@@ -113,11 +109,7 @@ class TopicSink:
         frame = self._check_columns(frame)
         assert self._batch_bytes_max is not None, "not checked"
         plan, partitions = plan_of(
-            PartPlan(
-                *(self._bootstrap, self.topic, batch.query, batch.number, None),
-                self._batch_bytes_max,
-                self._compression,
-            ),
+            PartPlan(self._bootstrap, self.topic, batch.query, batch.number, None, self._batch_bytes_max),
             batch.checkpoint,
             FOLDER,
         )
@@ -223,6 +215,38 @@ def as_messages(frame: Any, key: Sequence[str], kept: Sequence[str] = ()) -> Any
         return frame.select(value, *beside)
     chosen = sql.col(key[0]).cast("string") if len(key) == 1 else sql.to_json(sql.struct(*key))
     return frame.select(chosen.alias("key"), value, *beside)
+
+
+# --- In the tasks ---
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_R: Final = 24
+_MASK: Final = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32 bits that ``org.apache.kafka.common.utils.Utils.murmur2`` makes of these bytes, unsigned."""
+    length = len(data)
+    mixed = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        word = (word ^ word >> _R) * _M & _MASK
+        mixed = (mixed * _M & _MASK) ^ word
+    if length > whole:
+        mixed = (mixed ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    mixed = (mixed ^ mixed >> 13) * _M & _MASK
+    return mixed ^ mixed >> 15
+
+
+def partition_of(key: bytes | None, value: bytes | None, partitions: int) -> int:
+    """From 0 to ``partitions`` - 1: by its key as Java's clients place it, and without a key by its value.
+
+    Java's clients put a message without a key anywhere; here a batch that runs again must put it where it was before.
+    """
+    placed_by = key if key is not None else value or b""
+    return (murmur2(placed_by) & 0x7FFFFFFF) % partitions
 
 
 @dataclass(frozen=True)

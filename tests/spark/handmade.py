@@ -10,22 +10,10 @@ import pyarrow.parquet as pq
 
 from klog.export.file_statistics import collect_statistics
 from klog.export.manifest import ExportedPartition, ExportIdentity, Gap, Manifest
+from klog.export.message_columns import SCHEMA
 from klog.export.root import ExportRoot
 from klog.export.stores.local import LocalStore
 from klog.names import TopicPartition
-
-_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
 
 
 class LocalByManifest(LocalStore):
@@ -72,13 +60,8 @@ class HandmadeExport:
                 for i in range(messages)
             ]
             if rows:
-                table = pa.table(
-                    [
-                        pa.array(column, kind.type)
-                        for column, kind in zip(zip(*rows, strict=True), _SCHEMA, strict=True)
-                    ],
-                    _SCHEMA,
-                )
+                columns = zip(zip(*rows, strict=True), SCHEMA, strict=True)
+                table = pa.table([pa.array(column, kind.type) for column, kind in columns], SCHEMA)
                 with self.place.store.open_output(f"{staged.folder}/part-{number:05d}-x.parquet") as sink:
                     pq.write_table(table, sink, write_page_checksum=True)
         found = collect_statistics(self.place.store, staged.folder)

@@ -1,11 +1,12 @@
-"""Exports that kill themselves with SIGKILL at a named point; run as a process of its own.
+"""Exports and their upkeep that kill themselves with SIGKILL at a named point; run as a process of its own.
 
     python -m tests.spark.killed_export BOOTSTRAP TOPIC ROOT POINT         by Spark
     python -m tests.spark.killed_export BOOTSTRAP < KILLS                  without it: each is a fork of this process
 
 KILLS are lines of JSON, `Kill`s; a line comes back for each, the exit code. What all of them load is loaded once.
-POINT is one of the export's steps, or ``writing``: as soon as the first bytes of a file of messages are there, or a
-number: so many seconds after the writing began. A process that gets past its point ends with 0.
+POINT is one of the steps of what is done, or for an export ``writing``: as soon as the first bytes of a file of
+messages are there, or a number: so many seconds after the writing began. A process that gets past its point ends with
+0.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ Name = TypeVar("Name")
 
 
 class Kill(NamedTuple):
-    """An export without Spark, and where it is killed."""
+    """An export without Spark, or what is done with one, and where it is killed."""
 
     topic: str
     root: str
     point: str
     table: TableChoice | None = None
+    verb: str = "run"
+    """``run``, ``compact`` or ``gc``."""
 
 
 def kill_each(bootstrap: str, kills: Mapping[Name, Kill]) -> dict[Name, bool]:
@@ -50,6 +53,11 @@ def kill_each(bootstrap: str, kills: Mapping[Name, Kill]) -> dict[Name, bool]:
     assert done.returncode == 0 and len(codes) == len(kills), done.stderr[-3000:]
     assert set(codes) <= {"0", str(-signal.SIGKILL)}, done.stderr[-3000:]
     return {name: code != "0" for name, code in zip(kills, codes, strict=True)}
+
+
+def kill_at_each(roots: Mapping[str, Path], verb: str) -> dict[str, bool]:
+    """As `kill_each`, of a compaction or a collection of rubbish: of each root at the step that names it."""
+    return kill_each("", {step: Kill("", str(root), step, verb=verb) for step, root in roots.items()})
 
 
 def start(bootstrap: str, topic: str, root: Path | str, point: str) -> subprocess.Popen[bytes]:
@@ -106,20 +114,30 @@ def by_spark(bootstrap: str, topic: str, root: str, point: str) -> None:
 
 def without_spark(bootstrap: str) -> None:
     kills = [Kill(*json.loads(line)) for line in sys.stdin]
+    import pyarrow.parquet  # noqa: F401
+
+    from klog.export.compact import compact
+    from klog.export.gc import collect, find_garbage
     from klog.spark.export import LocalWriter
 
     if any(kill.table for kill in kills):
         import deltalake  # noqa: F401
         import pyiceberg.catalog.sql  # noqa: F401
 
-    for topic, root, point, table in kills:
+    for topic, root, point, table, verb in kills:
         child = os.fork()
         if child:
             _, status = os.waitpid(child, 0)
             print(os.waitstatus_to_exitcode(status), flush=True)
             continue
-        choice = None if table is None else TableChoice(*table)
-        run(bootstrap, [topic], root, LocalWriter(), table=choice, on_step=killer(root, point))
+        reached = killer(root, point)
+        if verb == "compact":
+            compact(root, on_step=reached)
+        elif verb == "gc":
+            collect(root, find_garbage(root, older_than_s=0), on_step=reached)
+        else:
+            choice = None if table is None else TableChoice(*table)
+            run(bootstrap, [topic], root, LocalWriter(), table=choice, on_step=reached)
         os._exit(0)
 
 

@@ -9,7 +9,6 @@ from tests.spark.conftest import TopicOnBroker
 
 def messages_of(topic: TopicOnBroker) -> list[Any]:
     """All messages with their headers, partition by partition, as `klog.record.records.Record`s."""
-    from klog.client.positions import EARLIEST, LATEST
     from klog.client.raw_fetch import Range, RawCluster
     from klog.names import TopicPartition
     from klog.record.batch import walk
@@ -19,10 +18,9 @@ def messages_of(topic: TopicOnBroker) -> list[Any]:
     with RawCluster(topic.bootstrap) as cluster:
         numbers = sorted(cluster.describe([topic.name])[topic.name].partitions)
         partitions = [TopicPartition(topic.name, one) for one in numbers]
-        starts = cluster.offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = cluster.offsets(dict.fromkeys(partitions, LATEST))
+        starts, ends = cluster.bounds(partitions)
         for one in partitions:
-            for run in cluster.fetch(Range(one.topic, one.partition, starts[one].offset, ends[one].offset)):
+            for run in cluster.fetch(Range(one.topic, one.partition, starts[one], ends[one])):
                 for position, _ in walk(run):
                     found += each_record(run, position)
     return found

@@ -29,7 +29,7 @@ from klog.spark.export import LocalWriter
 from klog.tools.audit.tiers import read_export
 from tests.spark.conftest import NOW_MS, TopicOnBroker, exported_rows, make_messages
 from tests.spark.handmade import HandmadeExport
-from tests.spark.killed_upkeep import kill_at_each
+from tests.spark.killed_export import kill_at_each
 
 
 def exported(root: Path, batches: int, messages: int = 5) -> tuple[HandmadeExport, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ from klog.export.verify import verify
 from tests.cli.runner import klog
 from tests.spark.conftest import exported_rows
 from tests.spark.handmade import HandmadeExport
-from tests.spark.killed_upkeep import kill_at_each
+from tests.spark.killed_export import kill_at_each
 
 
 def littered(root: Path) -> HandmadeExport:

@@ -35,13 +35,14 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
         if len(seen) >= 3:
             enough.set()
 
-    def fraction() -> float:
-        if len(seen) == 1:
-            raise OSError("the JVM is gone")
-        return 0.5
-
     class Slow:
         engine = "slow"
+
+        @property
+        def fraction(self) -> float:
+            if len(seen) == 1:
+                raise OSError("the JVM is gone")
+            return 0.5
 
         def ready(self, decode: object) -> None: ...
 
@@ -51,7 +52,7 @@ def test_it_is_shown_while_it_is_written_and_then_taken_away(
                 raise OSError("no")
             return WriteResult()
 
-    watched = WatchedWriter(Slow(), fraction, show)
+    watched = WatchedWriter(Slow(), show)
     job = WriteJob("", [Range("t", 0, 0, 2_000_000)], LocalStore(tmp_path), "x", messages=10)
     assert watched.engine == "slow"
     if fails:

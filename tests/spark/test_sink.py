@@ -188,7 +188,7 @@ def test_counts_are_added_up_and_held_against_the_rows(caplog: pytest.LogCapture
     one, two = TopicPartition("t", 0), TopicPartition("t", 1)
     messages = [SentMessages(3, {one: 1, two: 2}), None, SentMessages(4, {two: 4})]
     assert totals(messages) == {one: 1, two: 6}
-    KlogWriter(options, False).commit(messages)
+    KlogWriter(options).commit(messages)
     with pytest.raises(SendFailed, match=r"8 rows.*\b7\b"):
         KlogStreamWriter(options).commit([*messages, SentMessages(1, {})], 3)
     KlogStreamWriter(options).abort(messages, 3)

@@ -16,8 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from klog.errors import CannotConnect, OffsetOutOfRange, Refused, UnknownTopicOrPartition
 from klog.spark.options import SourceOptions
-from klog.spark.shares import shares
-from klog.spark.stream import KlogStreamReader
+from klog.spark.stream import KlogStreamReader, shares
 from tests.broker_fixture import RunningBroker
 from tests.spark.conftest import NOW_MS, Message, TopicOnBroker, make_messages
 

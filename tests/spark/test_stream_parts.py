@@ -20,8 +20,8 @@ from klog.names import TopicPartition
 from klog.record.provenance_header import Marker
 from klog.streams import part_writer
 from klog.streams.part_writer import PartPlan, PartWriter, Row, WrittenPart
-from klog.streams.placement import murmur2, partition_of
 from klog.streams.stamp import Stamp, batch_of, place, source_of
+from klog.streams.topic_sink import murmur2, partition_of
 from klog.tools.copying.target import TargetLog
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 from tests.spark.streamed import messages_of

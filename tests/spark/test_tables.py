@@ -22,8 +22,6 @@ from klog.export.rows import ExportedRange
 from klog.export.run import TableChoice, run
 from klog.export.status import status
 from klog.export.tables import commits
-from klog.export.tables.delta import Delta
-from klog.export.tables.iceberg import Iceberg
 from klog.export.tables.table import TableBatch
 from klog.export.verify import verify
 from klog.names import TopicPartition
@@ -126,7 +124,7 @@ def test_another_run_may_commit_between_two_looks(
     export(topic, root, table)
     commits = ExportRoot(str(root)).table
     assert commits is not None
-    look = commits._table.last_number
+    look = commits.shown.last_number
 
     def late() -> int | None:
         found = look()
@@ -134,7 +132,7 @@ def test_another_run_may_commit_between_two_looks(
         export(topic, root)
         return found
 
-    monkeypatch.setattr(commits._table, "last_number", late)
+    monkeypatch.setattr(commits.shown, "last_number", late)
     commits.settle()
     assert len(rows(root, table)) == 10
 
@@ -246,6 +244,9 @@ def between_look_and_commit(
     monkeypatch: pytest.MonkeyPatch, table: str, acts: list[Callable[[], Any]]
 ) -> list[TableBatch]:
     """Do one of the acts between each outermost run's first look at the table and its commit; all that was tried."""
+    from klog.export.tables.delta import Delta
+    from klog.export.tables.iceberg import Iceberg
+
     kind: Any = {"delta": Delta, "iceberg": Iceberg}[table]
     original, tried, inside = kind._commit, [], []
 

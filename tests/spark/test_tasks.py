@@ -13,7 +13,7 @@ import pytest
 from klog.errors import CorruptLog, HostError, Refused, UnknownTopicOrPartition
 from klog.spark.options import SourceOptions
 from klog.spark.planning import Task, plan
-from klog.spark.tasks import TaskPartition, TaskReader, Versions, check_pyarrow, check_worker, until_left
+from klog.spark.tasks import TaskPartition, Versions, check_pyarrow, check_worker, read_partition, until_left
 from tests.broker_fixture import ROOT
 from tests.spark.conftest import Message, TopicOnBroker, make_messages
 
@@ -34,7 +34,7 @@ def test_a_worker_with_other_versions_is_named(new_topic: NewTopic) -> None:
     task = TaskPartition(0, plan(options(topic))[0])
     task.versions = here._replace(klog="0", python="2.7")
     with pytest.raises(HostError, match=r"klog \S+ .*\b0, python \S+ .* 2\.7"):
-        next(TaskReader(options(topic)).read(task))
+        next(read_partition(options(topic), task))
 
 
 def test_a_python_without_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_a_short_read_is_an_error(new_topic: NewTopic) -> None:
     assert task.messages == (10,)
     for wrong in (9, 11):
         with pytest.raises(CorruptLog, match=rf"\b{wrong}\b.*\b10\b"):
-            list(TaskReader(options(topic)).read(TaskPartition(0, Task(task.ranges, (wrong,)))))
+            list(read_partition(options(topic), TaskPartition(0, Task(task.ranges, (wrong,)))))
 
 
 def test_a_topic_that_goes_before_it_is_read(new_topic: NewTopic) -> None:
@@ -60,13 +60,13 @@ def test_a_topic_that_goes_before_it_is_read(new_topic: NewTopic) -> None:
     topic.delete()
     how = {"kafka.request.timeout.ms": "100"}
     with pytest.raises(UnknownTopicOrPartition):
-        list(TaskReader(options(topic, **how)).read(TaskPartition(0, task)))
-    assert list(TaskReader(options(topic, failOnDataLoss="false", **how)).read(TaskPartition(0, task))) == []
+        list(read_partition(options(topic, **how), TaskPartition(0, task)))
+    assert list(read_partition(options(topic, failOnDataLoss="false", **how), TaskPartition(0, task))) == []
     anew = TopicOnBroker(topic.bootstrap, topic.name, 1)
     anew.produce(make_messages(10, 100))  # as many, at the same offsets
     with pytest.raises(Refused, match="deleted"):
-        list(TaskReader(options(topic)).read(TaskPartition(0, task)))
-    assert list(TaskReader(options(topic, failOnDataLoss="false")).read(TaskPartition(0, task))) == []
+        list(read_partition(options(topic), TaskPartition(0, task)))
+    assert list(read_partition(options(topic, failOnDataLoss="false"), TaskPartition(0, task))) == []
 
 
 def test_batches_keep_to_their_bytes(new_topic: NewTopic) -> None:
@@ -74,7 +74,7 @@ def test_batches_keep_to_their_bytes(new_topic: NewTopic) -> None:
     topic.produce([Message(None, bytes(1000)) for _ in range(500)], batch=10)
     how = options(topic, batchBytes="30000")
     (task,) = plan(how)
-    sizes = [batch.nbytes for batch in TaskReader(how).read(TaskPartition(0, task))]
+    sizes = [batch.nbytes for batch in read_partition(how, TaskPartition(0, task))]
     assert len(sizes) > 15
     assert max(sizes) < 40_000
 
@@ -83,12 +83,12 @@ _READ_ALL = """
 import json, resource, sys
 from klog.spark.options import SourceOptions
 from klog.spark.planning import plan
-from klog.spark.tasks import TaskPartition, TaskReader
+from klog.spark.tasks import TaskPartition, read_partition
 
 options = SourceOptions.parse(json.loads(sys.argv[1]))
 (task,) = plan(options)
 value_bytes = early_kb = 0
-for batch in TaskReader(options).read(TaskPartition(0, task)):
+for batch in read_partition(options, TaskPartition(0, task)):
     value_bytes += batch["value"].nbytes
     if value_bytes > 16e6 and not early_kb:
         early_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from klog.errors import CorruptLog
 from klog.export.files.avro_encoding import avro_schema, encode_rows
-from klog.export.files.format import GROUP_BYTES
+from klog.export.files.format import GROUP_BYTES, FileWriter
 from klog.protocol.schema_errors import InvalidSchema
 from klog.record.records import varint
 from klog.schemas import parsing
@@ -70,8 +70,8 @@ class AvroFormat:
             raise CorruptLog(f"not an Avro container file, or a changed one: {error}") from None
 
 
-class AvroWriter:
-    """Each batch is written as it comes, in blocks."""
+class AvroWriter(FileWriter):
+    """Each batch is written as it comes, in blocks; the file ends with its last block."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
@@ -97,12 +97,6 @@ class AvroWriter:
             packed = pa.compress(block, "snappy", asbytes=True) + zlib.crc32(block).to_bytes(4, "big")
             self._sink.write(varint(last - first) + varint(len(packed)) + packed + self._sync)
             first = last
-
-    def flush(self) -> None:
-        """Nothing is held."""
-
-    def close(self) -> None:
-        """The file ends with its last block."""
 
 
 def _read_header(source: BinaryIO) -> tuple[Record, bytes]:

@@ -21,11 +21,11 @@ class FileWriter(Protocol):
 
     def flush(self) -> None:
         """Write out what is held in memory, as far as the format can without ending the file."""
-        ...
+        return
 
     def close(self) -> None:
-        """The file is complete when this returns."""
-        ...
+        """The file is complete when this returns; as it is, where the format has no end of its own."""
+        return
 
 
 class FileFormat(Protocol):

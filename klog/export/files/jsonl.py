@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from klog.errors import CorruptLog
-from klog.export.files.format import GROUP_BYTES
+from klog.export.files.format import GROUP_BYTES, FileWriter
 from klog.export.files.json_values import json_values
 from klog.render.jsonl import json_of, json_of_headers, rfc3339
 from klog.render.values import text_of
@@ -71,8 +71,8 @@ class JsonLinesFormat:
             raise CorruptLog(f"no lines of JSON, or changed ones: {error}") from None
 
 
-class JsonLinesWriter:
-    """Each batch is written as it comes."""
+class JsonLinesWriter(FileWriter):
+    """Each batch is written as it comes; the file ends with its last one: a gzip file may consist of several."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema) -> None:
         self._sink = sink
@@ -86,12 +86,6 @@ class JsonLinesWriter:
             lines = _message_lines(batch) if self._is_message else _typed_lines(batch)
         lines.append("")
         self._sink.write(cramjam.gzip.compress("\n".join(lines).encode(), GZIP_LEVEL))
-
-    def flush(self) -> None:
-        """Nothing is held."""
-
-    def close(self) -> None:
-        """The file ends with its last batch: a gzip file may consist of several."""
 
 
 # --- Lines ---

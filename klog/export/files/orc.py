@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.orc as orc
 
 from klog.errors import CorruptLog
-from klog.export.files.format import GROUP_BYTES
+from klog.export.files.format import GROUP_BYTES, FileWriter
 
 COMPRESSION: Final = "zstd"
 TIMES: Final = pa.timestamp("us", "UTC")
@@ -81,17 +81,14 @@ def _clipped(column: pa.Array) -> pa.Array:
     return column
 
 
-class OrcWriter:
-    """ORC holds a stripe itself, and ends it when it is full."""
+class OrcWriter(FileWriter):
+    """ORC holds a stripe itself, and ends it when it is full, not earlier."""
 
     def __init__(self, sink: BinaryIO, group_bytes: int) -> None:
         self._writer = orc.ORCWriter(sink, compression=COMPRESSION, stripe_size=group_bytes, batch_size=BATCH_ROWS)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write(pa.Table.from_batches([_within_years(batch)]))
-
-    def flush(self) -> None:
-        """ORC has no way to end a stripe early."""
 
     def close(self) -> None:
         self._writer.close()

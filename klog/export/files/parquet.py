@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from klog.errors import CorruptLog
-from klog.export.files.format import GROUP_BYTES
+from klog.export.files.format import GROUP_BYTES, FileWriter
 
 COMPRESSION = "zstd"
 """Half of snappy's bytes for about the same time."""
@@ -46,7 +46,7 @@ class ParquetFormat:
             raise CorruptLog(str(error)) from None
 
 
-class ParquetWriter:
+class ParquetWriter(FileWriter):
     """Batches are held until they make a row group."""
 
     def __init__(self, sink: BinaryIO, schema: pa.Schema, group_bytes: int) -> None:

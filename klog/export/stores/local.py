@@ -12,11 +12,11 @@ from typing import BinaryIO
 from urllib.parse import unquote
 
 from klog.errors import Refused, StorageError, UsageError
-from klog.export.stores.store import SCHEME, StoredFile
+from klog.export.stores.store import SCHEME, Store, StoredFile
 from klog.storage.filesystem import NO_LINKS, FileSystem, OsFileSystem, translated
 
 
-class LocalStore:
+class LocalStore(Store):
     """A folder of a local (or mounted) file system, where a rename onto a folder that is not empty fails."""
 
     commits_by_rename = True

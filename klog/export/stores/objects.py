@@ -15,7 +15,6 @@ Endpoints and credentials are configured as for the stores' own tools: ``AWS_ACC
 from __future__ import annotations
 
 import io
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.stores.raw_files import StoreInput, StoreOutput
-from klog.export.stores.store import StoredFile, scheme_of
+from klog.export.stores.store import Store, StoredFile, scheme_of
 
 SCHEMES = ("az", "gs", "s3", "s3a")
 
@@ -36,7 +35,7 @@ WRITE_BYTES = 8 << 20
 _MISSING = (FileNotFoundError,)
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """A prefix in a bucket. Thread-safe."""
 
     commits_by_rename = False
@@ -136,18 +135,12 @@ class ObjectStore:
             found = self._obstore.list(self._store, folder or None).collect()
         return sorted(StoredFile(one["path"], one["size"], one["last_modified"].timestamp()) for one in found)
 
-    def touched_s(self, folder: str) -> float:
-        return max((file.modified_s for file in self.walk(folder)), default=time.time())
-
     def remove(self, path: str) -> None:
         try:
             with self._named("remove", path, but=_MISSING):
                 self._obstore.delete(self._store, [file.path for file in self.walk(path)] or [path])
         except FileNotFoundError:
             pass
-
-    def make_folder(self, path: str) -> None:
-        """Nothing: a folder is there when something is in it."""
 
     def open_input(self, path: str) -> BinaryIO:
         try:
@@ -165,12 +158,6 @@ class ObjectStore:
     def open_output(self, path: str) -> BinaryIO:
         writer = self._obstore.open_writer(self._store, path, buffer_size=WRITE_BYTES)
         return cast(BinaryIO, io.BufferedWriter(StoreOutput(writer, lambda: self._named("write", path)), READ_BYTES))
-
-    def sync(self, folder: str) -> None:
-        """Nothing: an object that can be read is durable."""
-
-    def rename(self, source: str, target: str) -> bool:
-        raise Refused(f"{self._url}: an object store renames nothing")
 
     @contextmanager
     def _named(self, act: str, path: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:

@@ -12,7 +12,10 @@ Paths are relative to the root, with ``/``; ``""`` is the root. Everything block
 from __future__ import annotations
 
 import re
+import time
 from typing import BinaryIO, NamedTuple, Protocol
+
+from klog.errors import Refused
 
 
 class StoredFile(NamedTuple):
@@ -65,7 +68,7 @@ class Store(Protocol):
 
     def touched_s(self, folder: str) -> float:
         """When anything in or below the folder last changed, in seconds since the epoch; now if that is unknown."""
-        ...
+        return max((file.modified_s for file in self.walk(folder)), default=time.time())
 
     def remove(self, path: str) -> None:
         """A file, or a folder with all below; nothing happens where neither is there."""
@@ -73,7 +76,7 @@ class Store(Protocol):
 
     def make_folder(self, path: str) -> None:
         """With its parents. Where a store has no folders, nothing."""
-        ...
+        return
 
     def open_input(self, path: str) -> BinaryIO:
         """To read from anywhere in it."""
@@ -88,13 +91,14 @@ class Store(Protocol):
         ...
 
     def sync(self, folder: str) -> None:
-        """When this returns, all files below the folder, and their names, outlive a power cut."""
-        ...
+        """When this returns, all files below the folder, and their names, outlive a power cut: nothing where they do
+        as soon as they are there."""
+        return
 
     def rename(self, source: str, target: str) -> bool:
         """The folder ``source`` is ``target``, atomically and durably. False, and nothing changed, where that is
         there. Of stores with `commits_by_rename` only."""
-        ...
+        raise Refused(f"{self.url}: this store renames nothing")
 
 
 SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)")

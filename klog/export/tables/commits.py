@@ -16,10 +16,9 @@ offsets and counts still holds for the rows, and `klog export verify` compares t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from klog.errors import Refused
+from klog.errors import Refused, UsageError
 from klog.export.batch_writer import is_undecodable
 from klog.export.manifest import ExportedFile, ExportIdentity, Manifest, sha256
 from klog.export.partitioning import Partitioning
@@ -39,14 +38,10 @@ class TableCommits:
     def __init__(self, store: Store, identity: ExportIdentity) -> None:
         self._store = store
         self._by = None if identity.partition_by is None else Partitioning.parse(identity.partition_by)
-        self._table = open_table(store, identity)
+        self.shown = open_table(store, identity)
+        """The table as its readers see it."""
         self.has_others = bool((identity.table or {}).get("append"))
         """Whether others made the table, whose rows without an address are theirs."""
-
-    def flush(self, run: str, folder: str, data: bytes) -> None:
-        """Make a batch's manifest and its files durable."""
-        self._store.create(manifest_path(run), data)
-        self._store.sync(folder)
 
     def commit(self, batch: int, run: str, folder: str, data: bytes) -> bool:
         """Commit a flushed batch. False where the table has a batch of that number, of another run."""
@@ -57,9 +52,9 @@ class TableCommits:
         ]
         schema = self._schema(files[0].path) if files else schema_of(manifest.decode)
         if not self.has_others:
-            self._table.create(schema, self._by)
+            self.shown.create(schema, self._by)
         self._check_fit(schema)
-        if not self._table.append(files, schema, TableBatch(batch, run, sha256(data))):
+        if not self.shown.append(files, schema, TableBatch(batch, run, sha256(data))):
             return False
         self.record(batch, run, data)
         return True
@@ -69,10 +64,10 @@ class TableCommits:
         hint = None
         if decode is not None and decode.get("form") == "json":  # one odd message in the sample is enough
             hint = "change it so, or give --read-as: a file with an Avro schema that has the table's types"
-        self._check_fit(schema_of(decode), hint, is_first=self._table.last_number() is None)
+        self._check_fit(schema_of(decode), hint, is_first=self.shown.last_number() is None)
 
     def _check_fit(self, schema: Any, hint: str | None = None, *, is_first: bool = False) -> None:
-        found = self._table.misfits(schema, self._by, is_first=is_first)
+        found = self.shown.misfits(schema, self._by, is_first=is_first)
         if found:
             raise Refused(
                 f"{self._store.url}: the table does not fit. {'; '.join(found)}",
@@ -90,7 +85,7 @@ class TableCommits:
         Refused where the table has less than the root knows of, or something else.
         """
         known = self._store.names("_klog/commits")  # first: what the table gets meanwhile is no batch that it lacks
-        last = self._table.last_number()
+        last = self.shown.last_number()
         newest = int(known[-1].removesuffix(".json")) if known else -1
         if last is None or last < newest:
             if last is not None or any(self._shows(name) for name in known):
@@ -102,7 +97,7 @@ class TableCommits:
             return
         if last == newest:
             return
-        found = self._table.last()
+        found = self.shown.last()
         assert found is not None, "a batch has left the table"
         data = self._store.read(manifest_path(found.run))
         if data is None or sha256(data) != found.sha256:
@@ -117,39 +112,19 @@ class TableCommits:
 
     def has(self, batch: int, run: str) -> bool:
         """Whether the table has this batch, and from this run."""
-        last = self._table.last_number()
+        last = self.shown.last_number()
         if last is None or last < batch:
             return False
         data = self._store.read(commit_path(batch))
         if data is not None:
             return Manifest.from_json(data, self._store.location(commit_path(batch))).run == run
-        found = self._table.last()
+        found = self.shown.last()
         return found is not None and found.run == run
-
-    def commit_of(self, batch: int) -> str | None:
-        """The table's own name of the commit that added the batch; None where its history is kept no longer."""
-        return self._table.commit_of(batch)
-
-    def hashes(self) -> dict[int, str]:
-        """Batch -> the hash of its manifest: as `Table.hashes`."""
-        return self._table.hashes()
-
-    def files(self) -> list[str]:
-        """The files whose rows readers see now: as `Table.files`."""
-        return self._table.files()
 
     @property
     def folders(self) -> tuple[str, ...]:
         """The columns whose values folders name, NAME=VALUE, and files may lack."""
-        return tuple(self._table.folders(self._by))
-
-    def count(self) -> int:
-        """The rows that readers see now."""
-        return self._table.count()
-
-    def scan(self, columns: Sequence[str]) -> Iterator[Any]:
-        """The columns of all rows, as Arrow record batches."""
-        return self._table.scan(columns)
+        return tuple(self.shown.folders(self._by))
 
     def _shows(self, name: str) -> bool:
         """Whether this commit of the root has rows for the table."""
@@ -199,11 +174,16 @@ def manifest_path(run: str) -> str:
 
 def open_table(store: Store, identity: ExportIdentity) -> Table:
     """UsageError where the package that it needs is not installed."""
+    try:
+        if identity.commit == "delta":
+            from klog.export.tables.delta import Delta
+
+            return Delta(store)
+        from klog.export.tables.iceberg import Iceberg
+    except ImportError as error:
+        raise UsageError(
+            f"{store.url} is a table of {identity.commit}, which needs the package {error.name}",
+            hint="pip install 'klog[tables]'",
+        ) from None
     about = {"name": "", "catalog": None, **(identity.table or {})}
-    if identity.commit == "delta":
-        from klog.export.tables.delta import Delta
-
-        return Delta(store)
-    from klog.export.tables.iceberg import Iceberg
-
     return Iceberg(store, about["name"] or "", about["catalog"])

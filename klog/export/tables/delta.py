@@ -15,16 +15,18 @@ import operator
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klog.errors import Refused, StorageError, UsageError
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from klog.errors import Refused, StorageError
 from klog.export.partitioning import NULL_FOLDER, Partitioning
 from klog.export.stores.objects import is_without_tls
 from klog.export.stores.store import Store
 from klog.export.tables.table import AddedFile, Column, Table, TableBatch, other_partitions, unfit
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 APP_ID: Final = "klog"
 NEWEST: Final = 10
@@ -41,16 +43,11 @@ FOLDERS: Final = {"day": ("dt",), "hour": ("dt", "hour")}
 class Delta(Table):
     """The table at the root of a store."""
 
+    conflict = CommitFailedError
+
     def __init__(self, store: Store) -> None:
-        try:
-            from deltalake.exceptions import CommitFailedError
-        except ImportError:
-            raise UsageError(
-                f"{store.url} is a Delta table, which needs the package deltalake", hint="pip install 'klog[tables]'"
-            ) from None
         self._store = store
         self.location = store.location("")
-        self.conflict = CommitFailedError
         self._options = {"allow_http": "true"} if is_without_tls(store.url) else None
 
     def last_number(self) -> int | None:
@@ -76,9 +73,6 @@ class Delta(Table):
         return ((f"version {one['version']}", one) for one in table.history())
 
     def _create(self, schema: Any, by: Partitioning | None) -> None:
-        import pyarrow as pa
-        from deltalake import DeltaTable
-
         columns = _columns_of(by)
         for name in columns if by is not None and by.is_time else ():
             schema = schema.append(pa.field(name, pa.date32() if name == "dt" else pa.int32()))
@@ -87,8 +81,6 @@ class Delta(Table):
         )
 
     def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
-        from deltalake import Schema
-
         table = self._existing()
         with self._named("read"):
             fields, about, protocol = table.schema().fields, table.metadata(), table.protocol()
@@ -106,8 +98,6 @@ class Delta(Table):
         return found + [f"{rule}: found, expected none, since klog does not write by it: remove it" for rule in rules]
 
     def _commit(self, table: DeltaTable, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> None:
-        from deltalake import CommitProperties, Schema, Transaction
-
         now_ms = time.time_ns() // 1_000_000
         columns = table.metadata().partition_columns
         actions = [self._action(file, columns, now_ms) for file in files]
@@ -134,8 +124,6 @@ class Delta(Table):
         return table.to_pyarrow_dataset().scanner(columns=list(columns)).to_batches()
 
     def _action(self, file: AddedFile, columns: Sequence[str], now_ms: int) -> Any:
-        from deltalake.transaction import AddAction
-
         if file.partition is None:
             named = dict(part.split("=", 1) for part in file.path.split("/") if "=" in part)
             values = {name: None if named[name] == NULL_FOLDER else named[name] for name in columns}
@@ -144,9 +132,6 @@ class Delta(Table):
         return AddAction(file.path, file.bytes, values, now_ms, True, json.dumps({"numRecords": file.messages}))
 
     def _open(self) -> DeltaTable | None:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-
         with self._named("open"):
             try:
                 return DeltaTable(self.location, storage_options=self._options)
@@ -162,8 +147,6 @@ class Delta(Table):
     @contextmanager
     def _named(self, act: str) -> Iterator[None]:
         """The library's errors in klog's words."""
-        from deltalake.exceptions import DeltaError
-
         try:
             yield
         except (DeltaError, OSError, ValueError) as error:

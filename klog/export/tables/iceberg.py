@@ -17,22 +17,40 @@ Rules
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, ResolveError
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import (
+    PyArrowFile,
+    PyArrowFileIO,
+    _pyarrow_to_schema_without_ids,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import promote
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
+from pyiceberg.types import BinaryType, IcebergType, StringType
+from pyiceberg.utils.config import Config
+from sqlalchemy.exc import SQLAlchemyError
 
 from klog.errors import Refused, StorageError, UsageError
 from klog.export.partitioning import Partitioning
 from klog.export.stores.objects import s3_endpoint
 from klog.export.stores.store import Store, scheme_of
 from klog.export.tables.table import AddedFile, Column, Table, TableBatch, other_partitions, unfit
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table as IcebergTable
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.types import IcebergType
+from klog.storage.filesystem import OsFileSystem
 
 CATALOG: Final = "klog"
 """The name by which pyiceberg's configuration knows the catalogue."""
@@ -44,14 +62,9 @@ _RETRIES: Final = "commit.retry.num-retries"
 class Iceberg(Table):
     """The table at the root of a store. ``catalog``: its address; None: a file in the root."""
 
+    conflict = CommitFailedException
+
     def __init__(self, store: Store, name: str, catalog: str | None) -> None:
-        try:
-            from pyiceberg.exceptions import CommitFailedException
-        except ImportError:
-            raise UsageError(
-                f"{store.url} is an Iceberg table, which needs the package pyiceberg",
-                hint="pip install 'klog[tables]'",
-            ) from None
         local = scheme_of(store.url) == "file"
         if catalog is None and not local:
             raise UsageError(
@@ -59,7 +72,6 @@ class Iceberg(Table):
                 hint="--catalog URI, such as that of a REST catalogue, or sqlite:////path/of/a/file",
             )
         self._store = store
-        self.conflict = CommitFailedException
         place = store.location("").rstrip("/")
         self.location = f"file://{place}" if local else place.replace("s3a://", "s3://", 1)
         self._address = catalog or f"sqlite:///{store.location(CATALOG_FILE)}"
@@ -86,8 +98,6 @@ class Iceberg(Table):
                     spec.add_field(by.column, by.as_iceberg(), by.label)
 
     def misfits(self, schema: Any, by: Partitioning | None, *, is_first: bool) -> list[str]:
-        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
-
         table = self._existing()
         place = table.location().rstrip("/").replace("s3a://", "s3://", 1)
         if self.location not in (place, f"file://{place}"):
@@ -104,8 +114,6 @@ class Iceberg(Table):
         return found + (other_partitions(parts, wanted) if is_first else [])
 
     def _commit(self, table: IcebergTable, files: Sequence[AddedFile], schema: Any, batch: TableBatch) -> None:
-        from pyiceberg.table import TableProperties
-
         table.metadata.properties[_RETRIES] = "0"  # of this copy alone
         with table.transaction() as adding:
             adding.set_properties(batch.facts)
@@ -133,11 +141,8 @@ class Iceberg(Table):
         return table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader()
 
     def _catalog(self) -> Catalog:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.utils.config import Config
-
         if self._opened is None:
-            name, more = CATALOG, {"py-io-impl": "klog.export.tables.durable_io.DurableFileIO"}
+            name, more = CATALOG, {"py-io-impl": f"{__name__}.DurableFileIO"}
             if ":" not in self._address:
                 name = self._address
             else:
@@ -152,8 +157,6 @@ class Iceberg(Table):
         return self._opened
 
     def _open(self) -> IcebergTable | None:
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
         if self._address.endswith(CATALOG_FILE) and CATALOG_FILE.rpartition("/")[2] not in self._store.names("_klog"):
             return None  # to look for a table would make the file
         with self._named("open"):
@@ -172,25 +175,17 @@ class Iceberg(Table):
     @contextmanager
     def _named(self, act: str) -> Iterator[None]:
         """The libraries' errors in klog's words."""
-        from pyiceberg.exceptions import RESTError
-        from sqlalchemy.exc import SQLAlchemyError
-
         try:
             yield
-        except (SQLAlchemyError, RESTError, OSError, ValueError, TypeError) as error:
-            raise StorageError(f"{self.location}: cannot {act} the Iceberg table: {error}") from error
         except Exception as error:
-            if type(error).__module__.partition(".")[0] != "pyiceberg":
+            is_pyicebergs = type(error).__module__.partition(".")[0] == "pyiceberg"
+            if not is_pyicebergs and not isinstance(error, SQLAlchemyError | OSError | ValueError | TypeError):
                 raise
             raise StorageError(f"{self.location}: cannot {act} the Iceberg table: {error}") from error
 
 
 def _takes(found: IcebergType, wanted: IcebergType) -> bool:
     """Whether a column takes the values, or may become wide enough for them."""
-    from pyiceberg.exceptions import ResolveError
-    from pyiceberg.schema import promote
-    from pyiceberg.types import BinaryType, StringType
-
     if found == wanted:
         return True
     if {found, wanted} == {BinaryType(), StringType()}:
@@ -204,15 +199,6 @@ def _takes(found: IcebergType, wanted: IcebergType) -> bool:
 
 def _data_file(table: IcebergTable, metadata: TableMetadata, path: str, file: AddedFile) -> DataFile:
     """As pyiceberg's own for ``add_files``, which cannot know the partition of a hash."""
-    import pyarrow.parquet as pq
-    from pyiceberg.io.pyarrow import (
-        compute_statistics_plan,
-        data_file_statistics_from_parquet_metadata,
-        parquet_path_to_id_mapping,
-    )
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
     with table.io.new_input(path).open() as source:
         found = pq.read_metadata(source)
     schema = metadata.schema()
@@ -231,3 +217,35 @@ def _data_file(table: IcebergTable, metadata: TableMetadata, path: str, file: Ad
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+# --- Files on a local disk --------------------------------------------------------------------------------------------
+
+
+class DurableFileIO(PyArrowFileIO):
+    """As pyiceberg's own; a local file that was closed outlives a power cut, and so does its name: a catalogue must not
+    name metadata that a power cut takes away."""
+
+    def new_output(self, location: str) -> PyArrowFile:
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        if scheme != "file":
+            return super().new_output(location)
+        return _DurableFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _DurableFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> OutputStream:
+        Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        return _DurableStream(io.FileIO(self._path, "w" if overwrite else "x"))
+
+
+class _DurableStream(io.BufferedWriter):
+    """What is written to a file, flushed when it is closed."""
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        files = OsFileSystem()
+        files.open(self.name).sync()
+        files.sync_folder(str(Path(self.name).parent))

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from klog.export.file_statistics import FileStatistics, PartitionStatistics
 from klog.export.manifest import Manifest
-from klog.export.tables.commits import TableCommits
-from klog.export.tables.table import ADDRESS
+from klog.export.tables.table import ADDRESS, Table
 from klog.names import TopicPartition
 
 _BYTES: Final = ("key", "value")
@@ -18,7 +17,7 @@ class TableRows:
     """The offsets of klog's rows, 8 bytes each, and as much for a hash of each message. StorageError where the table
     cannot be read."""
 
-    def __init__(self, table: TableCommits, *, hashed: bool) -> None:
+    def __init__(self, table: Table, *, hashed: bool) -> None:
         """``hashed``: the rows have the messages' bytes, to be held against checksums."""
         import numpy as np
 

@@ -66,8 +66,9 @@ def register_stores() -> None:
     add_opener((*ATOMIC, *OTHERS), open_hadoop)
 
 
-class HadoopStore:
-    """A folder of a Hadoop file system. Thread-safe."""
+class HadoopStore(Store):
+    """A folder of a Hadoop file system. Thread-safe. What was closed is on as many machines as the file system keeps it
+    on."""
 
     opens_anywhere = False
 
@@ -201,9 +202,6 @@ class HadoopStore:
         return cast(
             BinaryIO, io.BufferedWriter(StoreOutput(stream, lambda: self._translating("write", path)), WRITE_BYTES)
         )
-
-    def sync(self, folder: str) -> None:
-        """Nothing: what was closed is on as many machines as the file system keeps it on."""
 
     def rename(self, source: str, target: str) -> bool:
         if not self._atomic:
