@@ -44,7 +44,10 @@ class Checkpoints:
         """Guards ``_noted`` alone: the owner thread must not wait for a write."""
         self.busy_since_s: float | None = None
         """Start of the current write (monotonic seconds); None while there is none."""
-        self._thread: _Thread | None = None
+        self._thread: threading.Thread | None = None
+        """Writes when woken."""
+        self._woken = threading.Event()
+        self._is_stopping = False
 
     # --- What is kept ---
 
@@ -152,8 +155,7 @@ class Checkpoints:
     def soon(self) -> None:
         """Note the changed logs and wake the thread."""
         self.note()
-        if self._thread is not None:
-            self._thread.wake()
+        self._woken.set()
 
     def write(self) -> None:
         """Flush up to the noted states and write them. Blocks."""
@@ -176,9 +178,8 @@ class Checkpoints:
             self._write_points()
 
     def start_thread(self) -> None:
-        if self._thread is None:
-            self._thread = _Thread(self)
-            self._thread.start()
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
 
     def stop_thread(self, *, write: bool = True) -> None:
         """End the thread; ``write``: after it has written the noted states."""
@@ -189,7 +190,20 @@ class Checkpoints:
             if not write:
                 with self._noting:
                     self._noted.clear()
-            thread.stop()
+            self._is_stopping = True
+            self._woken.set()
+            thread.join()
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            self._woken.wait()
+            self._woken.clear()
+            is_last = self._is_stopping  # before it writes: what was noted before the stop is written too
+            try:
+                self.write()
+            except StorageError as error:
+                _log.error("the checkpoint was not written: %s", error)
 
     # --- The files ---
 
@@ -197,8 +211,10 @@ class Checkpoints:
         return f"{self._log_dir.path}/{file_name}"
 
     def _read(self, file_name: str) -> dict[TopicPartition, int]:
+        path = self._path(file_name)
+        data = self._log_dir.file_system.read(path)
         try:
-            return checkpoint.read_offsets(self._log_dir.file_system, self._path(file_name))
+            return {} if data is None else checkpoint.parse_offsets(data, path)
         except CorruptLog as error:
             _log.warning("%s: rebuilt from the logs", error)
             return {}
@@ -219,44 +235,12 @@ class Checkpoints:
         try:
             try:
                 log_dir.file_system.replace(self._path(file_name), data)
-            except DiskFull as error:
-                log_dir.filled(error)
+            except DiskFull:
+                log_dir.is_full = True
                 if not log_dir.give_reserve():
                     raise
                 log_dir.file_system.replace(self._path(file_name), data)
-        except DiskFull:
-            raise
         except StorageError as error:
-            raise log_dir.fail(error) from error
+            raise log_dir.write_failed(error) from error
         finally:
             self.busy_since_s = None
-
-
-class _Thread(threading.Thread):
-    """Writes the checkpoints when woken."""
-
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        super().__init__(name="checkpoints", daemon=True)
-        self._checkpoints = checkpoints
-        self._woken = threading.Event()
-        self._stopping = False
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._woken.set()
-        self.join()
-
-    def run(self) -> None:
-        while True:
-            self._woken.wait()
-            self._woken.clear()
-            stopping = self._stopping
-            try:
-                self._checkpoints.write()
-            except StorageError as error:
-                _log.error("the checkpoint was not written: %s", error)
-            if stopping:
-                return

@@ -24,7 +24,6 @@ from crc32c import crc32c
 from klog.config.topic import LogConfig
 from klog.errors import (
     CorruptLog,
-    DiskFull,
     FencedLeaderEpoch,
     InvalidRecord,
     NoDescriptors,
@@ -311,10 +310,7 @@ class Log(LogReader):
         try:
             segment.file.write_at(address - segment.base_address, data)
         except StorageError as error:
-            failure = self._cut_back(segment, error)
-            if failure is not None:
-                raise failure.bare() from error
-            raise
+            raise self._cut_back(segment, error) from error
 
     def _append_batches(
         self, segment: Segment, records: memoryview, headers: list[BatchHeader], places: list[tuple[int, int]]
@@ -329,21 +325,17 @@ class Log(LogReader):
         for header, (address, _) in zip(headers, places, strict=True):
             apply_batch(segment, address, header, self.epochs, self.producers)
 
-    def _cut_back(self, segment: Segment, error: StorageError) -> StorageError | None:
-        """After a failed write: truncate the file to its former end (rule L5). Returns the dir's failure; None if it is
-        full.
+    def _cut_back(self, segment: Segment, error: StorageError) -> StorageError:
+        """After a failed write: truncate the file to its former end (rule L5). Returns the error to raise.
 
-        The error is not raised here: a frame that holds what it raises is a cycle, which would keep the file open, and
-        its bytes on the full disk, until the next garbage collection.
+        It is not raised here: a frame that holds what it raises is a cycle, which would keep the file open, and its
+        bytes on the full disk, until the next garbage collection.
         """
         try:
             segment.file.truncate(segment.size)
         except StorageError as worse:
             return self.log_dir.fail(worse)
-        if isinstance(error, DiskFull):
-            self.log_dir.filled(error)
-            return None
-        return self.log_dir.fail(error)
+        return self.log_dir.write_failed(error)
 
     def _roll(self) -> Segment:
         """Close the active segment and start the next at the log end."""

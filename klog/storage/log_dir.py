@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import DiskFull, InvalidConfig, StorageError, WrongCluster
 from klog.names import TopicPartition
 from klog.secret import Secret
 from klog.storage import partition_folder
 from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import Checkpoints
-from klog.storage.file_pool import FilePool, open_files_by_limit
+from klog.storage.file_pool import OPEN_FILES_MAX, FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
 from klog.storage.log_dir_context import (
@@ -40,7 +41,6 @@ from klog.storage.log_dir_context import (
     CheckpointedLog,
     LogDirContext,
     boot_clock_ms,
-    wall_clock_ms,
 )
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
@@ -58,7 +58,7 @@ class LogDir(LogDirContext):
     """A locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
 
     def __init__(
-        self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = wall_clock_ms
+        self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms
     ) -> None:
         super().__init__(file_system, path, pool, clock_ms)
         self.logs: dict[TopicPartition, Log] = {}
@@ -186,31 +186,20 @@ class LogDir(LogDirContext):
             _log.warning("%s: the next start takes this stop for a crash: %s", self.path, error)
 
     def create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
-        """The logs of these partitions; missing ones are created, durably.
-
-        A folder of that name with another topic id is set aside (rule L10).
-        """
+        """Create logs of partitions that have none here, durably."""
         if self.failure is not None:
             raise self.failure.bare()
-        missing = []
-        for name, (topic_id, _) in wanted.items():
-            if name in self.logs and self.topic_ids[name] != topic_id:
-                self.quarantine_log(name)
-            if name not in self.logs:
-                missing.append(name)
-        self.being_made |= set(missing)
+        self.being_made |= wanted.keys()
         self.busy_since_s = self.clock.monotonic_s()
         try:
-            folders = [partition_folder.new_folder(name, wanted[name][0]) for name in missing]
+            folders = [partition_folder.new_folder(name, topic_id) for name, (topic_id, _) in wanted.items()]
             self.file_system.publish(self.path, folders)
-            for name in missing:
-                self.open_log(name, *wanted[name], None, written=True)
+            return {name: self.open_log(name, *what, None, written=True) for name, what in wanted.items()}
         except StorageError as error:
-            raise self.failed(error) from error
+            raise self.write_failed(error) from error
         finally:
-            self.being_made -= set(missing)
+            self.being_made -= wanted.keys()
             self.busy_since_s = None
-        return {name: self.logs[name] for name in wanted}
 
     def quarantine_log(self, name: TopicPartition) -> None:
         """Stop serving a log and rename its folder so that it is never served (rule L10)."""
@@ -230,7 +219,7 @@ class LogDir(LogDirContext):
             self.file_system.rename(f"{self.path}/{name}", target)
             self.checkpoints.forget(log)
         except StorageError as error:
-            raise self.failed(error) from error
+            raise self.write_failed(error) from error
         finally:
             self.busy_since_s = None
         return target
@@ -274,10 +263,6 @@ class LogDir(LogDirContext):
         self.file_system.rename(f"{self.path}/{name}", f"{self.path}/{target}")
         self.quarantined.append(target)
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
-
-    def failed(self, error: StorageError) -> StorageError:
-        """The error to raise for an error of this disk, which goes offline unless it is full."""
-        return error if isinstance(error, DiskFull) else self.fail(error)
 
     # --- Context of its logs ---
 
@@ -394,13 +379,13 @@ class LogDirs:
         file_system: FileSystem,
         paths: tuple[str, ...],
         *,
-        open_files_max: int | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        open_files_max: int = OPEN_FILES_MAX,
+        clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
         monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
         """Lock and read the dirs. Raises the first dir's error if none is usable, InvalidConfig for a duplicate."""
         _check_each_once(paths)
-        self.pool = FilePool(open_files_max or open_files_by_limit())
+        self.pool = FilePool(open_files_max)
         self._clock_ms = clock_ms
         self._monotonic_ms = monotonic_ms
         self._retention_clock = RetentionClock(clock_ms(), monotonic_ms())

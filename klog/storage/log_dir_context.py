@@ -44,10 +44,6 @@ class CheckpointedLog(Protocol):
     def flush(self) -> LogEnd: ...
 
 
-def wall_clock_ms() -> int:
-    return SYSTEM_CLOCK.now_ms()
-
-
 def boot_clock_ms() -> int:
     """A monotonic clock that also counts suspended time."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
@@ -65,7 +61,7 @@ class LogDirContext:
         file_system: FileSystem,
         path: str,
         pool: FilePool | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """``clock`` measures how long the disk has been busy, ``clock_ms`` dates what is written."""
@@ -93,7 +89,7 @@ class LogDirContext:
     def fail(self, error: StorageError) -> StorageError:
         """Take the dir offline after an I/O error, unless only descriptors ran out. Returns the error to raise."""
         if isinstance(error, NoDescriptors):
-            return error
+            return error.bare()
         if self.failure is None:
             self.failure = StorageError(
                 f"log dir {self.path} is offline: {error.message}",
@@ -101,9 +97,13 @@ class LogDirContext:
             )
         return self.failure.bare()
 
-    def filled(self, error: DiskFull) -> None:
-        """ENOSPC: refuse appends until there is space again (rule L5)."""
-        self.is_full = True
+    def write_failed(self, error: StorageError) -> StorageError:
+        """The error to raise for a failed write. A full disk refuses appends until there is space again (rule L5); any
+        other disk that cannot write takes the dir offline."""
+        if isinstance(error, DiskFull):
+            self.is_full = True
+            return error.bare()
+        return self.fail(error)
 
     def check_room(self, size: int) -> None:
         """Raise DiskFull while there is no space for ``size`` bytes; otherwise the dir is no longer full."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 
 from klog.config.topic import LogConfig
-from klog.errors import CorruptLog, DiskFull, StorageError
+from klog.errors import CorruptLog, StorageError
 from klog.names import TopicPartition
 from klog.storage.damage_record import DamageRecord
 from klog.storage.epochs import Epochs
@@ -104,11 +104,8 @@ class LogState:
         segment = Segment(self.file_system, self.folder, address, log_dir.pool)
         try:
             segment.create()
-        except DiskFull as error:
-            log_dir.filled(error)
-            raise
         except StorageError as error:
-            raise log_dir.fail(error) from error
+            raise log_dir.write_failed(error) from error
         segment.created_ms = segment.modified_ms = log_dir.clock_ms()
         old.modified_ms = log_dir.clock_ms()
         old.index.close()

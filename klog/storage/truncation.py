@@ -6,7 +6,7 @@ is durable when it returns, and blocks.
 
 from __future__ import annotations
 
-from klog.errors import DiskFull, OffsetOutOfRange, StorageError
+from klog.errors import OffsetOutOfRange, StorageError
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log_end import LogEnd
 from klog.storage.log_state import LogState
@@ -127,11 +127,8 @@ def skip_to(log: LogState, address: int, reason: str) -> None:
     damage = DamageRecord(log.end.address, address, reason)
     try:
         log.file_system.replace(f"{log.folder}/{damage.file_name}", damage.render(b""))
-    except DiskFull as error:
-        log.log_dir.filled(error)
-        raise
     except StorageError as error:
-        raise log.log_dir.fail(error) from error
+        raise log.log_dir.write_failed(error) from error
     log.begin_segment(address)
     log.damages = (*log.damages, damage)
     with log.lock:

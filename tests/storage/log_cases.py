@@ -88,6 +88,12 @@ def log_in(log_dir: LogDir, config: LogConfig | None = None, name: TopicPartitio
     return log_dir.logs.get(name) or log_dir.create({name: (TOPIC_ID, config or LogConfig())})[name]
 
 
+def dir_and_log(disk: FileSystem, config: LogConfig | None = None) -> tuple[LogDir, Log]:
+    """A loaded log dir, and the one log of the tests in it."""
+    log_dir = open_dir(disk, config)
+    return log_dir, log_in(log_dir, config)
+
+
 def append(log: Log, *batches: bytes | bytearray, epoch: int = 1) -> list[Stored]:
     """Append a record set; what the log must have of it now."""
     data = bytearray().join(batches)

@@ -24,6 +24,7 @@ from tests.storage.log_cases import (
     bytes_of,
     delete_records,
     dense_batch,
+    dir_and_log,
     log_in,
     new_disk,
     open_dir,
@@ -206,8 +207,7 @@ def test_a_hole_below_a_cut_stays() -> None:
 @each(("address", "start"), [(5000, 4900), (5000, 5000), (5000, 5100), (0, 0), (400, 300)])
 def test_a_log_begins_anew(address: int, start: int) -> None:
     disk = FaultyFileSystem()
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     filled(log)
     log.flush()
     log_dir.checkpoint()
@@ -234,8 +234,7 @@ def test_power_loss_at_every_step_of_a_new_beginning() -> None:
     while True:
         step += 1
         disk = FaultyFileSystem()
-        log_dir = open_dir(disk, SMALL)
-        log = log_in(log_dir, SMALL)
+        log_dir, log = dir_and_log(disk, SMALL)
         stored = filled(log)
         log.flush()
         log_dir.checkpoint()
