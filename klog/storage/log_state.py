@@ -8,9 +8,12 @@ and ``durable_end``.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from klog.config.topic import LogConfig
-from klog.errors import CorruptLog, StorageError
+from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
 from klog.storage.damage_record import DamageRecord
 from klog.storage.epochs import Epochs
@@ -20,6 +23,24 @@ from klog.storage.log_end import LogEnd
 from klog.storage.producers import Producers
 from klog.storage.recovery import Recovered
 from klog.storage.segment import Segment
+
+_State = TypeVar("_State", bound="LogState")
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+def reads(method: Callable[Concatenate[_State, _Asked], _Answer]) -> Callable[Concatenate[_State, _Asked], _Answer]:
+    """For a method that reads the log's files: the log must be open, and a disk that cannot read goes offline."""
+
+    @wraps(method)
+    def reading(log: _State, /, *asked: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+        log.check_open()
+        try:
+            return method(log, *asked, **named)
+        except StorageError as error:
+            raise log.read_failed(error) from error
+
+    return reading
 
 
 class LogState:
@@ -86,6 +107,13 @@ class LogState:
             raise self.log_dir.failure.bare()
         if self.is_closed:
             raise StorageError(f"the log of {self.topic_partition} is closed")
+
+    def check_offset(self, offset: int) -> None:
+        """Raise OffsetOutOfRange unless log start offset <= ``offset`` <= end address."""
+        if offset < self.start_offset or offset > self.end.address:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: offset {offset} is outside {self.start_offset} to {self.end.offset}"
+            )
 
     def read_failed(self, error: StorageError) -> StorageError:
         """The error to raise for a failed read: a disk that cannot read takes its log dir offline.
