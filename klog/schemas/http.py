@@ -228,7 +228,7 @@ class HttpRegistry:
         found = self.registry.check(call.parts[0], *_schema_in(call), version)
         answer: dict[str, Any] = {"is_compatible": not found}
         if call.flag("verbose"):
-            answer["messages"] = [f"{one.problem.kind}: {describe(one)}" for one in found]
+            answer["messages"] = [f"{one.kind}: {describe(one)}" for one in found]
         return answer
 
     def level(self, call: _Call) -> Any:

@@ -276,4 +276,4 @@ def describe(found: Found) -> str:
         if found.reader == "old"
         else (f"the new schema cannot read version {found.version}")
     )
-    return f"{who} at {found.problem.path}: {found.problem.message}"
+    return f"{who} at {found.path}: {found.problem}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Subject, check_subject_name
 from klog.protocol.schema_errors import SchemaNotFound, SubjectNotFound
-from klog.schemas.compatibility import parse_level
+from klog.schemas.compatibility import Found, parse_level
 from klog.schemas.registry import ALL, LATEST, Registry, incompatible, no_subject, versions_to_delete
 
 EVERY_SUBJECT = "*"
@@ -34,20 +34,6 @@ class SchemaText:
     version: int | None
     type: str
     schema: str
-
-
-@dataclass(frozen=True, slots=True)
-class IncompatibilityRow:
-    """``version``: the one that is there. ``reader``: ``new`` or ``old``, which schema cannot read the other's data.
-
-    ``path`` is the place in the reader's schema.
-    """
-
-    version: int
-    reader: str
-    kind: str
-    path: str
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +100,9 @@ def preview_register(registry: Registry, subject: str, text: str) -> list[Schema
     return [SchemaRow(there.schema_id, subject, there.number, AVRO)]
 
 
-def check(registry: Registry, subject: str, text: str, version: int | None = None) -> list[IncompatibilityRow]:
+def check(registry: Registry, subject: str, text: str, version: int | None = None) -> list[Found]:
     """What keeps a schema from being registered; against one version, or against those that the level names."""
-    found = registry.check(subject, AVRO, text, ALL if version is None else version)
-    return [
-        IncompatibilityRow(one.version, one.reader, one.problem.kind.value, one.problem.path, one.problem.message)
-        for one in found
-    ]
+    return registry.check(subject, AVRO, text, ALL if version is None else version)
 
 
 def delete(registry: Registry, subject: str, version: int | None, *, permanent: bool) -> list[DeletedRow]:
