@@ -8,7 +8,7 @@ What is read and looked up is in `log_reader`, what it is made of in `log_state`
 Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads, look-ups and
 flushes are for any thread, one flush of a log at a time; reads use a tuple of segments that is replaced, never changed.
 Deletion blocks in single steps: ``plan_deletion`` or ``plan_records_deletion``, then make the new start durable
-(`LogDirContext.keep_starts`, rule L4), ``apply_deletion``, ``unlink``.
+(`Checkpoints.keep_starts`, rule L4), ``apply_deletion``, ``unlink``.
 Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and those of invalid batches.
 """
 
@@ -36,9 +36,9 @@ from klog.record.batch import BatchHeader, check_crc, stamp, walk
 from klog.storage import checksums, repair, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.epochs import EpochStart
 from klog.storage.filesystem import FileSystem
-from klog.storage.log_dir_context import LogDirContext
 from klog.storage.log_end import LogEnd
 from klog.storage.log_reader import LogReader
 from klog.storage.lookup import Location
@@ -82,7 +82,7 @@ class Log(LogReader):
         self,
         name: TopicPartition,
         folder: str,
-        log_dir: LogDirContext,
+        log_dir: CheckpointedDir,
         file_system: FileSystem,
         found: Recovered,
         config: LogConfig,
@@ -111,7 +111,7 @@ class Log(LogReader):
         topic_partition: TopicPartition,
         config: LogConfig,
         *,
-        log_dir: LogDirContext | None = None,
+        log_dir: CheckpointedDir | None = None,
         saved: LogSummary | None = None,
         recovery_point: int = 0,
         start_offset: int | None = None,
@@ -122,7 +122,7 @@ class Log(LogReader):
         ``saved``, ``recovery_point`` and ``start_offset``: from the checkpoints; without them the whole log is checked.
         ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
-        log_dir = log_dir or LogDirContext(file_system, directory)
+        log_dir = log_dir or CheckpointedDir(file_system, directory)
         clock = log_dir.clock_ms()
         try:
             recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
@@ -247,7 +247,7 @@ class Log(LogReader):
             self._append_batches(segment, records, headers, places)
         end = self.end = LogEnd(segment.end_address, segment.end_offset)
         self.appended_messages += count
-        log_dir.appended(self, len(headers), len(records))
+        log_dir.checkpoints.appended(self, len(headers), len(records))
         return AppendResult(base, end, count)
 
     def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
@@ -281,7 +281,7 @@ class Log(LogReader):
         self._append_batches(segment, records, headers, places)
         end = self.end = LogEnd(segment.end_address, segment.end_offset)
         self.appended_messages += count
-        self.log_dir.appended(self, len(headers), len(records))
+        self.log_dir.checkpoints.appended(self, len(headers), len(records))
         return AppendResult(base, end, count)
 
     def begin_epoch(self, leader_epoch: int) -> None:
@@ -340,7 +340,7 @@ class Log(LogReader):
     def _roll(self) -> Segment:
         """Close the active segment and start the next at the log end."""
         segment = self.begin_segment(self.end.address)
-        self.log_dir.rolled(self)
+        self.log_dir.checkpoints.rolled(self)
         return segment
 
     def _check_writable(self, size: int) -> None:
@@ -556,7 +556,7 @@ class Log(LogReader):
                     found.append(measure(segment, pause))
                 except CorruptLog:
                     # No count is better than a wrong one; the next start checks from here and records the hole.
-                    self.log_dir.lower_recovery_point(self.topic_partition, segment.base_address)
+                    self.log_dir.checkpoints.lower_recovery_point(self.topic_partition, segment.base_address)
                     raise
                 except StorageError as error:
                     raise self.read_failed(error) from error

@@ -31,17 +31,11 @@ from klog.names import TopicPartition
 from klog.secret import Secret
 from klog.storage import partition_folder
 from klog.storage.checkpoint import LogSummary
-from klog.storage.checkpoints import Checkpoints
+from klog.storage.checkpoints import CheckpointedDir
+from klog.storage.disk import boot_clock_ms
 from klog.storage.file_pool import OPEN_FILES_MAX, FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
-from klog.storage.log_dir_context import (
-    RESERVE,
-    RESERVE_BYTES,
-    CheckpointedLog,
-    LogDirContext,
-    boot_clock_ms,
-)
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
 
@@ -54,8 +48,8 @@ LOCK: Final = ".lock"
 CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
-class LogDir(LogDirContext):
-    """A locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
+class LogDir(CheckpointedDir):
+    """A locked log dir and its logs."""
 
     def __init__(
         self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms
@@ -69,7 +63,6 @@ class LogDir(LogDirContext):
         self.busy_since_s: float | None = None
         """Start of the current creation or removal of logs (monotonic seconds); None while there is none."""
         self._had_no_owner = False
-        self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
         try:
@@ -251,7 +244,7 @@ class LogDir(LogDirContext):
         )
         kept_start = self.checkpoints.start(name)
         if kept_start is not None and kept_start != log.start_offset:
-            self.keep_starts({name: log.start_offset})
+            self.checkpoints.keep_starts({name: log.start_offset})
         self.logs[name] = log
         self.topic_ids[name] = topic_id
         if saved is None or log.end.address != saved.recovery_point or log.recovered_bytes:
@@ -263,29 +256,6 @@ class LogDir(LogDirContext):
         self.file_system.rename(f"{self.path}/{name}", f"{self.path}/{target}")
         self.quarantined.append(target)
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
-
-    # --- Context of its logs ---
-
-    def keep_reserve(self) -> None:
-        """Reserve the space that retention needs on a full disk: it writes a checkpoint before it deletes."""
-        path = f"{self.path}/{RESERVE}"
-        try:
-            if not self.file_system.exists(path):
-                self.file_system.replace(path, bytes(RESERVE_BYTES))
-        except StorageError:
-            pass  # no space yet, or a failing disk, which the next write reports
-
-    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        self.checkpoints.keep_starts(starts)
-
-    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        self.checkpoints.lower_recovery_point(name, address)
-
-    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
-        self.checkpoints.appended(log, batches, size)
-
-    def rolled(self, log: CheckpointedLog) -> None:
-        self.checkpoints.rolled(log)
 
     # --- Its life ---
 
@@ -341,7 +311,7 @@ class RetentionRun:
         for path, log_dir in log_dirs.items():
             starts = {log.topic_partition: one.start_offset for log, one in self.plans if log.log_dir.path == path}
             try:
-                log_dir.keep_starts(starts)
+                log_dir.checkpoints.keep_starts(starts)
             except StorageError as error:
                 _log.error("retention in %s waits: %s", path, error)
                 self.plans = [(log, one) for log, one in self.plans if log.log_dir.path != path]

@@ -15,10 +15,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.damage_record import DamageRecord
 from klog.storage.epochs import Epochs
 from klog.storage.filesystem import FileSystem
-from klog.storage.log_dir_context import LogDirContext
 from klog.storage.log_end import LogEnd
 from klog.storage.producers import Producers
 from klog.storage.recovery import Recovered
@@ -70,7 +70,7 @@ class LogState:
         self,
         name: TopicPartition,
         folder: str,
-        log_dir: LogDirContext,
+        log_dir: CheckpointedDir,
         file_system: FileSystem,
         found: Recovered,
         config: LogConfig,

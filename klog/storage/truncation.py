@@ -36,7 +36,7 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
     # that is being written compares the generation.
     with log.lock:
         log.generation += 1
-    log.log_dir.lower_recovery_point(log.topic_partition, address)
+    log.log_dir.checkpoints.lower_recovery_point(log.topic_partition, address)
     for segment in removed:
         segment.is_removed = True
     offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), 0)
@@ -44,7 +44,7 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
         offset = max(offset, log.start_offset)
     else:  # truncated below the log start offset: it must not hide what is written from here on
         offset = offset or address
-        log.log_dir.keep_starts({log.topic_partition: offset})
+        log.log_dir.checkpoints.keep_starts({log.topic_partition: offset})
     with log.lock:
         log.generation += 1  # once more: a flush may have begun since
         log.segments = (*kept, cut)
@@ -86,8 +86,8 @@ def restart(log: LogState, address: int, start_offset: int, *, keep_truncated: b
     start_offset = min(start_offset, address)
     with log.lock:
         log.generation += 1
-    log.log_dir.lower_recovery_point(log.topic_partition, 0)
-    log.log_dir.keep_starts({log.topic_partition: start_offset})
+    log.log_dir.checkpoints.lower_recovery_point(log.topic_partition, 0)
+    log.log_dir.checkpoints.keep_starts({log.topic_partition: start_offset})
     removed = log.segments
     for segment in removed:
         segment.is_removed = True

@@ -46,7 +46,7 @@ PURE = {
     ),
     *("order.refused", "future.set_exception"),
     *("self.log_dir.fail", "log_dir.fail", "log.log_dir.fail", "one.fail"),
-    *("self.write_failed", "log_dir.write_failed", "log.log_dir.write_failed"),
+    *("self.write_failed", "log_dir.write_failed", "disk.write_failed", "log.log_dir.write_failed"),
 }
 """What is made of an error by these has nothing of it but words and numbers; or (set_exception, which has its own way
 out of the cycle) it is raised on where somebody waits for it."""

@@ -10,11 +10,11 @@ from klog.names import TopicPartition
 from klog.record.batch import HEADER_BYTES, BatchHeader, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDir, RetentionRun
-from klog.storage.log_dir_context import LogDirContext
 from klog.storage.retention import Deletion
 from klog.storage.segment import FileRange
 from tests.faulty_filesystem import FaultyFileSystem
@@ -72,7 +72,7 @@ def new_disk() -> FaultyFileSystem:
 def open_log(disk: FileSystem, config: LogConfig | None = None, folder: str = FOLDER) -> Log:
     """A log by itself: every open checks all of it."""
     return Log.open(
-        disk, folder, NAME, config or LogConfig(), log_dir=LogDirContext(disk, folder, clock_ms=lambda: 1_000)
+        disk, folder, NAME, config or LogConfig(), log_dir=CheckpointedDir(disk, folder, clock_ms=lambda: 1_000)
     )
 
 

@@ -17,11 +17,11 @@ import pytest
 from klog.config.topic import LogConfig
 from klog.errors import DiskFull, InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequence, StorageError
 from klog.names import TopicPartition
+from klog.storage.disk import ROOM_BYTES_MIN
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDir, LogDirs
-from klog.storage.log_dir_context import ROOM_BYTES_MIN
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.rows import each
 from tests.storage.log_cases import (
