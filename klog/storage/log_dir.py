@@ -74,10 +74,6 @@ class LogDir(CheckpointedDir):
 
     # --- Whose it is ---
 
-    @property
-    def uuid(self) -> UUID:
-        return self.meta.directory_id
-
     def record_owner(self, cluster_id: str, broker_id: int) -> None:
         """Record the cluster and broker that own the dir. Raises WrongCluster if others own it."""
         meta = self.meta
@@ -202,8 +198,7 @@ class LogDir(CheckpointedDir):
         self._rename_aside(name, topic_id)
 
     def remove(self, name: TopicPartition) -> str:
-        """Delete a log: renames its folder at once, durably. Returns the folder, for ``purge``, which may take
-        longer."""
+        """Delete a log: renames its folder at once, durably. Returns the folder: to remove it may take longer."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         target = f"{self.path}/{partition_folder.renamed(name, topic_id, partition_folder.DELETED_SUFFIX)}"
@@ -216,10 +211,6 @@ class LogDir(CheckpointedDir):
         finally:
             self.busy_since_s = None
         return target
-
-    def purge(self, folder: str) -> None:
-        """Remove a deleted folder. Any thread."""
-        self.file_system.remove_folder(folder)
 
     def open_log(
         self,
@@ -258,10 +249,6 @@ class LogDir(CheckpointedDir):
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
 
     # --- Its life ---
-
-    def start(self) -> None:
-        """Start the thread that writes checkpoints."""
-        self.checkpoints.start_thread()
 
     def checkpoint(self) -> None:
         """Flush every changed log and write the checkpoints. Blocks; owner thread."""
@@ -372,7 +359,7 @@ class LogDirs:
 
     @property
     def uuids(self) -> list[UUID]:
-        return [one.uuid for one in self.dirs]
+        return [one.meta.directory_id for one in self.dirs]
 
     def record_owner(self, cluster_id: str, broker_id: int) -> None:
         """Raises WrongCluster if a dir belongs to another cluster or broker."""
@@ -460,7 +447,7 @@ class LogDirs:
         if found is None:
             return None
         folder = found.remove(name)
-        return lambda: found.purge(folder)
+        return lambda: found.file_system.remove_folder(folder)
 
     def _dir_of(self, name: TopicPartition) -> LogDir | None:
         return next((one for one in self.dirs if name in one.logs), None)
@@ -471,7 +458,7 @@ class LogDirs:
     def start(self) -> None:
         """Start the threads that write checkpoints."""
         for one in self.dirs:
-            one.start()
+            one.checkpoints.start_thread()
 
     def plan_retention(
         self, limit_of: Callable[[Log], int], path: str | None = None, *, by_time: bool = True

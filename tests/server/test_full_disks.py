@@ -44,7 +44,7 @@ class PurgingController:
         log_dir = self._owner.log_dirs.dirs[0]
         (name,) = [name for name, one in log_dir.topic_ids.items() if one == topic_id]
         self.purged.append(name.topic)
-        log_dir.purge(log_dir.remove(name))
+        log_dir.file_system.remove_folder(log_dir.remove(name))
 
 
 @pytest.mark.slow

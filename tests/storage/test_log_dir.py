@@ -38,13 +38,14 @@ def open_dirs(disk: FaultyFileSystem, *paths: str) -> LogDirs:
 
 def test_a_dir_keeps_its_uuid_and_its_owner(disk: FaultyFileSystem) -> None:
     log_dir = open_dir(disk)
-    uuid = log_dir.uuid
+    uuid = log_dir.meta.directory_id
     assert (log_dir.meta.cluster_id, log_dir.meta.broker_id) == (None, None)
     log_dir.record_owner("right", 3)
     log_dir.close()
     disk = disk.crash()
     log_dir = open_dir(disk)
-    assert (log_dir.uuid, log_dir.meta.cluster_id, log_dir.meta.broker_id) == (uuid, "right", 3)
+    meta = log_dir.meta
+    assert (meta.directory_id, meta.cluster_id, meta.broker_id) == (uuid, "right", 3)
     log_dir.record_owner("right", 3)
     with pytest.raises(WrongCluster, match="cluster right"):
         log_dir.record_owner("wrong", 3)
@@ -253,7 +254,7 @@ def test_a_roll_and_many_batches_are_checkpointed_by_themselves(
 ) -> None:
     monkeypatch.setattr(checkpoints, "DUE_BATCHES", 10)
     log_dir, log = dir_and_log(disk)
-    log_dir.start()
+    log_dir.checkpoints.start_thread()
     for _ in range(10):
         append(log, batch(1))
     wait_for_checkpoint(log_dir)
@@ -287,7 +288,7 @@ def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
 @each("config", [LogConfig(segment_bytes=200), LogConfig(200, *[2**62] * 2, 10**9, -1, 2**63 - 1)])
 def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogConfig) -> None:
     log_dir, log = dir_and_log(disk, config)
-    log_dir.start()
+    log_dir.checkpoints.start_thread()
     for _ in range(5):
         append(log, batch(1))
     wait_for_checkpoint(log_dir)
