@@ -235,8 +235,7 @@ class HttpRegistry:
         if not call.parts:
             return {"compatibilityLevel": self.registry.level()}
         (name,) = call.parts
-        found = self.registry.subjects([name])
-        own = found[0].level if found else None
+        own = self.registry.subject(name).level
         if own is None and not call.flag("defaultToGlobal"):
             raise NoSubjectLevel(f"subject {name!r} has no compatibility level of its own")
         return {"compatibilityLevel": own or self.registry.level()}
