@@ -38,7 +38,6 @@ from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.epochs import EpochStart
-from klog.storage.filesystem import FileSystem
 from klog.storage.log_end import LogEnd
 from klog.storage.log_reader import LogReader
 from klog.storage.lookup import Location
@@ -83,11 +82,10 @@ class Log(LogReader):
         name: TopicPartition,
         folder: str,
         log_dir: CheckpointedDir,
-        file_system: FileSystem,
         found: Recovered,
         config: LogConfig,
     ) -> None:
-        super().__init__(name, folder, log_dir, file_system, found, config)
+        super().__init__(name, folder, log_dir, found, config)
         self.damages_at_open = found.fresh_damages
         """Damage that recovery found when the log was opened."""
         self.recovered_bytes = found.checked_bytes
@@ -106,12 +104,11 @@ class Log(LogReader):
     @classmethod
     def open(
         cls,
-        file_system: FileSystem,
+        log_dir: CheckpointedDir,
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
         *,
-        log_dir: CheckpointedDir | None = None,
         saved: LogSummary | None = None,
         recovery_point: int = 0,
         start_offset: int | None = None,
@@ -122,8 +119,7 @@ class Log(LogReader):
         ``saved``, ``recovery_point`` and ``start_offset``: from the checkpoints; without them the whole log is checked.
         ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
-        log_dir = log_dir or CheckpointedDir(file_system, directory)
-        clock = log_dir.clock_ms()
+        file_system, clock = log_dir.file_system, log_dir.clock_ms()
         try:
             recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
             found = recovery.run(saved, recovery_point, start_offset)
@@ -131,7 +127,7 @@ class Log(LogReader):
             _log.warning("%s: checking the whole log, for below the recovery point %s", topic_partition, error)
             recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
             found = recovery.run(None, 0, start_offset)
-        return cls(topic_partition, directory, log_dir, file_system, found, config)
+        return cls(topic_partition, directory, log_dir, found, config)
 
     # --- What it is ---
 

@@ -223,11 +223,10 @@ class LogDir(CheckpointedDir):
     ) -> Log:
         """Open the log in the partition's folder and serve it from now on."""
         log = Log.open(
-            self.file_system,
+            self,
             f"{self.path}/{name}",
             name,
             config,
-            log_dir=self,
             saved=saved,
             recovery_point=self.checkpoints.recovery_point(name),
             start_offset=self.checkpoints.start(name),

@@ -18,7 +18,6 @@ from klog.names import TopicPartition
 from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.damage_record import DamageRecord
 from klog.storage.epochs import Epochs
-from klog.storage.filesystem import FileSystem
 from klog.storage.log_end import LogEnd
 from klog.storage.producers import Producers
 from klog.storage.recovery import Recovered
@@ -71,14 +70,13 @@ class LogState:
         name: TopicPartition,
         folder: str,
         log_dir: CheckpointedDir,
-        file_system: FileSystem,
         found: Recovered,
         config: LogConfig,
     ) -> None:
         self.topic_partition = name
         self.folder = folder
         self.log_dir = log_dir
-        self.file_system = file_system
+        self.file_system = log_dir.file_system
         self.config = config
         self.segments: tuple[Segment, ...] = found.segments
         self.active: Segment = found.segments[-1]

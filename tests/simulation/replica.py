@@ -109,7 +109,7 @@ class Replica:
     def _open(self) -> Log:
         clock_ms = lambda: int(self.world.now * 1000)  # noqa: E731
         home = CheckpointedDir(self.disk, FOLDER, clock_ms=clock_ms)
-        return Log.open(self.disk, FOLDER, NAME, self.process.host.cluster.log_config, log_dir=home)
+        return Log.open(home, FOLDER, NAME, self.process.host.cluster.log_config)
 
     def _create(self) -> Log:
         """An empty log, durably."""

@@ -71,9 +71,8 @@ def new_disk() -> FaultyFileSystem:
 
 def open_log(disk: FileSystem, config: LogConfig | None = None, folder: str = FOLDER) -> Log:
     """A log by itself: every open checks all of it."""
-    return Log.open(
-        disk, folder, NAME, config or LogConfig(), log_dir=CheckpointedDir(disk, folder, clock_ms=lambda: 1_000)
-    )
+    home = CheckpointedDir(disk, folder, clock_ms=lambda: 1_000)
+    return Log.open(home, folder, NAME, config or LogConfig())
 
 
 def open_dir(disk: FileSystem, config: LogConfig | None = None, clock_ms: int = 1_000, path: str = "/data") -> LogDir:

@@ -17,7 +17,6 @@ from tests.faulty_filesystem import FaultyFileSystem, Stopped
 from tests.rows import each
 from tests.storage.log_cases import (
     FOLDER,
-    NAME,
     Stored,
     append,
     batch,
@@ -333,4 +332,4 @@ def test_a_lost_file_is_a_segment_under_another_name(tmp_path: Path) -> None:
     (name,) = log.truncate(stored[4].address, keep_truncated=True)
     (tmp_path / "again").mkdir()
     (tmp_path / "t-0" / name).rename(tmp_path / "again" / name.replace(".lost", ".log"))
-    assert read_all(Log.open(OsFileSystem(), str(tmp_path / "again"), NAME, LogConfig())) == stored[4:]
+    assert read_all(open_log(OsFileSystem(), folder=str(tmp_path / "again"))) == stored[4:]

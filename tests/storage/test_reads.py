@@ -24,7 +24,7 @@ FILE_SYSTEM = OsFileSystem()
 def new_log(folder: Path, config: LogConfig | None = None, open_files_max: int = 8) -> Log:
     folder.mkdir(exist_ok=True)
     home = CheckpointedDir(FILE_SYSTEM, str(folder), FilePool(open_files_max), clock_ms=lambda: 10**12)
-    return Log.open(FILE_SYSTEM, str(folder), NAME, config or LogConfig(), log_dir=home)
+    return Log.open(home, str(folder), NAME, config or LogConfig())
 
 
 def pread(one: FileRange) -> bytes:
