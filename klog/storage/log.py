@@ -33,7 +33,7 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.record.admission import Limits, RequestBudget, Unread, admit, check_headers, unpacked_bytes_max
 from klog.record.batch import BatchHeader, check_crc, stamp, walk
-from klog.storage import checksums, repair, truncation
+from klog.storage import checksums, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
 from klog.storage.checkpoints import CheckpointedDir
@@ -43,7 +43,6 @@ from klog.storage.log_reader import LogReader
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.recovery import Recovered, Recovery
-from klog.storage.repair import RangeRepair
 from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
 
@@ -503,7 +502,7 @@ class Log(LogReader):
                 return  # the topic was deleted meanwhile: its folder has another name and is removed as a whole
             raise self.log_dir.fail(error) from error
 
-    # --- Cutting and repairing (owner thread); each blocks ---
+    # --- Cutting (owner thread); each blocks ---
 
     def truncate(self, address: int, *, keep_truncated: bool = False) -> list[str]:
         """See `truncation.truncate`."""
@@ -520,14 +519,6 @@ class Log(LogReader):
     def forget_empty_epochs(self) -> None:
         """Remove epochs without a batch: their leader no longer leads and never wrote in them."""
         self.epochs.truncate(self.end.address)
-
-    def begin_repair(self, first: int, end: int) -> RangeRepair:
-        """See `repair.RangeRepair`."""
-        return RangeRepair(self, first, end)
-
-    def forget_repaired_damages(self) -> None:
-        """See `repair.forget_repaired_damages`."""
-        repair.forget_repaired_damages(self)
 
     # --- Counting what the checkpoint did not know ---
 
