@@ -3,7 +3,8 @@
 Every error carries four things as class attributes, so that each border can translate it without a table of its own:
 
 * ``wire``       the protocol's error code (Kafka's numbers), what a client is answered;
-* ``code``       the machine name in ``--output json`` errors;
+* ``code``       the machine name in ``--output json`` errors: of a class with a ``wire`` of its own the class's name,
+                 unless it gives another;
 * ``retriable``  whether the same request may succeed later;
 * ``exit_code``  what a command exits with: 1 it failed, 2 it was used wrongly.
 
@@ -14,6 +15,7 @@ Foreign exceptions (kazoo's, OSError, kio's) are translated once, in the module 
 from __future__ import annotations
 
 import errno
+import re
 from typing import Self
 
 
@@ -24,6 +26,10 @@ class KlogError(Exception):
     code: str = "ERROR"
     retriable: bool = False
     exit_code: int = 1
+
+    def __init_subclass__(cls) -> None:
+        if "wire" in vars(cls) and "code" not in vars(cls):
+            cls.code = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -57,7 +63,6 @@ class MalformedRequest(PeerError):
 
 class UnsupportedVersion(PeerError):
     wire = 35
-    code = "UNSUPPORTED_VERSION"
 
 
 class CorruptBatch(PeerError):
@@ -73,7 +78,6 @@ class UnpackedTooLarge(CorruptBatch):
 
 class InvalidRecord(PeerError):
     wire = 87
-    code = "INVALID_RECORD"
 
 
 class UnsupportedFormat(PeerError):
@@ -105,12 +109,10 @@ class UsageError(RequestError):
 
 class OffsetOutOfRange(RequestError):
     wire = 1
-    code = "OFFSET_OUT_OF_RANGE"
 
 
 class UnknownTopicOrPartition(RequestError):
     wire = 3
-    code = "UNKNOWN_TOPIC_OR_PARTITION"
     retriable = True
 
     def __init__(self, message: str, *, hint: str | None = None, topic: str | None = None) -> None:
@@ -121,7 +123,6 @@ class UnknownTopicOrPartition(RequestError):
 
 class LeaderNotAvailable(RequestError):
     wire = 5
-    code = "LEADER_NOT_AVAILABLE"
     retriable = True
 
 
@@ -133,29 +134,24 @@ class NotLeader(RequestError):
 
 class RequestTimedOut(RequestError):
     wire = 7
-    code = "REQUEST_TIMED_OUT"
     retriable = True
 
 
 class BrokerNotAvailable(RequestError):
     wire = 8
-    code = "BROKER_NOT_AVAILABLE"
 
 
 class ReplicaNotAvailable(RequestError):
     wire = 9
-    code = "REPLICA_NOT_AVAILABLE"
     retriable = True
 
 
 class MessageTooLarge(RequestError):
     wire = 10
-    code = "MESSAGE_TOO_LARGE"
 
 
 class CoordinatorNotAvailable(RequestError):
     wire = 15
-    code = "COORDINATOR_NOT_AVAILABLE"
     retriable = True
 
 
@@ -166,14 +162,12 @@ class InvalidTopic(RequestError):
 
 class RecordListTooLarge(RequestError):
     wire = 18
-    code = "RECORD_LIST_TOO_LARGE"
 
 
 class NotCoordinator(RequestError):
     """Another broker coordinates the group."""
 
     wire = 16
-    code = "NOT_COORDINATOR"
     retriable = True
 
 
@@ -206,115 +200,95 @@ class NotOwned(RequestError):
 
 class OffsetMetadataTooLarge(RequestError):
     wire = 12
-    code = "OFFSET_METADATA_TOO_LARGE"
 
 
 class IllegalGeneration(RequestError):
     """A member speaks of a generation that is not its group's."""
 
     wire = 22
-    code = "ILLEGAL_GENERATION"
 
 
 class InconsistentGroupProtocol(RequestError):
     wire = 23
-    code = "INCONSISTENT_GROUP_PROTOCOL"
 
 
 class InvalidGroupId(RequestError):
     wire = 24
-    code = "INVALID_GROUP_ID"
 
 
 class UnknownMemberId(RequestError):
     wire = 25
-    code = "UNKNOWN_MEMBER_ID"
 
 
 class InvalidSessionTimeout(RequestError):
     wire = 26
-    code = "INVALID_SESSION_TIMEOUT"
 
 
 class RebalanceInProgress(RequestError):
     wire = 27
-    code = "REBALANCE_IN_PROGRESS"
     retriable = True
 
 
 class NonEmptyGroup(RequestError):
     wire = 68
-    code = "NON_EMPTY_GROUP"
 
 
 class GroupIdNotFound(RequestError):
     wire = 69
-    code = "GROUP_ID_NOT_FOUND"
 
 
 class MemberIdRequired(RequestError):
     """A new member is to join again under the id that it is given (KIP-394)."""
 
     wire = 79
-    code = "MEMBER_ID_REQUIRED"
 
 
 class GroupMaxSizeReached(RequestError):
     wire = 81
-    code = "GROUP_MAX_SIZE_REACHED"
 
 
 class FencedInstanceId(RequestError):
     """Another process has the static member's place (KIP-345)."""
 
     wire = 82
-    code = "FENCED_INSTANCE_ID"
 
 
 class GroupSubscribedToTopic(RequestError):
     wire = 86
-    code = "GROUP_SUBSCRIBED_TO_TOPIC"
 
 
 class NotEnoughReplicas(RequestError):
     wire = 19
-    code = "NOT_ENOUGH_REPLICAS"
     retriable = True
 
 
 class ClusterAuthorizationFailed(RequestError):
     wire = 31
-    code = "CLUSTER_AUTHORIZATION_FAILED"
 
 
 class StaleControllerEpoch(RequestError):
     wire = 11
-    code = "STALE_CONTROLLER_EPOCH"
 
 
 class StaleBrokerEpoch(RequestError):
     """A request for, or from, another incarnation of a broker."""
 
     wire = 77
-    code = "STALE_BROKER_EPOCH"
 
 
 class NotEnoughReplicasAfterAppend(RequestError):
     """Appended, and committed by fewer replicas than ``min.insync.replicas``."""
 
     wire = 20
-    code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
     retriable = True
 
 
 class InvalidRequiredAcks(RequestError):
     wire = 21
-    code = "INVALID_REQUIRED_ACKS"
 
 
 class InvalidTimestamp(RequestError):
     wire = 32
-    code = "INVALID_TIMESTAMP"
 
     def __init__(
         self, message: str, *, hint: str | None = None, record_errors: tuple[tuple[int, str], ...] = ()
@@ -326,43 +300,35 @@ class InvalidTimestamp(RequestError):
 
 class TopicAlreadyExists(RequestError):
     wire = 36
-    code = "TOPIC_ALREADY_EXISTS"
 
 
 class InvalidPartitions(RequestError):
     wire = 37
-    code = "INVALID_PARTITIONS"
 
 
 class InvalidReplicationFactor(RequestError):
     wire = 38
-    code = "INVALID_REPLICATION_FACTOR"
 
 
 class InvalidReplicaAssignment(RequestError):
     wire = 39
-    code = "INVALID_REPLICA_ASSIGNMENT"
 
 
 class InvalidConfig(RequestError):
     wire = 40
-    code = "INVALID_CONFIG"
 
 
 class NotController(RequestError):
     wire = 41
-    code = "NOT_CONTROLLER"
     retriable = True
 
 
 class InvalidRequest(RequestError):
     wire = 42
-    code = "INVALID_REQUEST"
 
 
 class PolicyViolation(RequestError):
     wire = 44
-    code = "POLICY_VIOLATION"
 
 
 class OutOfOrderSequence(RequestError):
@@ -378,7 +344,6 @@ class OutOfOrderSequence(RequestError):
 
 class InvalidProducerEpoch(RequestError):
     wire = 47
-    code = "INVALID_PRODUCER_EPOCH"
 
 
 class TransactionsNotServed(RequestError):
@@ -397,30 +362,25 @@ class TransactionsNotServed(RequestError):
 
 class ReassignmentInProgress(RequestError):
     wire = 60
-    code = "REASSIGNMENT_IN_PROGRESS"
     retriable = True
 
 
 class TopicDeletionDisabled(RequestError):
     wire = 73
-    code = "TOPIC_DELETION_DISABLED"
 
 
 class FencedLeaderEpoch(RequestError):
     wire = 74
-    code = "FENCED_LEADER_EPOCH"
     retriable = True
 
 
 class UnknownLeaderEpoch(RequestError):
     wire = 75
-    code = "UNKNOWN_LEADER_EPOCH"
     retriable = True
 
 
 class OffsetNotAvailable(RequestError):
     wire = 78
-    code = "OFFSET_NOT_AVAILABLE"
     retriable = True
 
 
@@ -428,48 +388,40 @@ class PreferredLeaderNotAvailable(RequestError):
     """The first replica of the assignment is not in sync, or not alive."""
 
     wire = 80
-    code = "PREFERRED_LEADER_NOT_AVAILABLE"
 
 
 class EligibleLeadersNotAvailable(RequestError):
     wire = 83
-    code = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
 
 
 class ElectionNotNeeded(RequestError):
     """The leader that the election would choose leads already."""
 
     wire = 84
-    code = "ELECTION_NOT_NEEDED"
 
 
 class NoReassignmentInProgress(RequestError):
     wire = 85
-    code = "NO_REASSIGNMENT_IN_PROGRESS"
 
 
 class InconsistentTopicId(RequestError):
     """The topic of that name is another one than the one that is meant: it was deleted and made again."""
 
     wire = 103
-    code = "INCONSISTENT_TOPIC_ID"
 
 
 class EndMoved(RequestError):
     """A conditional append: the log ends elsewhere than its writer has seen. Own requests alone are answered so."""
 
     wire = 1
-    code = "END_MOVED"
 
 
 class InconsistentClusterId(RequestError):
     wire = 104
-    code = "INCONSISTENT_CLUSTER_ID"
 
 
 class UnknownTopicId(RequestError):
     wire = 100
-    code = "UNKNOWN_TOPIC_ID"
     retriable = True
 
 
@@ -477,7 +429,6 @@ class MismatchedEndpointType(RequestError):
     """A broker was asked for controllers (KIP-919)."""
 
     wire = 114
-    code = "MISMATCHED_ENDPOINT_TYPE"
 
 
 class NoSuchThing(RequestError):
@@ -491,7 +442,6 @@ class Refused(RequestError):
     """The operation would destroy or confuse data; the message says what, and what to do instead."""
 
     wire = 42
-    code = "REFUSED"
 
 
 class TooManyUndecodable(KlogError):
@@ -522,7 +472,6 @@ class CannotConnect(HostError):
 
 class TimedOut(HostError):
     wire = 7
-    code = "TIMED_OUT"
     retriable = True
 
 

@@ -87,7 +87,7 @@ async def register(invocation: Invocation, subject: Subject, file: File = STDIN)
     return invocation.report([row], notes=(note,))
 
 
-@schema.command("check", rows="klog.schemas.rows:IncompatibilityRow")
+@schema.command("check", rows="klog.schemas.compatibility:Found")
 async def check(
     invocation: Invocation,
     subject: Subject,

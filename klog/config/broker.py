@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, TypeVar
 
 from klog.config.listeners import Listeners, listeners_of
 from klog.config.setting import LONG_MAX, Setting, Value, text_of, without_unit
@@ -138,9 +138,6 @@ class BrokerConfig:
     def integer(self, name: str) -> int:
         return self._typed(name, int)
 
-    def number(self, name: str) -> float:
-        return float(self._typed(name, (int, float)))
-
     def text(self, name: str) -> str:
         return self._typed(name, str)
 
@@ -178,12 +175,6 @@ class BrokerConfig:
             where = f"listeners={','.join(texts)} (from {self.source('listeners')})"
             raise InvalidConfig(f"{where}: {error.message}", hint=error.hint) from None
 
-    @property
-    def listener(self) -> tuple[str, int]:
-        """(host, port) to listen on for clients; an empty host is every interface, port 0 a free one."""
-        found = self.listeners.clients
-        return found.host, found.port
-
     def of_listener(self, name: str, mechanism: str = "") -> BrokerConfig:
         """These settings for one listener, and there for one SASL mechanism (KIP-103)."""
         own: dict[str, _Given] = {}
@@ -197,11 +188,7 @@ class BrokerConfig:
         """``listener.name.*`` as given -> the setting that each overrides for a listener, or its mechanism."""
         return {name: setting_of(name) for name in self._given if name.startswith(_OF_LISTENER)}
 
-    @overload
-    def _typed(self, name: str, kind: type[T]) -> T: ...
-    @overload
-    def _typed(self, name: str, kind: tuple[type[T], ...]) -> T: ...
-    def _typed(self, name: str, kind: type[T] | tuple[type[T], ...]) -> T:
+    def _typed(self, name: str, kind: type[T]) -> T:
         value = self[name]
         if value is None:
             raise InvalidConfig(

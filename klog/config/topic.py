@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from klog.config.broker import ALIASES, BROKER_SETTINGS, DEFAULT_SOURCE, BrokerConfig
 from klog.config.setting import Setting, Value, text_of
@@ -92,36 +92,26 @@ class LogConfig:
         """
         return _log_config(config, tuple(sorted(topic_overrides.items())))
 
-    @classmethod
-    def _made(cls, config: BrokerConfig, topic_overrides: Mapping[str, str]) -> LogConfig:
-        values = {value.name: value.value for value in topic_values(config, topic_overrides)}
-
-        def integer(name: str) -> int:
-            value = values[name]
-            assert isinstance(value, int), name
-            return value
-
-        return cls(
-            segment_bytes=integer("segment.bytes"),
-            segment_ms=integer("segment.ms"),
-            segment_jitter_ms=integer("segment.jitter.ms"),
-            deletes=values["cleanup.policy"] != ("compact",),
-            retention_ms=integer("retention.ms"),
-            retention_bytes=integer("retention.bytes"),
-            flush_messages=integer("flush.messages"),
-            flush_ms=integer("flush.ms"),
-            max_message_bytes=integer("max.message.bytes"),
-            min_insync_replicas=integer("min.insync.replicas"),
-            unclean_leader_election=bool(values["unclean.leader.election.enable"]),
-            producer_expiry_ms=config.integer("producer.id.expiration.ms"),
-            timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
-            timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
-        )
-
 
 @lru_cache(maxsize=CONFIGS_KEPT)
 def _log_config(config: BrokerConfig, topic_overrides: tuple[tuple[str, str], ...]) -> LogConfig:
-    return LogConfig._made(config, dict(topic_overrides))
+    values: dict[str, Any] = {one.name: one.value for one in topic_values(config, dict(topic_overrides))}
+    return LogConfig(
+        segment_bytes=values["segment.bytes"],
+        segment_ms=values["segment.ms"],
+        segment_jitter_ms=values["segment.jitter.ms"],
+        deletes=values["cleanup.policy"] != ("compact",),
+        retention_ms=values["retention.ms"],
+        retention_bytes=values["retention.bytes"],
+        flush_messages=values["flush.messages"],
+        flush_ms=values["flush.ms"],
+        max_message_bytes=values["max.message.bytes"],
+        min_insync_replicas=values["min.insync.replicas"],
+        unclean_leader_election=values["unclean.leader.election.enable"],
+        producer_expiry_ms=config.integer("producer.id.expiration.ms"),
+        timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+    )
 
 
 def topic_values(config: BrokerConfig, topic_overrides: Mapping[str, str]) -> list[TopicValue]:

@@ -19,6 +19,7 @@ class SchemaError(RequestError):
     """``registry_code`` is the number."""
 
     wire = 42
+    code = RequestError.code
     registry_code: int = 42201
 
 

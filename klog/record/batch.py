@@ -172,16 +172,13 @@ def _old_format(header: BatchHeader, position: int) -> UnsupportedFormat:
     )
 
 
-def walk(
-    buffer: Bytes, position: int = 0, end: int | None = None, *, allow_partial: bool = False
-) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches in ``buffer[position:end]``, each with its position.
+def walk(buffer: Bytes, *, allow_partial: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches in ``buffer``, each with its position.
 
     Checks lengths and magic, not the CRC. Raises CorruptBatch at bytes that are not a whole batch, and
     UnsupportedFormat. With ``allow_partial`` a batch cut off by the end, as in answers to old fetches, ends the walk.
     """
-    if end is None:
-        end = len(buffer)
+    position, end = 0, len(buffer)
     while position < end:
         if end - position < HEADER_BYTES:
             if allow_partial:

@@ -86,11 +86,16 @@ class Incompatibility:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An incompatibility with a version; ``reader`` is ``new`` or ``old``, whose schema cannot read the other's."""
+    """``version``: the one that is there. ``reader``: ``new`` or ``old``, which schema cannot read the other's data.
+
+    ``path`` is the place in the reader's schema.
+    """
 
     version: int
     reader: str
-    problem: Incompatibility
+    kind: str
+    path: str
+    problem: str
 
 
 def held_against(new: Parsed, old: Sequence[tuple[int, Parsed]], level: Level) -> list[Found]:
@@ -99,10 +104,14 @@ def held_against(new: Parsed, old: Sequence[tuple[int, Parsed]], level: Level) -
     found: list[Found] = []
     for version, schema in asked:
         if level.new_reads_old:
-            found += [Found(version, "new", one) for one in incompatibilities(new.node, schema.node)]
+            found += _found(version, "new", incompatibilities(new.node, schema.node))
         if level.old_reads_new:
-            found += [Found(version, "old", one) for one in incompatibilities(schema.node, new.node)]
+            found += _found(version, "old", incompatibilities(schema.node, new.node))
     return found
+
+
+def _found(version: int, reader: str, problems: list[Incompatibility]) -> list[Found]:
+    return [Found(version, reader, one.kind.value, one.path, one.message) for one in problems]
 
 
 def incompatibilities(reader: Node, writer: Node) -> list[Incompatibility]:

@@ -228,15 +228,14 @@ class HttpRegistry:
         found = self.registry.check(call.parts[0], *_schema_in(call), version)
         answer: dict[str, Any] = {"is_compatible": not found}
         if call.flag("verbose"):
-            answer["messages"] = [f"{one.problem.kind}: {describe(one)}" for one in found]
+            answer["messages"] = [f"{one.kind}: {describe(one)}" for one in found]
         return answer
 
     def level(self, call: _Call) -> Any:
         if not call.parts:
             return {"compatibilityLevel": self.registry.level()}
         (name,) = call.parts
-        found = self.registry.subjects([name])
-        own = found[0].level if found else None
+        own = self.registry.subject(name).level
         if own is None and not call.flag("defaultToGlobal"):
             raise NoSubjectLevel(f"subject {name!r} has no compatibility level of its own")
         return {"compatibilityLevel": own or self.registry.level()}

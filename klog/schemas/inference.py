@@ -12,10 +12,11 @@ field ("user-id") has no column: the run that reads such messages says so.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from klog.schemas.parsing import NAME
 
 FIELDS_MAX: Final = 300
 """Objects with more names between them are maps."""
@@ -23,7 +24,6 @@ DEPTH_MAX: Final = 12
 """Deeper values are texts."""
 EXACT_MAX: Final = 2**53
 LONG: Final = range(-(2**63), 2**63)
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class _Names:
             return {"type": "array", "items": self.schema(seen.items or _Seen(), f"{name}_item")}
         if kind != "object":
             return kind
-        fields = {one: found for one, found in seen.fields.items() if _NAME.match(one)}
+        fields = {one: found for one, found in seen.fields.items() if NAME.match(one)}
         if not fields or len(seen.fields) > FIELDS_MAX:
             merged = _Seen()
             for one in seen.fields.values():

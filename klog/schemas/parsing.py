@@ -39,7 +39,7 @@ from klog.schemas.avro import (
 DEPTH_MAX = 100
 """Of types inside types. Deeper schemas end the process of readers in other languages."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ORDERS = ("ascending", "descending", "ignore")
 
 _KNOWN = {
@@ -171,7 +171,7 @@ class _Parser:
     def _enum(self, raw: dict[str, Any], namespace: str, path: str) -> tuple[Node, Any]:
         head, full, aliases = self._head(raw, "enum", namespace, path)
         symbols = _required(raw, "symbols", path)
-        if not isinstance(symbols, list) or not all(isinstance(one, str) and _NAME.match(one) for one in symbols):
+        if not isinstance(symbols, list) or not all(isinstance(one, str) and NAME.match(one) for one in symbols):
             raise _wrong(path, f"symbols {_shown(symbols)}: expected names")
         if len(set(symbols)) < len(symbols):
             raise _wrong(path, "two symbols are the same")
@@ -215,7 +215,7 @@ class _Parser:
         if not isinstance(raw, dict):
             raise _wrong(path, f"field {_shown(raw)}: expected an object")
         name = _required(raw, "name", path)
-        if not isinstance(name, str) or not _NAME.match(name):
+        if not isinstance(name, str) or not NAME.match(name):
             raise _wrong(path, f"{_shown(name)} is not a name for a field")
         here = f"{path}/{name}"
         node, shown_type = self.parse(_required(raw, "type", here), namespace, here, depth + 1)
@@ -245,7 +245,7 @@ class _Parser:
         if not isinstance(name, str) or not isinstance(given, str):
             raise _wrong(path, f"name {_shown(name)}, namespace {_shown(given)}: expected texts")
         full = name if "." in name or not given else f"{given}.{name}"
-        if full in PRIMITIVES or not all(_NAME.match(part) for part in full.split(".")):
+        if full in PRIMITIVES or not all(NAME.match(part) for part in full.split(".")):
             raise _wrong(path, f"{_shown(full)} is not a name for a type")
         own = full.rpartition(".")[0]
         head: dict[str, Any] = {"type": kind, "name": full.rpartition(".")[2]}

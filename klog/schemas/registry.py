@@ -90,7 +90,7 @@ class Registry(ABC):
 
     def versions(self, name: str, *, deleted: bool = False) -> tuple[Version, ...]:
         """A subject's live versions, or with ``deleted`` all. SubjectNotFound where there are none."""
-        there = self._subject(name)
+        there = self.subject(name)
         found = there.versions if deleted else there.live
         if not found:
             raise no_subject(name)
@@ -112,11 +112,12 @@ class Registry(ABC):
 
     def check(self, name: str, kind: str, text: str, version: int = ALL) -> list[Found]:
         """What would keep the schema from following a version, under the subject's level. Nothing is registered."""
-        parsed, there = _parsed(kind, text), self._subject(name)
+        parsed, there = _parsed(kind, text), self.subject(name)
         versions = there.live if version == ALL else (self.version(name, version),)
         return self._held_against(parsed, versions, there.level or self.level())
 
-    def _subject(self, name: str) -> Subject:
+    def subject(self, name: str) -> Subject:
+        """Without versions where there is none of this name."""
         found = self.subjects([name])
         return found[0] if found else Subject(name)
 
@@ -276,4 +277,4 @@ def describe(found: Found) -> str:
         if found.reader == "old"
         else (f"the new schema cannot read version {found.version}")
     )
-    return f"{who} at {found.problem.path}: {found.problem.message}"
+    return f"{who} at {found.path}: {found.problem}"

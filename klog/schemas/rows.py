@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, Subject, check_subject_name
+from klog.coordination.schemas import AVRO, DEFAULT_LEVEL, check_subject_name
 from klog.protocol.schema_errors import SchemaNotFound, SubjectNotFound
-from klog.schemas.compatibility import parse_level
+from klog.schemas.compatibility import Found, parse_level
 from klog.schemas.registry import ALL, LATEST, Registry, incompatible, no_subject, versions_to_delete
 
 EVERY_SUBJECT = "*"
@@ -34,20 +34,6 @@ class SchemaText:
     version: int | None
     type: str
     schema: str
-
-
-@dataclass(frozen=True, slots=True)
-class IncompatibilityRow:
-    """``version``: the one that is there. ``reader``: ``new`` or ``old``, which schema cannot read the other's data.
-
-    ``path`` is the place in the reader's schema.
-    """
-
-    version: int
-    reader: str
-    kind: str
-    path: str
-    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +100,9 @@ def preview_register(registry: Registry, subject: str, text: str) -> list[Schema
     return [SchemaRow(there.schema_id, subject, there.number, AVRO)]
 
 
-def check(registry: Registry, subject: str, text: str, version: int | None = None) -> list[IncompatibilityRow]:
+def check(registry: Registry, subject: str, text: str, version: int | None = None) -> list[Found]:
     """What keeps a schema from being registered; against one version, or against those that the level names."""
-    found = registry.check(subject, AVRO, text, ALL if version is None else version)
-    return [
-        IncompatibilityRow(one.version, one.reader, one.problem.kind.value, one.problem.path, one.problem.message)
-        for one in found
-    ]
+    return registry.check(subject, AVRO, text, ALL if version is None else version)
 
 
 def delete(registry: Registry, subject: str, version: int | None, *, permanent: bool) -> list[DeletedRow]:
@@ -131,8 +113,7 @@ def delete(registry: Registry, subject: str, version: int | None, *, permanent: 
 
 def preview_delete(registry: Registry, subject: str, version: int | None, *, permanent: bool) -> list[DeletedRow]:
     """The rows and the errors of `delete`; nothing is deleted."""
-    there = (registry.subjects([subject]) or [Subject(subject)])[0]
-    gone = versions_to_delete(there, ALL if version is None else version, permanent=permanent)
+    gone = versions_to_delete(registry.subject(subject), ALL if version is None else version, permanent=permanent)
     return [DeletedRow(subject, one.number, permanent) for one in gone]
 
 
@@ -150,13 +131,8 @@ def preview_level(registry: Registry, subject: str | None, wanted: str | None) -
 def levels(registry: Registry, subject: str | None = None) -> list[LevelRow]:
     """The level of all, and of each subject with its own; or the one that holds for a subject."""
     if subject is not None:
-        own = _level(registry.subjects([subject]))
-        return [LevelRow(subject, own or registry.level())]
+        return [LevelRow(subject, registry.subject(subject).level or registry.level())]
     return [
         LevelRow(EVERY_SUBJECT, registry.level()),
         *(LevelRow(one.name, one.level) for one in registry.subjects() if one.level is not None),
     ]
-
-
-def _level(found: Sequence[Subject]) -> str | None:
-    return found[0].level if found else None

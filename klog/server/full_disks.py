@@ -21,8 +21,8 @@ from klog.server.controller.controller_election import ControllerElection
 from klog.server.executors import Purpose
 from klog.server.image import ClusterImage
 from klog.server.runtime import Runtime
+from klog.storage.disk import ROOM_BYTES_MIN
 from klog.storage.log_dir import LogDir, LogDirs
-from klog.storage.log_dir_context import ROOM_BYTES_MIN
 
 log = logging.getLogger(__name__)
 

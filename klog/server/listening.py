@@ -92,7 +92,7 @@ def server_of(config: BrokerConfig, on_frame: OnFrame, descriptors: Descriptors,
 def http_host(config: BrokerConfig) -> str:
     """The host of the HTTP endpoints."""
     host = config["klog.http.host"]
-    return host if isinstance(host, str) else config.listener[0]
+    return host if isinstance(host, str) else config.listeners.clients.host
 
 
 def unfinished_bytes_max(config: BrokerConfig) -> float:

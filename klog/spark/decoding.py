@@ -16,6 +16,7 @@ from klog.config.properties import read_text
 from klog.errors import NoSuchThing, Refused, UsageError
 from klog.names import TopicPartition
 from klog.protocol.schema_errors import SubjectNotFound
+from klog.record.avro_framing import unframed
 
 if TYPE_CHECKING:
     from klog.schemas.decoding.decoder import Decoder, SchemaOf
@@ -117,7 +118,6 @@ def _inferred(cluster: RawCluster, topics: Sequence[str], column: str) -> str:
 
 def sample(cluster: RawCluster, topic: str, column: str) -> Iterator[bytes]:
     """Values of a topic, without nulls and framing: the oldest and newest of each partition, `SAMPLE_BYTES` at most."""
-    from klog.schemas.decoding.row_decoder import unframed
     from klog.spark.columns import decode
 
     partitions = [TopicPartition(topic, one) for one in cluster.describe([topic])[topic].partitions]

@@ -26,32 +26,17 @@ def apply_batch(segment: Segment, address: int, header: BatchHeader, epochs: Epo
 
 
 def restore(segment: Segment, summary: SegmentSummary) -> None:
-    """Fill a segment in from its checkpoint."""
-    segment.end_address = summary.end_address
-    segment.end_offset = summary.end_offset
-    segment.size = segment.flushed_size = summary.size
-    segment.count = summary.count
-    segment.max_timestamp_ms = summary.max_timestamp_ms
-    segment.max_timestamp_address = summary.max_timestamp_address
-    segment.has_holes = summary.has_holes
-    segment.created_ms = summary.created_ms
+    """Fill a segment in from its checkpoint, which names what it keeps as the segment does."""
+    for name, value in zip(summary._fields, summary, strict=True):
+        setattr(segment, name, value)
+    segment.flushed_size = summary.size
 
 
 def summarize(segment: Segment) -> SegmentSummary | None:
     """A segment for the checkpoint; None while its count is unknown."""
     if segment.count is None:
         return None
-    return SegmentSummary(
-        segment.base_address,
-        segment.end_address,
-        segment.end_offset,
-        segment.size,
-        segment.count,
-        segment.max_timestamp_ms,
-        segment.max_timestamp_address,
-        segment.has_holes,
-        segment.created_ms,
-    )
+    return SegmentSummary._make(getattr(segment, name) for name in SegmentSummary._fields)
 
 
 class Rebuilt(NamedTuple):

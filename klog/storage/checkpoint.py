@@ -18,7 +18,6 @@ import crc32c
 from klog.errors import CorruptLog
 from klog.names import TopicPartition
 from klog.storage.epochs import EpochStart
-from klog.storage.filesystem import FileSystem
 from klog.storage.producers import Producer, Producers, WrittenBatch
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
@@ -160,9 +159,3 @@ def parse_summaries(data: bytes) -> Summaries:
         else:
             found.known[name], found.lines[name] = summary, line
     return found._replace(rejected=rejected)
-
-
-def read_offsets(file_system: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """A checkpoint file in Kafka's form; empty if there is none. Raises CorruptLog."""
-    data = file_system.read(path)
-    return {} if data is None else parse_offsets(data, path)

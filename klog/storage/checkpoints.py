@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import CorruptLog, DiskFull, StorageError
 from klog.names import TopicPartition
 from klog.storage import checkpoint
-from klog.storage.log_dir_context import CheckpointedLog, LogDirContext
+from klog.storage.checkpoint import LogSummary
+from klog.storage.disk import Disk
+from klog.storage.file_pool import FilePool
+from klog.storage.filesystem import FileSystem
+from klog.storage.log_end import LogEnd
 
 _log = logging.getLogger(__name__)
 
@@ -24,11 +29,34 @@ DUE_BYTES: Final = 256 << 20
 """A checkpoint is due after this many batches or bytes in a dir: re-checking them takes less than half a second."""
 
 
+class CheckpointedLog(Protocol):
+    """A log as its checkpoints see it (`klog.storage.log.Log` is one). Compared by identity."""
+
+    topic_partition: TopicPartition
+    never_flushes: bool
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def is_dirty(self) -> bool: ...
+
+    @property
+    def durable_end(self) -> LogEnd: ...
+
+    def summary(self) -> LogSummary | None: ...
+
+    def flush(self) -> LogEnd: ...
+
+
 class Checkpoints:
     """See the module. ``appended``, ``rolled``, ``note`` belong to the owner thread; the rest is thread-safe."""
 
-    def __init__(self, log_dir: LogDirContext) -> None:
-        self._log_dir = log_dir
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
         self._lock = threading.RLock()
         self._points: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
@@ -44,7 +72,10 @@ class Checkpoints:
         """Guards ``_noted`` alone: the owner thread must not wait for a write."""
         self.busy_since_s: float | None = None
         """Start of the current write (monotonic seconds); None while there is none."""
-        self._thread: _Thread | None = None
+        self._thread: threading.Thread | None = None
+        """Writes when woken."""
+        self._woken = threading.Event()
+        self._is_stopping = False
 
     # --- What is kept ---
 
@@ -52,7 +83,7 @@ class Checkpoints:
         """Read the files; returns the valid summaries."""
         self._points = self._read(checkpoint.RECOVERY_POINTS)
         self._starts = self._read(checkpoint.LOG_STARTS)
-        data = self._log_dir.file_system.read(self._path(checkpoint.SUMMARIES))
+        data = self._disk.file_system.read(self._path(checkpoint.SUMMARIES))
         if data is None:
             return {}
         found = checkpoint.parse_summaries(data)
@@ -152,8 +183,7 @@ class Checkpoints:
     def soon(self) -> None:
         """Note the changed logs and wake the thread."""
         self.note()
-        if self._thread is not None:
-            self._thread.wake()
+        self._woken.set()
 
     def write(self) -> None:
         """Flush up to the noted states and write them. Blocks."""
@@ -176,29 +206,43 @@ class Checkpoints:
             self._write_points()
 
     def start_thread(self) -> None:
-        if self._thread is None:
-            self._thread = _Thread(self)
-            self._thread.start()
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
 
     def stop_thread(self, *, write: bool = True) -> None:
         """End the thread; ``write``: after it has written the noted states."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._log_dir.is_stalled and self._log_dir.failure is not None:
+            if self._disk.is_stalled and self._disk.failure is not None:
                 return  # it may wait for a disk that never answers; it is a daemon thread
             if not write:
                 with self._noting:
                     self._noted.clear()
-            thread.stop()
+            self._is_stopping = True
+            self._woken.set()
+            thread.join()
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            self._woken.wait()
+            self._woken.clear()
+            is_last = self._is_stopping  # before it writes: what was noted before the stop is written too
+            try:
+                self.write()
+            except StorageError as error:
+                _log.error("the checkpoint was not written: %s", error)
 
     # --- The files ---
 
     def _path(self, file_name: str) -> str:
-        return f"{self._log_dir.path}/{file_name}"
+        return f"{self._disk.path}/{file_name}"
 
     def _read(self, file_name: str) -> dict[TopicPartition, int]:
+        path = self._path(file_name)
+        data = self._disk.file_system.read(path)
         try:
-            return checkpoint.read_offsets(self._log_dir.file_system, self._path(file_name))
+            return {} if data is None else checkpoint.parse_offsets(data, path)
         except CorruptLog as error:
             _log.warning("%s: rebuilt from the logs", error)
             return {}
@@ -212,51 +256,33 @@ class Checkpoints:
         self._replace(checkpoint.RECOVERY_POINTS, checkpoint.render_offsets(self._points))
 
     def _replace(self, file_name: str, data: bytes) -> None:
-        log_dir = self._log_dir
-        if log_dir.failure is not None:
-            raise log_dir.failure.bare()
-        self.busy_since_s = self.busy_since_s or self._log_dir.clock.monotonic_s()
+        disk = self._disk
+        if disk.failure is not None:
+            raise disk.failure.bare()
+        self.busy_since_s = self.busy_since_s or self._disk.clock.monotonic_s()
         try:
             try:
-                log_dir.file_system.replace(self._path(file_name), data)
-            except DiskFull as error:
-                log_dir.filled(error)
-                if not log_dir.give_reserve():
+                disk.file_system.replace(self._path(file_name), data)
+            except DiskFull:
+                disk.is_full = True
+                if not disk.give_reserve():
                     raise
-                log_dir.file_system.replace(self._path(file_name), data)
-        except DiskFull:
-            raise
+                disk.file_system.replace(self._path(file_name), data)
         except StorageError as error:
-            raise log_dir.fail(error) from error
+            raise disk.write_failed(error) from error
         finally:
             self.busy_since_s = None
 
 
-class _Thread(threading.Thread):
-    """Writes the checkpoints when woken."""
+class CheckpointedDir(Disk):
+    """A log dir as its logs see it: the disk, and the checkpoints on it."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        super().__init__(name="checkpoints", daemon=True)
-        self._checkpoints = checkpoints
-        self._woken = threading.Event()
-        self._stopping = False
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def stop(self) -> None:
-        self._stopping = True
-        self._woken.set()
-        self.join()
-
-    def run(self) -> None:
-        while True:
-            self._woken.wait()
-            self._woken.clear()
-            stopping = self._stopping
-            try:
-                self._checkpoints.write()
-            except StorageError as error:
-                _log.error("the checkpoint was not written: %s", error)
-            if stopping:
-                return
+    def __init__(
+        self,
+        file_system: FileSystem,
+        path: str,
+        pool: FilePool | None = None,
+        clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
+    ) -> None:
+        super().__init__(file_system, path, pool, clock_ms)
+        self.checkpoints = Checkpoints(self)

@@ -8,7 +8,6 @@ Rule: a file with unflushed bytes stays open, because the kernel reports a write
 
 from __future__ import annotations
 
-import resource
 import threading
 from collections import deque
 from typing import Protocol
@@ -19,12 +18,6 @@ OPEN_FILES_MAX = 512
 """Half of the usual soft limit of 1,024 descriptors."""
 TRIM_STEPS_MAX = 256
 """Files looked at per call; with more in use, each call releases some."""
-
-
-def open_files_by_limit() -> int:
-    """Half of the descriptors that this process may open; the rest is for connections."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(soft // 2, OPEN_FILES_MAX) if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 class Pooled(Protocol):

@@ -222,6 +222,17 @@ class FileSystem(Protocol):
         ...
 
 
+def copy_range(file_system: FileSystem, source: LogFile, position: int, size: int, target: str) -> None:
+    """Copy bytes of a file to the new file ``target``, durably, all or nothing. Blocks."""
+    temporary = target + TEMPORARY_SUFFIX
+    file_system.remove(temporary)
+    copy = file_system.open(temporary, create=True)
+    for at in range(0, size, COPY_BYTES):
+        copy.write_at(at, source.read_at(position + at, min(COPY_BYTES, size - at)))
+    copy.sync()
+    file_system.rename(temporary, target)
+
+
 class OsFileStatus:
     """A directory entry. Reads the disk only for more than name and kind.
 

@@ -8,7 +8,7 @@ What is read and looked up is in `log_reader`, what it is made of in `log_state`
 Concurrency: appends, rolls, truncation, deletion and ``reconfigure`` belong to one owner thread. Reads, look-ups and
 flushes are for any thread, one flush of a log at a time; reads use a tuple of segments that is replaced, never changed.
 Deletion blocks in single steps: ``plan_deletion`` or ``plan_records_deletion``, then make the new start durable
-(`LogDirContext.keep_starts`, rule L4), ``apply_deletion``, ``unlink``.
+(`Checkpoints.keep_starts`, rule L4), ``apply_deletion``, ``unlink``.
 Errors: StorageError once the log dir is offline, DiskFull while it is full (rule L5), and those of invalid batches.
 """
 
@@ -24,7 +24,6 @@ from crc32c import crc32c
 from klog.config.topic import LogConfig
 from klog.errors import (
     CorruptLog,
-    DiskFull,
     FencedLeaderEpoch,
     InvalidRecord,
     NoDescriptors,
@@ -34,18 +33,16 @@ from klog.errors import (
 from klog.names import TopicPartition
 from klog.record.admission import Limits, RequestBudget, Unread, admit, check_headers, unpacked_bytes_max
 from klog.record.batch import BatchHeader, check_crc, stamp, walk
-from klog.storage import checksums, repair, truncation
+from klog.storage import checksums, truncation
 from klog.storage.accounting import Rebuilt, apply_batch, measure, summarize
 from klog.storage.checkpoint import LogSummary
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.epochs import EpochStart
-from klog.storage.filesystem import FileSystem
-from klog.storage.log_dir_context import LogDirContext
 from klog.storage.log_end import LogEnd
 from klog.storage.log_reader import LogReader
 from klog.storage.lookup import Location
 from klog.storage.producers import NO_PRODUCER, WrittenBatch
 from klog.storage.recovery import Recovered, Recovery
-from klog.storage.repair import RangeRepair
 from klog.storage.retention import Deletion, decide_deletion, is_expired
 from klog.storage.segment import FileRange, Segment
 
@@ -83,12 +80,11 @@ class Log(LogReader):
         self,
         name: TopicPartition,
         folder: str,
-        log_dir: LogDirContext,
-        file_system: FileSystem,
+        log_dir: CheckpointedDir,
         found: Recovered,
         config: LogConfig,
     ) -> None:
-        super().__init__(name, folder, log_dir, file_system, found, config)
+        super().__init__(name, folder, log_dir, found, config)
         self.damages_at_open = found.fresh_damages
         """Damage that recovery found when the log was opened."""
         self.recovered_bytes = found.checked_bytes
@@ -109,12 +105,11 @@ class Log(LogReader):
     @classmethod
     def open(
         cls,
-        file_system: FileSystem,
+        log_dir: CheckpointedDir,
         directory: str,
         topic_partition: TopicPartition,
         config: LogConfig,
         *,
-        log_dir: LogDirContext | None = None,
         saved: LogSummary | None = None,
         recovery_point: int = 0,
         start_offset: int | None = None,
@@ -125,8 +120,7 @@ class Log(LogReader):
         ``saved``, ``recovery_point`` and ``start_offset``: from the checkpoints; without them the whole log is checked.
         ``written``: everything was synced (``FileSystem.sync_everything``) since the last process ended.
         """
-        log_dir = log_dir or LogDirContext(file_system, directory)
-        clock = log_dir.clock_ms()
+        file_system, clock = log_dir.file_system, log_dir.clock_ms()
         try:
             recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
             found = recovery.run(saved, recovery_point, start_offset)
@@ -134,7 +128,7 @@ class Log(LogReader):
             _log.warning("%s: checking the whole log, for below the recovery point %s", topic_partition, error)
             recovery = Recovery(file_system, directory, log_dir.pool, clock, written=written)
             found = recovery.run(None, 0, start_offset)
-        return cls(topic_partition, directory, log_dir, file_system, found, config)
+        return cls(topic_partition, directory, log_dir, found, config)
 
     # --- What it is ---
 
@@ -250,7 +244,7 @@ class Log(LogReader):
             self._append_batches(segment, records, headers, places)
         end = self.end = LogEnd(segment.end_address, segment.end_offset)
         self.appended_messages += count
-        log_dir.appended(self, len(headers), len(records))
+        log_dir.checkpoints.appended(self, len(headers), len(records))
         return AppendResult(base, end, count)
 
     def append_at(self, records: memoryview, leader_epoch: int = EPOCH_MAX) -> AppendResult:
@@ -284,7 +278,7 @@ class Log(LogReader):
         self._append_batches(segment, records, headers, places)
         end = self.end = LogEnd(segment.end_address, segment.end_offset)
         self.appended_messages += count
-        self.log_dir.appended(self, len(headers), len(records))
+        self.log_dir.checkpoints.appended(self, len(headers), len(records))
         return AppendResult(base, end, count)
 
     def begin_epoch(self, leader_epoch: int) -> None:
@@ -313,10 +307,7 @@ class Log(LogReader):
         try:
             segment.file.write_at(address - segment.base_address, data)
         except StorageError as error:
-            failure = self._cut_back(segment, error)
-            if failure is not None:
-                raise failure.bare() from error
-            raise
+            raise self._cut_back(segment, error) from error
 
     def _append_batches(
         self, segment: Segment, records: memoryview, headers: list[BatchHeader], places: list[tuple[int, int]]
@@ -331,26 +322,22 @@ class Log(LogReader):
         for header, (address, _) in zip(headers, places, strict=True):
             apply_batch(segment, address, header, self.epochs, self.producers)
 
-    def _cut_back(self, segment: Segment, error: StorageError) -> StorageError | None:
-        """After a failed write: truncate the file to its former end (rule L5). Returns the dir's failure; None if it is
-        full.
+    def _cut_back(self, segment: Segment, error: StorageError) -> StorageError:
+        """After a failed write: truncate the file to its former end (rule L5). Returns the error to raise.
 
-        The error is not raised here: a frame that holds what it raises is a cycle, which would keep the file open, and
-        its bytes on the full disk, until the next garbage collection.
+        It is not raised here: a frame that holds what it raises is a cycle, which would keep the file open, and its
+        bytes on the full disk, until the next garbage collection.
         """
         try:
             segment.file.truncate(segment.size)
         except StorageError as worse:
             return self.log_dir.fail(worse)
-        if isinstance(error, DiskFull):
-            self.log_dir.filled(error)
-            return None
-        return self.log_dir.fail(error)
+        return self.log_dir.write_failed(error)
 
     def _roll(self) -> Segment:
         """Close the active segment and start the next at the log end."""
         segment = self.begin_segment(self.end.address)
-        self.log_dir.rolled(self)
+        self.log_dir.checkpoints.rolled(self)
         return segment
 
     def _check_writable(self, size: int) -> None:
@@ -517,7 +504,7 @@ class Log(LogReader):
                 return  # the topic was deleted meanwhile: its folder has another name and is removed as a whole
             raise self.log_dir.fail(error) from error
 
-    # --- Cutting and repairing (owner thread); each blocks ---
+    # --- Cutting (owner thread); each blocks ---
 
     def truncate(self, address: int, *, keep_truncated: bool = False) -> list[str]:
         """See `truncation.truncate`."""
@@ -534,14 +521,6 @@ class Log(LogReader):
     def forget_empty_epochs(self) -> None:
         """Remove epochs without a batch: their leader no longer leads and never wrote in them."""
         self.epochs.truncate(self.end.address)
-
-    def begin_repair(self, first: int, end: int) -> RangeRepair:
-        """See `repair.RangeRepair`."""
-        return RangeRepair(self, first, end)
-
-    def forget_repaired_damages(self) -> None:
-        """See `repair.forget_repaired_damages`."""
-        repair.forget_repaired_damages(self)
 
     # --- Counting what the checkpoint did not know ---
 
@@ -566,7 +545,7 @@ class Log(LogReader):
                     found.append(measure(segment, pause))
                 except CorruptLog:
                     # No count is better than a wrong one; the next start checks from here and records the hole.
-                    self.log_dir.lower_recovery_point(self.topic_partition, segment.base_address)
+                    self.log_dir.checkpoints.lower_recovery_point(self.topic_partition, segment.base_address)
                     raise
                 except StorageError as error:
                     raise self.read_failed(error) from error

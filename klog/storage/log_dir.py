@@ -25,23 +25,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import DiskFull, InvalidConfig, StorageError, WrongCluster
 from klog.names import TopicPartition
 from klog.secret import Secret
 from klog.storage import partition_folder
 from klog.storage.checkpoint import LogSummary
-from klog.storage.checkpoints import Checkpoints
-from klog.storage.file_pool import FilePool, open_files_by_limit
+from klog.storage.checkpoints import CheckpointedDir
+from klog.storage.disk import boot_clock_ms
+from klog.storage.file_pool import OPEN_FILES_MAX, FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
-from klog.storage.log_dir_context import (
-    RESERVE,
-    RESERVE_BYTES,
-    CheckpointedLog,
-    LogDirContext,
-    boot_clock_ms,
-    wall_clock_ms,
-)
 from klog.storage.meta_properties import BROKER_ID, CLUSTER_ID, CLUSTER_SECRET, DIRECTORY_ID, MetaProperties
 from klog.storage.retention import Deletion, RetentionClock
 
@@ -54,11 +48,11 @@ LOCK: Final = ".lock"
 CLEAN_STOP: Final = ".kafka_cleanshutdown"
 
 
-class LogDir(LogDirContext):
-    """A locked log dir and its logs. ``appended``, ``rolled``, ``checkpoint_soon`` belong to the owner thread."""
+class LogDir(CheckpointedDir):
+    """A locked log dir and its logs."""
 
     def __init__(
-        self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = wall_clock_ms
+        self, file_system: FileSystem, path: str, pool: FilePool, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms
     ) -> None:
         super().__init__(file_system, path, pool, clock_ms)
         self.logs: dict[TopicPartition, Log] = {}
@@ -69,7 +63,6 @@ class LogDir(LogDirContext):
         self.busy_since_s: float | None = None
         """Start of the current creation or removal of logs (monotonic seconds); None while there is none."""
         self._had_no_owner = False
-        self.checkpoints = Checkpoints(self)
         file_system.make_folder(path)
         self._held = file_system.lock(f"{path}/{LOCK}")
         try:
@@ -80,10 +73,6 @@ class LogDir(LogDirContext):
         self.keep_reserve()
 
     # --- Whose it is ---
-
-    @property
-    def uuid(self) -> UUID:
-        return self.meta.directory_id
 
     def record_owner(self, cluster_id: str, broker_id: int) -> None:
         """Record the cluster and broker that own the dir. Raises WrongCluster if others own it."""
@@ -186,31 +175,20 @@ class LogDir(LogDirContext):
             _log.warning("%s: the next start takes this stop for a crash: %s", self.path, error)
 
     def create(self, wanted: Mapping[TopicPartition, tuple[UUID, LogConfig]]) -> dict[TopicPartition, Log]:
-        """The logs of these partitions; missing ones are created, durably.
-
-        A folder of that name with another topic id is set aside (rule L10).
-        """
+        """Create logs of partitions that have none here, durably."""
         if self.failure is not None:
             raise self.failure.bare()
-        missing = []
-        for name, (topic_id, _) in wanted.items():
-            if name in self.logs and self.topic_ids[name] != topic_id:
-                self.quarantine_log(name)
-            if name not in self.logs:
-                missing.append(name)
-        self.being_made |= set(missing)
+        self.being_made |= wanted.keys()
         self.busy_since_s = self.clock.monotonic_s()
         try:
-            folders = [partition_folder.new_folder(name, wanted[name][0]) for name in missing]
+            folders = [partition_folder.new_folder(name, topic_id) for name, (topic_id, _) in wanted.items()]
             self.file_system.publish(self.path, folders)
-            for name in missing:
-                self.open_log(name, *wanted[name], None, written=True)
+            return {name: self.open_log(name, *what, None, written=True) for name, what in wanted.items()}
         except StorageError as error:
-            raise self.failed(error) from error
+            raise self.write_failed(error) from error
         finally:
-            self.being_made -= set(missing)
+            self.being_made -= wanted.keys()
             self.busy_since_s = None
-        return {name: self.logs[name] for name in wanted}
 
     def quarantine_log(self, name: TopicPartition) -> None:
         """Stop serving a log and rename its folder so that it is never served (rule L10)."""
@@ -220,8 +198,7 @@ class LogDir(LogDirContext):
         self._rename_aside(name, topic_id)
 
     def remove(self, name: TopicPartition) -> str:
-        """Delete a log: renames its folder at once, durably. Returns the folder, for ``purge``, which may take
-        longer."""
+        """Delete a log: renames its folder at once, durably. Returns the folder: to remove it may take longer."""
         log, topic_id = self.logs.pop(name), self.topic_ids.pop(name)
         log.abandon()
         target = f"{self.path}/{partition_folder.renamed(name, topic_id, partition_folder.DELETED_SUFFIX)}"
@@ -230,14 +207,10 @@ class LogDir(LogDirContext):
             self.file_system.rename(f"{self.path}/{name}", target)
             self.checkpoints.forget(log)
         except StorageError as error:
-            raise self.failed(error) from error
+            raise self.write_failed(error) from error
         finally:
             self.busy_since_s = None
         return target
-
-    def purge(self, folder: str) -> None:
-        """Remove a deleted folder. Any thread."""
-        self.file_system.remove_folder(folder)
 
     def open_log(
         self,
@@ -250,11 +223,10 @@ class LogDir(LogDirContext):
     ) -> Log:
         """Open the log in the partition's folder and serve it from now on."""
         log = Log.open(
-            self.file_system,
+            self,
             f"{self.path}/{name}",
             name,
             config,
-            log_dir=self,
             saved=saved,
             recovery_point=self.checkpoints.recovery_point(name),
             start_offset=self.checkpoints.start(name),
@@ -262,7 +234,7 @@ class LogDir(LogDirContext):
         )
         kept_start = self.checkpoints.start(name)
         if kept_start is not None and kept_start != log.start_offset:
-            self.keep_starts({name: log.start_offset})
+            self.checkpoints.keep_starts({name: log.start_offset})
         self.logs[name] = log
         self.topic_ids[name] = topic_id
         if saved is None or log.end.address != saved.recovery_point or log.recovered_bytes:
@@ -275,38 +247,7 @@ class LogDir(LogDirContext):
         self.quarantined.append(target)
         _log.warning("%s/%s holds another topic's log: set aside as %s", self.path, name, target)
 
-    def failed(self, error: StorageError) -> StorageError:
-        """The error to raise for an error of this disk, which goes offline unless it is full."""
-        return error if isinstance(error, DiskFull) else self.fail(error)
-
-    # --- Context of its logs ---
-
-    def keep_reserve(self) -> None:
-        """Reserve the space that retention needs on a full disk: it writes a checkpoint before it deletes."""
-        path = f"{self.path}/{RESERVE}"
-        try:
-            if not self.file_system.exists(path):
-                self.file_system.replace(path, bytes(RESERVE_BYTES))
-        except StorageError:
-            pass  # no space yet, or a failing disk, which the next write reports
-
-    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        self.checkpoints.keep_starts(starts)
-
-    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        self.checkpoints.lower_recovery_point(name, address)
-
-    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
-        self.checkpoints.appended(log, batches, size)
-
-    def rolled(self, log: CheckpointedLog) -> None:
-        self.checkpoints.rolled(log)
-
     # --- Its life ---
-
-    def start(self) -> None:
-        """Start the thread that writes checkpoints."""
-        self.checkpoints.start_thread()
 
     def checkpoint(self) -> None:
         """Flush every changed log and write the checkpoints. Blocks; owner thread."""
@@ -356,7 +297,7 @@ class RetentionRun:
         for path, log_dir in log_dirs.items():
             starts = {log.topic_partition: one.start_offset for log, one in self.plans if log.log_dir.path == path}
             try:
-                log_dir.keep_starts(starts)
+                log_dir.checkpoints.keep_starts(starts)
             except StorageError as error:
                 _log.error("retention in %s waits: %s", path, error)
                 self.plans = [(log, one) for log, one in self.plans if log.log_dir.path != path]
@@ -394,13 +335,13 @@ class LogDirs:
         file_system: FileSystem,
         paths: tuple[str, ...],
         *,
-        open_files_max: int | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        open_files_max: int = OPEN_FILES_MAX,
+        clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
         monotonic_ms: Callable[[], int] = boot_clock_ms,
     ) -> None:
         """Lock and read the dirs. Raises the first dir's error if none is usable, InvalidConfig for a duplicate."""
         _check_each_once(paths)
-        self.pool = FilePool(open_files_max or open_files_by_limit())
+        self.pool = FilePool(open_files_max)
         self._clock_ms = clock_ms
         self._monotonic_ms = monotonic_ms
         self._retention_clock = RetentionClock(clock_ms(), monotonic_ms())
@@ -417,7 +358,7 @@ class LogDirs:
 
     @property
     def uuids(self) -> list[UUID]:
-        return [one.uuid for one in self.dirs]
+        return [one.meta.directory_id for one in self.dirs]
 
     def record_owner(self, cluster_id: str, broker_id: int) -> None:
         """Raises WrongCluster if a dir belongs to another cluster or broker."""
@@ -505,7 +446,7 @@ class LogDirs:
         if found is None:
             return None
         folder = found.remove(name)
-        return lambda: found.purge(folder)
+        return lambda: found.file_system.remove_folder(folder)
 
     def _dir_of(self, name: TopicPartition) -> LogDir | None:
         return next((one for one in self.dirs if name in one.logs), None)
@@ -516,7 +457,7 @@ class LogDirs:
     def start(self) -> None:
         """Start the threads that write checkpoints."""
         for one in self.dirs:
-            one.start()
+            one.checkpoints.start_thread()
 
     def plan_retention(
         self, limit_of: Callable[[Log], int], path: str | None = None, *, by_time: bool = True

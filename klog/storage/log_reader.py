@@ -1,39 +1,27 @@
-"""Reads a log: ranges of batches for fetches, and look-ups. Any thread."""
+"""Reads a log: ranges of batches for fetches, places in it. Any thread."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from operator import attrgetter
-from typing import TypeVar
 
 from klog.errors import OffsetOutOfRange, StorageError
-from klog.record.admission import unpacked_bytes_max
-from klog.storage import checksums, lookup
+from klog.storage import checksums
 from klog.storage.checksums import Checksum
 from klog.storage.log_end import LogEnd
-from klog.storage.log_state import LogState
-from klog.storage.lookup import Location
-from klog.storage.lookup_budget import UNLIMITED, LookupBudget
+from klog.storage.log_state import reads
+from klog.storage.lookup import LookUps
 from klog.storage.segment import FileRange, Segment
 
 _base_address = attrgetter("base_address")
-_Answer = TypeVar("_Answer")
 
 
-class LogReader(LogState):
+class LogReader(LookUps):
     """See the module."""
 
     __slots__ = ()
 
     # --- Reading ---
-
-    def check_offset(self, offset: int) -> None:
-        """Raise OffsetOutOfRange unless log start offset <= ``offset`` <= end address."""
-        if offset < self.start_offset or offset > self.end.address:
-            raise OffsetOutOfRange(
-                f"{self.topic_partition}: offset {offset} is outside {self.start_offset} to {self.end.offset}"
-            )
 
     def read(self, offset: int, max_bytes: int, limit_address: int, at_least_one: bool = True) -> list[FileRange]:
         """Whole batches from the first that has a record at or after ``offset``, none beyond ``limit_address``.
@@ -111,7 +99,25 @@ class LogReader(LogState):
         found = LogEnd(segment.base_address, min(before, segment.base_address))
         if address == segment.base_address:
             return found
-        return self._ask(_floor_in, segment, address, found)
+        return self._floor_in(segment, address, found)
+
+    @reads
+    def _floor_in(self, segment: Segment, address: int, found: LogEnd) -> LogEnd:
+        """`floor` within one segment; ``found`` is its first address."""
+        first = segment.index.floor(address)
+        starts, counts_before = segment.index.dense
+        length = len(starts)
+        if length and address >= starts[0]:
+            at = bisect_right(starts, address, 0, length) - 1
+            if at:
+                return LogEnd(starts[at], starts[at - 1] + counts_before[at] - counts_before[at - 1])
+        if first.address > segment.base_address:
+            found = LogEnd(first.address, first.offset_before)
+        for at, header in segment.walk(first.address, address):
+            if header.next_address > address:
+                break
+            found = LogEnd(header.next_address, at + header.count)
+        return found
 
     def is_in_hole(self, address: int) -> bool:
         """Whether ``address`` lies in a hole of the log, or at one of its edges."""
@@ -149,75 +155,12 @@ class LogReader(LogState):
         except StorageError as error:
             raise self.read_failed(error) from error
 
-    def _ask(self, question: Callable[..., _Answer], *arguments: object) -> _Answer:
-        self.check_open()
-        try:
-            return question(*arguments)
-        except StorageError as error:
-            raise self.read_failed(error) from error
-
-    # --- Looking up: RequestTimedOut where that asks for more budget than was given ---
-
-    def count(self, from_offset: int, to_offset: int) -> int | None:
-        """Messages with from_offset <= offset < to_offset, exactly; None while a segment between is not counted yet."""
-        return self._ask(lookup.count, self.segments, max(from_offset, self.start_offset), to_offset)
-
-    def nth(self, n: int, from_offset: int) -> int | None:
-        """The offset of message ``n`` (from 0) at or after ``from_offset``; the end if there are fewer, None while a
-        segment between is not counted yet."""
-        return self._ask(lookup.nth, self.segments, self.end, n, max(from_offset, self.start_offset))
-
-    def offset_for_time(self, timestamp_ms: int, budget: LookupBudget = UNLIMITED) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at or after ``timestamp_ms``; None without one."""
-        most = unpacked_bytes_max(self.config.max_message_bytes)
-        return self._ask(lookup.offset_for_time, self.segments, self.start_offset, timestamp_ms, most, budget)
-
-    def may_have_time(self, timestamp_ms: int) -> bool:
-        """Whether `offset_for_time` may find a record, from what is known of the segments; reads nothing.
-
-        Raises StorageError if the log is closed or its dir offline.
-        """
-        self.check_open()
-        return any(one.count is None or one.max_timestamp_ms >= timestamp_ms for one in self.segments)
-
-    def time_of(self, offset: int, budget: LookupBudget = UNLIMITED) -> int | None:
-        """The timestamp of the first record at or after ``offset``; None without one, -1 if it has none."""
-        most = unpacked_bytes_max(self.config.max_message_bytes)
-        return self._ask(lookup.time_of, self.segments, max(offset, self.start_offset), most, budget)
-
-    def max_timestamp(self, budget: LookupBudget = UNLIMITED) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record with the largest timestamp; None without one."""
-        most = unpacked_bytes_max(self.config.max_message_bytes)
-        return self._ask(lookup.max_timestamp, self.segments, self.start_offset, most, budget)
-
-    def locate(self, offset: int) -> Location:
-        """The batch that a fetch at ``offset`` begins with. Raises OffsetOutOfRange without one."""
-        self.check_offset(offset)
-        return self._ask(lookup.locate, self.segments, offset)
-
+    @reads
     def checksum(self, first: int, end: int, seed: int = 0) -> Checksum:
         """The CRC of addresses [first, end), which must be in the log; see `klog.storage.checksums`."""
-        return self._ask(checksums.checksum, self.segments, first, end, seed)
+        return checksums.checksum(self.segments, first, end, seed)
 
     def batch_checks(self, address: int) -> bool:
         """Whether the batch around the byte at ``address`` is valid."""
         self.check_open()
         return checksums.batch_checks(self.segments, address)
-
-
-def _floor_in(segment: Segment, address: int, found: LogEnd) -> LogEnd:
-    """``LogReader.floor`` within one segment; ``found`` is its first address."""
-    first = segment.index.floor(address)
-    starts, counts_before = segment.index.dense
-    length = len(starts)
-    if length and address >= starts[0]:
-        at = bisect_right(starts, address, 0, length) - 1
-        if at:
-            return LogEnd(starts[at], starts[at - 1] + counts_before[at] - counts_before[at - 1])
-    if first.address > segment.base_address:
-        found = LogEnd(first.address, first.offset_before)
-    for at, header in segment.walk(first.address, address):
-        if header.next_address > address:
-            break
-        found = LogEnd(header.next_address, at + header.count)
-    return found

@@ -8,18 +8,38 @@ and ``durable_end``.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from klog.config.topic import LogConfig
-from klog.errors import CorruptLog, DiskFull, StorageError
+from klog.errors import CorruptLog, OffsetOutOfRange, StorageError
 from klog.names import TopicPartition
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.damage_record import DamageRecord
 from klog.storage.epochs import Epochs
-from klog.storage.filesystem import FileSystem
-from klog.storage.log_dir_context import LogDirContext
 from klog.storage.log_end import LogEnd
 from klog.storage.producers import Producers
 from klog.storage.recovery import Recovered
 from klog.storage.segment import Segment
+
+_State = TypeVar("_State", bound="LogState")
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+def reads(method: Callable[Concatenate[_State, _Asked], _Answer]) -> Callable[Concatenate[_State, _Asked], _Answer]:
+    """For a method that reads the log's files: the log must be open, and a disk that cannot read goes offline."""
+
+    @wraps(method)
+    def reading(log: _State, /, *asked: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+        log.check_open()
+        try:
+            return method(log, *asked, **named)
+        except StorageError as error:
+            raise log.read_failed(error) from error
+
+    return reading
 
 
 class LogState:
@@ -49,15 +69,14 @@ class LogState:
         self,
         name: TopicPartition,
         folder: str,
-        log_dir: LogDirContext,
-        file_system: FileSystem,
+        log_dir: CheckpointedDir,
         found: Recovered,
         config: LogConfig,
     ) -> None:
         self.topic_partition = name
         self.folder = folder
         self.log_dir = log_dir
-        self.file_system = file_system
+        self.file_system = log_dir.file_system
         self.config = config
         self.segments: tuple[Segment, ...] = found.segments
         self.active: Segment = found.segments[-1]
@@ -87,6 +106,13 @@ class LogState:
         if self.is_closed:
             raise StorageError(f"the log of {self.topic_partition} is closed")
 
+    def check_offset(self, offset: int) -> None:
+        """Raise OffsetOutOfRange unless log start offset <= ``offset`` <= end address."""
+        if offset < self.start_offset or offset > self.end.address:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: offset {offset} is outside {self.start_offset} to {self.end.offset}"
+            )
+
     def read_failed(self, error: StorageError) -> StorageError:
         """The error to raise for a failed read: a disk that cannot read takes its log dir offline.
 
@@ -104,11 +130,8 @@ class LogState:
         segment = Segment(self.file_system, self.folder, address, log_dir.pool)
         try:
             segment.create()
-        except DiskFull as error:
-            log_dir.filled(error)
-            raise
         except StorageError as error:
-            raise log_dir.fail(error) from error
+            raise log_dir.write_failed(error) from error
         segment.created_ms = segment.modified_ms = log_dir.clock_ms()
         old.modified_ms = log_dir.clock_ms()
         old.index.close()

@@ -51,15 +51,6 @@ class Producers:
     def __init__(self, known: dict[int, Producer] | None = None) -> None:
         self._known: dict[int, Producer] = known or {}
 
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __contains__(self, producer_id: object) -> bool:
-        return producer_id in self._known
-
-    def get(self, producer_id: int) -> Producer | None:
-        return self._known.get(producer_id)
-
     def snapshot(self) -> dict[int, Producer]:
         return self._known.copy()
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from klog.errors import NoSuchThing, StorageError
-from klog.storage.checking import Found, Readable, check_batches
+from klog.storage.checking import Found, check_batches
 from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
-from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem
+from klog.storage.filesystem import FileSystem, copy_range
 from klog.storage.segment import Segment
 
 LOST_SUFFIX: Final = ".lost"
@@ -42,17 +42,6 @@ class QuarantinedFile(NamedTuple):
     size: int
     reason: str
     time_ms: int
-
-
-class _At:
-    """A file, read from ``position`` on as if it began there."""
-
-    def __init__(self, file: Readable, position: int) -> None:
-        self._file = file
-        self._position = position
-
-    def read_at(self, position: int, size: int) -> bytes:
-        return self._file.read_at(self._position + position, size)
 
 
 def list_quarantined(file_system: FileSystem, folder: str) -> list[QuarantinedFile]:
@@ -128,13 +117,7 @@ def keep_lost(file_system: FileSystem, folder: str, cut: Sequence[tuple[Segment,
         if end <= start:
             continue
         name = _free_name(file_system, folder, start)
-        temporary = f"{folder}/{name}{TEMPORARY_SUFFIX}"
-        file_system.remove(temporary)
-        copy = file_system.open(temporary, create=True)
-        for at in range(start, end, COPY_BYTES):
-            copy.write_at(at - start, file.read_at(at - segment.base_address, min(COPY_BYTES, end - at)))
-        copy.sync()
-        file_system.rename(temporary, f"{folder}/{name}")
+        copy_range(file_system, file, start - segment.base_address, end - start, f"{folder}/{name}")
         names.append(name)
     return names
 

@@ -22,7 +22,7 @@ from klog.storage.checkpoint import LogSummary, SegmentSummary
 from klog.storage.damage_record import DAMAGED_SUFFIX, DamageRecord
 from klog.storage.epochs import Epochs
 from klog.storage.file_pool import FilePool
-from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem
+from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, copy_range
 from klog.storage.log_end import LogEnd
 from klog.storage.producers import Producers
 from klog.storage.segment import Segment, base_address_of, segment_name
@@ -40,8 +40,6 @@ class Recovered(NamedTuple):
     start_offset: int
     damages: tuple[DamageRecord, ...]
     checked_bytes: int
-    cut_bytes: int
-    repaired: bool
     fresh_damages: tuple[DamageRecord, ...]
     """Those of ``damages`` that this recovery found."""
 
@@ -63,7 +61,6 @@ class Recovery:
         self._damages: dict[int, DamageRecord] = {}
         self._fresh_damages: list[DamageRecord] = []
         self._checked_bytes = 0
-        self._cut_bytes = 0
         self._repaired = False
 
     def run(self, saved: LogSummary | None, recovery_point: int, start_offset: int | None) -> Recovered:
@@ -108,8 +105,6 @@ class Recovery:
             min(start_offset, end.offset),
             tuple(self._damages[first] for first in sorted(self._damages)),
             self._checked_bytes,
-            self._cut_bytes,
-            self._repaired,
             tuple(self._fresh_damages),
         )
 
@@ -253,16 +248,11 @@ class Recovery:
         """Record the damage, and move what lies behind it to a new segment."""
         self._record(segment, DamageRecord(skipped.address, skipped.end, skipped.reason))
         base = segment.base_address
-        target = f"{self._folder}/{segment_name(skipped.end)}"
         size = self._sizes[base] - (skipped.end - base)
         if skipped.end in self._sizes or size <= 0:
             return
-        self._file_system.remove(target + TEMPORARY_SUFFIX)
-        copy = self._file_system.open(target + TEMPORARY_SUFFIX, create=True)
-        for at in range(0, size, COPY_BYTES):
-            copy.write_at(at, segment.file.read_at(skipped.end - base + at, min(COPY_BYTES, size - at)))
-        copy.sync()
-        self._file_system.rename(target + TEMPORARY_SUFFIX, target)
+        target = f"{self._folder}/{segment_name(skipped.end)}"
+        copy_range(self._file_system, segment.file, skipped.end - base, size, target)
         self._sizes[skipped.end] = size
         self._modified_ms[skipped.end] = self._modified_ms[base]
 
@@ -291,7 +281,6 @@ class Recovery:
             segment.end_address,
         )
         segment.file.truncate(segment.size)
-        self._cut_bytes += file_size - segment.size
         self._sizes[segment.base_address] = segment.size
         self._repaired = True
 

@@ -6,7 +6,7 @@ is durable when it returns, and blocks.
 
 from __future__ import annotations
 
-from klog.errors import DiskFull, OffsetOutOfRange, StorageError
+from klog.errors import OffsetOutOfRange, StorageError
 from klog.storage.damage_record import DamageRecord
 from klog.storage.log_end import LogEnd
 from klog.storage.log_state import LogState
@@ -36,7 +36,7 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
     # that is being written compares the generation.
     with log.lock:
         log.generation += 1
-    log.log_dir.lower_recovery_point(log.topic_partition, address)
+    log.log_dir.checkpoints.lower_recovery_point(log.topic_partition, address)
     for segment in removed:
         segment.is_removed = True
     offset = next((one.end_offset for one in reversed((*kept, cut)) if one.size), 0)
@@ -44,7 +44,7 @@ def truncate(log: LogState, address: int, *, keep_truncated: bool = False) -> li
         offset = max(offset, log.start_offset)
     else:  # truncated below the log start offset: it must not hide what is written from here on
         offset = offset or address
-        log.log_dir.keep_starts({log.topic_partition: offset})
+        log.log_dir.checkpoints.keep_starts({log.topic_partition: offset})
     with log.lock:
         log.generation += 1  # once more: a flush may have begun since
         log.segments = (*kept, cut)
@@ -86,8 +86,8 @@ def restart(log: LogState, address: int, start_offset: int, *, keep_truncated: b
     start_offset = min(start_offset, address)
     with log.lock:
         log.generation += 1
-    log.log_dir.lower_recovery_point(log.topic_partition, 0)
-    log.log_dir.keep_starts({log.topic_partition: start_offset})
+    log.log_dir.checkpoints.lower_recovery_point(log.topic_partition, 0)
+    log.log_dir.checkpoints.keep_starts({log.topic_partition: start_offset})
     removed = log.segments
     for segment in removed:
         segment.is_removed = True
@@ -127,11 +127,8 @@ def skip_to(log: LogState, address: int, reason: str) -> None:
     damage = DamageRecord(log.end.address, address, reason)
     try:
         log.file_system.replace(f"{log.folder}/{damage.file_name}", damage.render(b""))
-    except DiskFull as error:
-        log.log_dir.filled(error)
-        raise
     except StorageError as error:
-        raise log.log_dir.fail(error) from error
+        raise log.log_dir.write_failed(error) from error
     log.begin_segment(address)
     log.damages = (*log.damages, damage)
     with log.lock:

@@ -23,13 +23,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from klog.clock import SYSTEM_CLOCK
 from klog.errors import CorruptLog, LogDirLocked, Refused
 from klog.storage import meta_properties
 from klog.storage.damage_record import DAMAGED_SUFFIX
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import COPY_BYTES, TEMPORARY_SUFFIX, FileSystem, OsFileSystem, next_data
 from klog.storage.log_dir import LOCK
-from klog.storage.log_dir_context import wall_clock_ms
 from klog.storage.partition_folder import parse_folder_name
 from klog.storage.recovery import Recovery
 from klog.storage.segment import base_address_of
@@ -117,7 +117,7 @@ def apply_repair(plan: RepairPlan, file_system: FileSystem | None = None) -> lis
                     hint="run the repair again for a new plan",
                 )
             kept = [(fault, _keep_bytes(file_system, fault)) for fault in folder_plan.faults if fault.bytes]
-            Recovery(file_system, folder, FilePool(), wall_clock_ms()).run(None, 0, None)
+            Recovery(file_system, folder, FilePool(), SYSTEM_CLOCK.now_ms()).run(None, 0, None)
             for fault, cut in kept:
                 if fault.state is State.DAMAGED:  # bytes of an overlap may have the same address
                     _move_to_record(file_system, cut)

@@ -12,7 +12,7 @@ from klog.config.properties import read_text
 from klog.errors import NoSuchThing, SessionLost, UsageError, ZooKeeperError
 from klog.export.files.json_values import json_values
 from klog.protocol.schema_errors import InvalidSchema, SchemaNotFound
-from klog.record.avro_framing import MAGIC, PREFIX_BYTES
+from klog.record.avro_framing import unframed
 from klog.record.records import Record
 from klog.schemas.decoding.decoder import NO_FRAMING, Decoder, Decoding
 
@@ -43,9 +43,9 @@ class MessageDecoder:
         """The same of the column's content."""
         if content is None:
             return {}
-        if len(content) < PREFIX_BYTES or content[0] != MAGIC:
+        schema_id, _ = unframed(content)
+        if schema_id is None:
             return {f"{self._column}_error": NO_FRAMING}
-        schema_id = int.from_bytes(content[1:PREFIX_BYTES], "big", signed=True)
         known = self._decoders.get(schema_id)
         if known is None:
             if len(self._decoders) >= KEPT_MAX:

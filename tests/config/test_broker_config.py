@@ -162,13 +162,14 @@ def test_where_klog_differs_from_kafka() -> None:
     assert config["delete.topic.enable"] is True
     assert config["unclean.leader.election.enable"] is False
     assert config["replica.lag.max.messages"] is None
-    assert config.listener == ("127.0.0.1", 9092)
+    assert config.listeners.clients[2:4] == ("127.0.0.1", 9092)
     assert config.listeners.clients.told == (None, None)
 
 
 def test_older_names_are_the_same_setting() -> None:
     config = BrokerConfig.parse({"brokerid": "7", "log.file.size": "1000", "port": "1234", "host.name": "0.0.0.0"})
-    assert (config["broker.id"], config["log.segment.bytes"], config.listener) == (7, 1000, ("0.0.0.0", 1234))
+    assert (config["broker.id"], config["log.segment.bytes"]) == (7, 1000)
+    assert config.listeners.clients[2:4] == ("0.0.0.0", 1234)
     assert config.warnings == ()
 
 
@@ -273,7 +274,7 @@ def test_what_must_be_given_says_so() -> None:
     ],
 )
 def test_listeners(listener: str, address: tuple[str, int]) -> None:
-    assert BrokerConfig.parse({"listeners": listener}).listener == address
+    assert BrokerConfig.parse({"listeners": listener}).listeners.clients[2:4] == address
 
 
 def test_advertised_must_be_something_to_connect_to() -> None:
@@ -320,7 +321,7 @@ def test_brokers_may_have_a_listener_of_their_own() -> None:
         BrokerConfig.parse(given)
     config = BrokerConfig.parse({**given, "inter.broker.listener.name": "REPLICATION"})
     clients, brokers = config.listeners.clients, config.listeners.brokers
-    assert (config.listener, brokers[2:4]) == (("0.0.0.0", 9092), ("10.0.0.1", 9192))
+    assert (config.listeners.clients[2:4], brokers[2:4]) == (("0.0.0.0", 9092), ("10.0.0.1", 9192))
     assert (clients.told, brokers.told) == (("b1", 9092), ("r1", 9193))
     alone = BrokerConfig.parse({"listeners": "PLAINTEXT://:1"})
-    assert alone.listener == ("", 1) and alone.listeners.brokers == alone.listeners.clients
+    assert alone.listeners.clients[2:4] == ("", 1) and alone.listeners.brokers == alone.listeners.clients

@@ -20,7 +20,7 @@ def shared(count: int, **settings: str) -> list[BrokerConfig]:
 def test_ids_and_ports_count_up() -> None:
     configs = shared(3, port="9092", metrics__port="9500", schema__registry__port="0", advertised__host__name="gate")
     assert [one.integer("broker.id") for one in configs] == [7, 8, 9]
-    assert [one.listener for one in configs] == [("127.0.0.1", port) for port in (9092, 9093, 9094)]
+    assert [one.listeners.clients[2:4] for one in configs] == [("127.0.0.1", port) for port in (9092, 9093, 9094)]
     assert [one.integer("metrics.port") for one in configs] == [9500, 9501, 9502]
     assert [one.integer("schema.registry.port") for one in configs] == [0, 0, 0]
     assert {one.listeners.clients.told for one in configs} == {("gate", None)}
@@ -29,8 +29,8 @@ def test_ids_and_ports_count_up() -> None:
 
 def test_listeners_of_their_own_for_brokers_count_up_too() -> None:
     first, second = shared(2, listeners="PLAINTEXT://[::1]:9092,IN://h:9192", inter__broker__listener__name="IN")
-    assert (first.listener, first.listeners.brokers[2:4]) == (("::1", 9092), ("h", 9192))
-    assert (second.listener, second.listeners.brokers[2:4]) == (("::1", 9093), ("h", 9193))
+    assert (first.listeners.clients[2:4], first.listeners.brokers[2:4]) == (("::1", 9092), ("h", 9192))
+    assert (second.listeners.clients[2:4], second.listeners.brokers[2:4]) == (("::1", 9093), ("h", 9193))
 
 
 @each(

@@ -41,13 +41,12 @@ PURE = {
         "translated",
         "_translate",
         "self.failed",
-        "log_dir.failed",
         "self.read_failed",
         "self._cut_back",
     ),
     *("order.refused", "future.set_exception"),
-    *("self.log_dir.fail", "self.log_dir.filled", "log_dir.fail", "log_dir.filled", "log.log_dir.fail"),
-    *("log.log_dir.filled", "health.fail", "health.filled", "one.fail"),
+    *("self.log_dir.fail", "log_dir.fail", "log.log_dir.fail", "one.fail"),
+    *("self.write_failed", "log_dir.write_failed", "disk.write_failed", "log.log_dir.write_failed"),
 }
 """What is made of an error by these has nothing of it but words and numbers; or (set_exception, which has its own way
 out of the cycle) it is raised on where somebody waits for it."""

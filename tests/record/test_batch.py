@@ -95,8 +95,7 @@ def test_walk_finds_every_batch_and_where_it_starts() -> None:
     buffer = b"".join(THREE)
     starts = [0, len(THREE[0]), len(THREE[0]) + len(THREE[1])]
     assert [position for position, _ in walk(buffer)] == starts
-    assert [position for position, _ in walk(memoryview(buffer), starts[1])] == starts[1:]
-    assert [header.count for _, header in walk(buffer, 0, starts[2])] == [1, 50]
+    assert [header.count for _, header in walk(memoryview(buffer)[: starts[2]])] == [1, 50]
     assert list(walk(b"")) == []
 
 
@@ -107,7 +106,6 @@ def test_walk_byte_by_byte() -> None:
     for cut in range(len(buffer) + 1):
         whole = sum(end <= cut for end in ends)
         assert len(list(walk(buffer[:cut], allow_partial=True))) == whole
-        assert len(list(walk(buffer, 0, cut, allow_partial=True))) == whole
         seen = []
         if cut in (0, *ends):
             seen = list(walk(buffer[:cut]))

@@ -11,6 +11,7 @@ from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
 from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
 
@@ -48,7 +49,7 @@ class Led:
     def __init__(self, folder: Path, isr: tuple[int, ...] = (1, 2, 3), before: int = 0, **config: Any) -> None:
         """``before``: batches that were there already, flushed, when the leader was elected."""
         folder.mkdir()
-        self.log = Log.open(OsFileSystem(), str(folder), NAME, LogConfig(**config))
+        self.log = Log.open(CheckpointedDir(OsFileSystem(), str(folder)), str(folder), NAME, LogConfig(**config))
         for _ in range(before):
             self.log.append(records(), 2)
         self.log.flush()

@@ -11,6 +11,7 @@ from klog.errors import FencedLeaderEpoch, NotLeader, StorageError, UnknownLeade
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
 from klog.replication.led_partition import LedPartition, decide_high_watermark
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
 from tests.replication.led import NEVER, Reader, Waiter, records
@@ -22,7 +23,9 @@ class Led:
     def __init__(self, folder: Path, **config: int) -> None:
         folder.mkdir()
         self.asked = 0
-        self.log = Log.open(OsFileSystem(), str(folder), TopicPartition("t", 0), LogConfig(**config))
+        self.log = Log.open(
+            CheckpointedDir(OsFileSystem(), str(folder)), str(folder), TopicPartition("t", 0), LogConfig(**config)
+        )
         self.log.begin_epoch(3)
         self.partition = LedPartition(TopicPartition("t", 0), self.log, leader_epoch=3, want_flush=self.want)
 

@@ -19,6 +19,7 @@ from klog.config import LogConfig
 from klog.errors import StaleBrokerEpoch
 from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.replication.led import NAME, Waiter, records
@@ -52,7 +53,7 @@ class LeaderAndItsFollowers(RuleBasedStateMachine):
         committed = min(committed, before)
         disk = FaultyFileSystem()
         disk.make_folder("/t")
-        self.log = Log.open(disk, "/t", NAME, LogConfig())
+        self.log = Log.open(CheckpointedDir(disk, "/t"), "/t", NAME, LogConfig())
         self.at = [0]
         for _ in range(before):
             self.at.append(self.log.append(records(), 2).end.address)

@@ -13,6 +13,7 @@ from typing import Any
 from klog.config import LogConfig
 from klog.replication.isr import IsrChange, ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.log import Log, LogEnd
 from tests.chance import seed_of
 from tests.faulty_filesystem import FaultyFileSystem
@@ -52,7 +53,7 @@ class Side:
     def __init__(self, *, always: bool) -> None:
         disk = FaultyFileSystem()
         disk.make_folder("/t")
-        self.log = Log.open(disk, "/t", NAME, LogConfig(min_insync_replicas=2))
+        self.log = Log.open(CheckpointedDir(disk, "/t"), "/t", NAME, LogConfig(min_insync_replicas=2))
         self.log.append(records(), 2)
         self.log.flush()
         self.log.begin_epoch(3)
@@ -192,7 +193,7 @@ def test_a_partition_in_which_nothing_happens_is_looked_at_once() -> None:
 def test_a_partition_without_followers_needs_no_look() -> None:
     disk = FaultyFileSystem()
     disk.make_folder("/t")
-    log = Log.open(disk, "/t", NAME, LogConfig())
+    log = Log.open(CheckpointedDir(disk, "/t"), "/t", NAME, LogConfig())
     partition = LedPartition(NAME, log, leader_epoch=3, want_flush=lambda log: None)
     assert not partition.needs_look
     partition.append(records())

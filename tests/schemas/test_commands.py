@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.cli.process import started
 from tests.cli.runner import Ran, act_rows, klog
 from tests.rows import each
 
+Run = Callable[..., Ran]
+
 
 def schema(name: str, *fields: str) -> str:
     listed = [{"name": one, "type": "int"} for one in fields]
@@ -21,15 +24,14 @@ def schema(name: str, *fields: str) -> str:
 
 
 @pytest.fixture
-def run(broker: RunningBroker) -> object:
+def run(broker: RunningBroker) -> Run:
     def running(*words: object, input: str = "") -> Ran:
         return klog("schema", *words, "-B", broker.bootstrap, input=input)
 
     return running
 
 
-def test_register_list_get(run: object, subject: str, unique: str, tmp_path: Path) -> None:
-    assert callable(run)
+def test_register_list_get(run: Run, subject: str, unique: str, tmp_path: Path) -> None:
     file = tmp_path / "one.avsc"
     file.write_text(schema(unique, "a", "b"))
     made = run("register", subject, file, "-o", "json").rows
@@ -53,10 +55,8 @@ def test_register_list_get(run: object, subject: str, unique: str, tmp_path: Pat
 
 
 def test_changes_of_the_registry_are_acts_and_a_level_is_taken_back(
-    run: object, broker: RunningBroker, subject: str, unique: str
+    run: Run, broker: RunningBroker, subject: str, unique: str
 ) -> None:
-    assert callable(run)
-
     def acts() -> list[tuple[str, str, str]]:
         rows = act_rows(broker.zookeeper)
         found[:] = [row["act"] for row in rows if row["subject"] == f"schema {subject}"]
@@ -78,8 +78,7 @@ def test_changes_of_the_registry_are_acts_and_a_level_is_taken_back(
     assert acts()[-1] == ("schema-delete", f"1=id {made[0]}", f"1=id {made[0]}, deleted")
 
 
-def test_check_tells_every_place_and_exits_1(run: object, subject: str, unique: str) -> None:
-    assert callable(run)
+def test_check_tells_every_place_and_exits_1(run: Run, subject: str, unique: str) -> None:
     fresh = run("check", subject, input=schema(unique, "a"))
     assert (fresh.code, "BACKWARD" in fresh.stderr) == (0, True)
     run("register", subject, input=schema(unique, "a"))
@@ -95,8 +94,7 @@ def test_check_tells_every_place_and_exits_1(run: object, subject: str, unique: 
     assert run("check", subject, "--version", 9, input=schema(unique, "a")).code == 1
 
 
-def test_levels_and_deletion(run: object, subject: str, unique: str) -> None:
-    assert callable(run)
+def test_levels_and_deletion(run: Run, subject: str, unique: str) -> None:
     run("register", subject, input=schema(unique, "a"))
     shown = run("level", "full", "--subject", subject, "-o", "json")
     assert shown.rows == [{"subject": subject, "level": "FULL"}]
@@ -126,8 +124,7 @@ def test_levels_and_deletion(run: object, subject: str, unique: str) -> None:
         (["register", "s", "/no/such/file"], "USAGE"),
     ],
 )
-def test_errors_are_said(run: object, words: list[str], code: str) -> None:
-    assert callable(run)
+def test_errors_are_said(run: Run, words: list[str], code: str) -> None:
     ran = run(*words, "-o", "json")
     assert (ran.error["code"], ran.code) == (code, 2 if code == "USAGE" else 1)
 

@@ -268,9 +268,7 @@ def test_without_transitivity_the_last_version_alone_counts() -> None:
     new = parse(json.dumps(record(one("a", "long"), one("b", "int", default=0))))
     later = [*OLD, (3, parse(json.dumps(record(one("b", "int")))))]
     wrong = held_against(parse(json.dumps(record(one("a", "int"), one("b", "int")))), later, Level.BACKWARD)
-    assert [(one.version, one.problem.kind, one.problem.path) for one in wrong] == [
-        (3, Kind.READER_FIELD_MISSING_DEFAULT_VALUE, "/a")
-    ]
+    assert [(one.version, one.kind, one.path) for one in wrong] == [(3, Kind.READER_FIELD_MISSING_DEFAULT_VALUE, "/a")]
     assert isinstance(held_against(new, later, Level.BACKWARD_TRANSITIVE)[0], Found)
 
 

@@ -44,7 +44,7 @@ def test_what_is_not_compatible_is_refused_with_the_place_and_leaves_nothing(ver
     verbs.register("a", AVRO, schema("x"))
     with pytest.raises(IncompatibleSchema, match=r"\(BACKWARD\).* version 1 at /y: "):
         verbs.register("a", AVRO, schema("x", "y"))
-    assert [one.problem.path for one in verbs.check("a", AVRO, schema("x", "y"))] == ["/y"]
+    assert [one.path for one in verbs.check("a", AVRO, schema("x", "y"))] == ["/y"]
     verbs.set_level("a", "none")
     assert verbs.register("a", AVRO, schema("x", "y")).schema_id == 2, "a refusal takes no id"
 

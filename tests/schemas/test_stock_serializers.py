@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from klog.client.raw_fetch import RawCluster
-from klog.record.avro_framing import unframe
+from klog.record.avro_framing import unframed
 from tests.broker_fixture import RunningBroker
 from tests.server.asking import create
 from tests.server.test_metrics import free_port
@@ -83,7 +83,7 @@ def test_messages_are_written_read_and_their_schema_evolves(serving: tuple[Runni
 
     subject = f"{topic}-value"
     assert client.get_versions(subject) == [1, 2]
-    ids = [unframe(one).schema_id for one in payloads]
+    ids = [unframed(one)[0] for one in payloads]
     assert ids == [client.get_version(subject, number).schema_id for number in (1, 2)]
     with RawCluster(broker.bootstrap) as cluster:  # what a task of Spark does
         assert [json.loads(cluster.schema(one)) for one in ids] == [json.loads(V1), json.loads(V2)]

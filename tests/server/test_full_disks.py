@@ -44,7 +44,7 @@ class PurgingController:
         log_dir = self._owner.log_dirs.dirs[0]
         (name,) = [name for name, one in log_dir.topic_ids.items() if one == topic_id]
         self.purged.append(name.topic)
-        log_dir.purge(log_dir.remove(name))
+        log_dir.file_system.remove_folder(log_dir.remove(name))
 
 
 @pytest.mark.slow
@@ -70,11 +70,11 @@ def test_a_full_disk_purges_the_oldest_topic(connect: Callable[..., ZooKeeper], 
             disk.capacity = sum(len(inode.data) for inode in set(disk.names.values())) + 1000
             await asyncio.sleep(1.0)
             assert controller.purged == []  # no append has found it full
-            log_dir.filled(DiskFull("an append found it"))
+            log_dir.write_failed(DiskFull("an append found it"))
             async with asyncio.timeout(WITHIN_S):
                 while not controller.purged:  # noqa: ASYNC110  # the state of another
                     await asyncio.sleep(0.01)
-            log_dir.filled(DiskFull("again, though there is room now"))
+            log_dir.write_failed(DiskFull("again, though there is room now"))
             await asyncio.sleep(1.0)
             task.cancel()
             assert controller.purged == ["b"]

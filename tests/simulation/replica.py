@@ -15,8 +15,8 @@ from klog.names import TopicPartition
 from klog.replication.divergence import StartsElsewhere, truncation_address
 from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.log import Log, LogEnd
-from klog.storage.log_dir_context import LogDirContext
 from tests.simulation.network import ENDED, REFUSED, Call
 from tests.simulation.registry import LOST, OK, Node
 from tests.simulation.states import AGAIN_S, STATE, StateWriter, state_of
@@ -108,8 +108,8 @@ class Replica:
 
     def _open(self) -> Log:
         clock_ms = lambda: int(self.world.now * 1000)  # noqa: E731
-        home = LogDirContext(self.disk, FOLDER, clock_ms=clock_ms)
-        return Log.open(self.disk, FOLDER, NAME, self.process.host.cluster.log_config, log_dir=home)
+        home = CheckpointedDir(self.disk, FOLDER, clock_ms=clock_ms)
+        return Log.open(home, FOLDER, NAME, self.process.host.cluster.log_config)
 
     def _create(self) -> Log:
         """An empty log, durably."""

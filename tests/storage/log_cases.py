@@ -10,11 +10,11 @@ from klog.names import TopicPartition
 from klog.record.batch import HEADER_BYTES, BatchHeader, read_header, walk, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
 from klog.storage.log import Log
 from klog.storage.log_dir import LogDir, RetentionRun
-from klog.storage.log_dir_context import LogDirContext
 from klog.storage.retention import Deletion
 from klog.storage.segment import FileRange
 from tests.faulty_filesystem import FaultyFileSystem
@@ -71,9 +71,8 @@ def new_disk() -> FaultyFileSystem:
 
 def open_log(disk: FileSystem, config: LogConfig | None = None, folder: str = FOLDER) -> Log:
     """A log by itself: every open checks all of it."""
-    return Log.open(
-        disk, folder, NAME, config or LogConfig(), log_dir=LogDirContext(disk, folder, clock_ms=lambda: 1_000)
-    )
+    home = CheckpointedDir(disk, folder, clock_ms=lambda: 1_000)
+    return Log.open(home, folder, NAME, config or LogConfig())
 
 
 def open_dir(disk: FileSystem, config: LogConfig | None = None, clock_ms: int = 1_000, path: str = "/data") -> LogDir:
@@ -86,6 +85,12 @@ def open_dir(disk: FileSystem, config: LogConfig | None = None, clock_ms: int = 
 def log_in(log_dir: LogDir, config: LogConfig | None = None, name: TopicPartition = NAME) -> Log:
     """The one log of the tests, made if it is not there."""
     return log_dir.logs.get(name) or log_dir.create({name: (TOPIC_ID, config or LogConfig())})[name]
+
+
+def dir_and_log(disk: FileSystem, config: LogConfig | None = None) -> tuple[LogDir, Log]:
+    """A loaded log dir, and the one log of the tests in it."""
+    log_dir = open_dir(disk, config)
+    return log_dir, log_in(log_dir, config)
 
 
 def append(log: Log, *batches: bytes | bytearray, epoch: int = 1) -> list[Stored]:

@@ -26,6 +26,7 @@ from tests.storage.log_cases import (
     delete_old_segments,
     delete_records,
     dense_batch,
+    dir_and_log,
     log_in,
     open_dir,
     read_all,
@@ -64,8 +65,7 @@ class Story:
 
 
 def scenario(disk: FaultyFileSystem, story: Story) -> LogDir:
-    log_dir = open_dir(disk, CONFIG)
-    log = log_in(log_dir, CONFIG)
+    log_dir, log = dir_and_log(disk, CONFIG)
     for mark in range(4):
         story.appended += append(log, batch(1, mark=mark))
         story.flush(log)
@@ -93,8 +93,7 @@ def scenario(disk: FaultyFileSystem, story: Story) -> LogDir:
     assert delete_old_segments(log, 0) > 0
     story.starts = (log.start_offset,)
     log_dir.close()
-    log_dir = open_dir(disk, CONFIG)
-    log = log_in(log_dir, CONFIG)
+    log_dir, log = dir_and_log(disk, CONFIG)
     story.appended += append(log, batch(1, mark=18), epoch=5)
     story.flush(log)
     return log_dir
@@ -110,8 +109,7 @@ STEPS = steps()
 
 
 def check(disk: FaultyFileSystem, story: Story) -> None:
-    log_dir = open_dir(disk, CONFIG)
-    log = log_in(log_dir, CONFIG)
+    log_dir, log = dir_and_log(disk, CONFIG)
     found = {one.address: one.data for one in read_all(log)}
     limit = min(story.flushed_to, story.cut_at if story.cut_at is not None else story.flushed_to)
     # Right after DeleteRecords the start is its offset; a crash while it moves leaves the old or the new one.
@@ -167,8 +165,7 @@ def test_recovery_itself_may_be_cut_off_anywhere() -> None:
 
     def damaged() -> tuple[FaultyFileSystem, list[Stored]]:
         disk = FaultyFileSystem()
-        log_dir = open_dir(disk)
-        log = log_in(log_dir)
+        log_dir, log = dir_and_log(disk)
         stored = [one for mark in range(6) for one in append(log, batch(2, mark=mark))]
         log.flush()
         log_dir.abandon()

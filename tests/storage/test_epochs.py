@@ -10,7 +10,18 @@ from klog.storage.epochs import Epochs
 from klog.storage.log import LogEnd
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.rows import each
-from tests.storage.log_cases import append, batch, bytes_of, dense_batch, log_in, new_disk, open_dir, open_log, read_all
+from tests.storage.log_cases import (
+    append,
+    batch,
+    bytes_of,
+    dense_batch,
+    dir_and_log,
+    log_in,
+    new_disk,
+    open_dir,
+    open_log,
+    read_all,
+)
 
 END = LogEnd(900, 850)
 
@@ -58,8 +69,7 @@ def test_cutting_at_both_ends() -> None:
 
 def test_the_current_epoch_is_known_before_its_first_batch() -> None:
     disk = FaultyFileSystem()
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     append(log, batch(2), epoch=3)
     end = log.end
     log.begin_epoch(7)

@@ -14,7 +14,7 @@ from klog.errors import StorageError
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
 from tests.faulty_filesystem import FaultyFile, FaultyFileSystem
-from tests.storage.log_cases import LONG_MAX, NEVER, append, batch, log_in, open_dir
+from tests.storage.log_cases import LONG_MAX, NEVER, append, batch, dir_and_log, log_in, open_dir
 
 
 class Heard:
@@ -251,8 +251,7 @@ def test_a_flush_that_finds_no_descriptor_is_tried_again(
     disk: FaultyFileSystem, heard: Heard, flusher: Flusher
 ) -> None:
     config = LogConfig(segment_bytes=100)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     stored = append(log, batch(1)) + append(log, batch(1))  # a roll: the folder must be opened for its flush
     disk.fail("sync folder", "/data/t-0", errno.EMFILE, times=2)
     flusher.want(log)

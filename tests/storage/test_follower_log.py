@@ -17,13 +17,13 @@ from tests.faulty_filesystem import FaultyFileSystem, Stopped
 from tests.rows import each
 from tests.storage.log_cases import (
     FOLDER,
-    NAME,
     Stored,
     append,
     batch,
     bytes_of,
     delete_records,
     dense_batch,
+    dir_and_log,
     log_in,
     new_disk,
     open_dir,
@@ -206,8 +206,7 @@ def test_a_hole_below_a_cut_stays() -> None:
 @each(("address", "start"), [(5000, 4900), (5000, 5000), (5000, 5100), (0, 0), (400, 300)])
 def test_a_log_begins_anew(address: int, start: int) -> None:
     disk = FaultyFileSystem()
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     filled(log)
     log.flush()
     log_dir.checkpoint()
@@ -234,8 +233,7 @@ def test_power_loss_at_every_step_of_a_new_beginning() -> None:
     while True:
         step += 1
         disk = FaultyFileSystem()
-        log_dir = open_dir(disk, SMALL)
-        log = log_in(log_dir, SMALL)
+        log_dir, log = dir_and_log(disk, SMALL)
         stored = filled(log)
         log.flush()
         log_dir.checkpoint()
@@ -334,4 +332,4 @@ def test_a_lost_file_is_a_segment_under_another_name(tmp_path: Path) -> None:
     (name,) = log.truncate(stored[4].address, keep_truncated=True)
     (tmp_path / "again").mkdir()
     (tmp_path / "t-0" / name).rename(tmp_path / "again" / name.replace(".lost", ".log"))
-    assert read_all(Log.open(OsFileSystem(), str(tmp_path / "again"), NAME, LogConfig())) == stored[4:]
+    assert read_all(open_log(OsFileSystem(), folder=str(tmp_path / "again"))) == stored[4:]

@@ -20,7 +20,7 @@ from klog.storage.log_dir import LogDir, LogDirs
 from klog.storage.partition_folder import FILE_NAME_CHARS_MAX, parse_folder_name
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.rows import each
-from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, append, batch, log_in, open_dir, read_all
+from tests.storage.log_cases import NAME, NEVER, TOPIC_ID, append, batch, dir_and_log, log_in, open_dir, read_all
 
 SMALL = LogConfig(segment_bytes=100)
 
@@ -38,13 +38,14 @@ def open_dirs(disk: FaultyFileSystem, *paths: str) -> LogDirs:
 
 def test_a_dir_keeps_its_uuid_and_its_owner(disk: FaultyFileSystem) -> None:
     log_dir = open_dir(disk)
-    uuid = log_dir.uuid
+    uuid = log_dir.meta.directory_id
     assert (log_dir.meta.cluster_id, log_dir.meta.broker_id) == (None, None)
     log_dir.record_owner("right", 3)
     log_dir.close()
     disk = disk.crash()
     log_dir = open_dir(disk)
-    assert (log_dir.uuid, log_dir.meta.cluster_id, log_dir.meta.broker_id) == (uuid, "right", 3)
+    meta = log_dir.meta
+    assert (meta.directory_id, meta.cluster_id, meta.broker_id) == (uuid, "right", 3)
     log_dir.record_owner("right", 3)
     with pytest.raises(WrongCluster, match="cluster right"):
         log_dir.record_owner("wrong", 3)
@@ -218,8 +219,7 @@ def test_what_klog_0_2_keeps_of_deleted_topics_stays_and_is_named(
 def test_a_checkpoint_that_is_none_is_rebuilt(
     disk: FaultyFileSystem, file_name: str, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     stored = append(log, batch(1)) + append(log, batch(2)) + append(log, batch(1))
     log_dir.checkpoints.keep_high_watermarks({NAME: 4})
     log_dir.close()
@@ -253,9 +253,8 @@ def test_a_roll_and_many_batches_are_checkpointed_by_themselves(
     disk: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "DUE_BATCHES", 10)
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
-    log_dir.start()
+    log_dir, log = dir_and_log(disk)
+    log_dir.checkpoints.start_thread()
     for _ in range(10):
         append(log, batch(1))
     wait_for_checkpoint(log_dir)
@@ -269,8 +268,7 @@ def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
     disk: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logs are made in threads; what is noted on the way of an append must not fail for it."""
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     append(log, batch(1))
     made: list[object] = []
 
@@ -289,9 +287,8 @@ def test_a_log_that_is_made_while_states_are_noted_disturbs_nobody(
 
 @each("config", [LogConfig(segment_bytes=200), LogConfig(200, *[2**62] * 2, 10**9, -1, 2**63 - 1)])
 def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogConfig) -> None:
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
-    log_dir.start()
+    log_dir, log = dir_and_log(disk, config)
+    log_dir.checkpoints.start_thread()
     for _ in range(5):
         append(log, batch(1))
     wait_for_checkpoint(log_dir)
@@ -302,8 +299,7 @@ def test_a_closed_segment_is_not_read_again(disk: FaultyFileSystem, config: LogC
 
 
 def test_a_log_that_is_never_flushed_is_not_flushed_by_checkpoints(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk, NEVER)
-    log = log_in(log_dir, NEVER)
+    log_dir, log = dir_and_log(disk, NEVER)
     since = len(disk.trace)
     append(log, batch(1))
     log_dir.checkpoint()
@@ -311,8 +307,7 @@ def test_a_log_that_is_never_flushed_is_not_flushed_by_checkpoints(disk: FaultyF
 
 
 def test_a_checkpoint_never_says_more_than_the_disk_holds(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     kept = append(log, batch(1))
     log.flush()
     append(log, batch(1))
@@ -330,8 +325,7 @@ def test_a_checkpoint_never_says_more_than_the_disk_holds(disk: FaultyFileSystem
 def test_a_truncation_while_a_checkpoint_is_written_voids_it(
     disk: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     stored = append(log, batch(1)) + append(log, batch(1))
     log_dir.checkpoints.note()
     flush = log.flush
@@ -352,8 +346,7 @@ def test_a_truncation_while_a_checkpoint_is_written_voids_it(
 
 
 def test_an_io_error_while_a_checkpoint_is_written_takes_the_dir_offline(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     append(log, batch(1))
     disk.fail("write", "*checkpoint.tmp", errno.EIO)
     with pytest.raises(StorageError):

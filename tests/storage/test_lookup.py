@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from klog.config.topic import LogConfig
 from klog.errors import CorruptLog, OffsetOutOfRange, RequestTimedOut
+from klog.record.batch import read_header, write_header
 from klog.record.codec import Codec
 from klog.record.records import Record, encode_batch
 from klog.storage.batch_index import (
@@ -23,7 +24,7 @@ from klog.storage.log import Log
 from klog.storage.lookup import RECORDS_A_LOOK
 from klog.storage.lookup_budget import LookupBudget
 from tests.faulty_filesystem import FaultyFileSystem
-from tests.storage.log_cases import append, batch, delete_records, dense_batch, log_in, new_disk, open_log
+from tests.storage.log_cases import append, batch, delete_records, dense_batch, log_in, new_disk, open_dir, open_log
 
 TIMES = st.lists(
     st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.sampled_from(list(Codec))),
@@ -58,8 +59,6 @@ def test_the_first_record_at_or_after_a_time(batches: list[tuple[list[int], Code
 
 def test_a_header_that_promises_a_later_time_than_its_records_have() -> None:
     """The largest timestamp of a header is the producer's word: what counts is the records."""
-    from klog.record.batch import read_header, write_header
-
     lying = encode_batch([Record(0, 10, None, b"", ())])
     write_header(lying, 0, read_header(lying, 0)._replace(max_timestamp_ms=1_000))
     log = open_log(new_disk())
@@ -98,13 +97,11 @@ def test_an_empty_log() -> None:
     assert log.read(0, 100, 0) == []
 
 
-def big_log(batches: int = 3_000) -> tuple[Log, list[int], FaultyFileSystem]:
+def big_log() -> tuple[Log, list[int], FaultyFileSystem]:
     """More than the dense list holds and many anchors; 20 records of 45 bytes a batch."""
     disk = FaultyFileSystem()
-    from tests.storage.log_cases import open_dir
-
     log = log_in(open_dir(disk))
-    addresses = [append(log, batch(20, value_bytes=38, first_ms=at))[0].address for at in range(batches)]
+    addresses = [append(log, batch(20, value_bytes=38, first_ms=at))[0].address for at in range(3_000)]
     return log, addresses, disk
 
 
@@ -126,13 +123,7 @@ def test_far_from_the_tail_lookups_walk_little() -> None:
 
 
 def test_after_a_restart_the_first_lookup_walks_and_leaves_anchors() -> None:
-    log, addresses, disk = big_log()
-    log.flush()
-    log.log_dir.checkpoint()  # type: ignore[attr-defined]
-    log.abandon()
-    from tests.storage.log_cases import open_dir
-
-    log = log_in(open_dir(disk.kill()))
+    log, addresses = after_a_restart()
     assert log.recovered_bytes == 0
     target = addresses[-5]
     assert not log.is_known(target, INTERVAL_BYTES)
@@ -219,14 +210,12 @@ def test_counts_up_to_each_batch_of_a_log_longer_than_its_dense_list() -> None:
         assert log.count(one.address, log.end.offset) == 3 * (len(stored) - number)
 
 
-def after_a_restart(batches: int = 3_000) -> tuple[Log, list[int]]:
+def after_a_restart() -> tuple[Log, list[int]]:
     """`big_log` without anchors, as a process that has just started has it."""
-    log, addresses, disk = big_log(batches)
+    log, addresses, disk = big_log()
     log.flush()
     log.log_dir.checkpoint()  # type: ignore[attr-defined]
     log.abandon()
-    from tests.storage.log_cases import open_dir
-
     return log_in(open_dir(disk.kill())), addresses
 
 

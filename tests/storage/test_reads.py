@@ -12,10 +12,10 @@ import pytest
 from klog.config.topic import LogConfig
 from klog.errors import KlogError, OffsetOutOfRange
 from klog.record.batch import walk
+from klog.storage.checkpoints import CheckpointedDir
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import FileRange, Log
-from klog.storage.log_dir_context import LogDirContext
 from tests.storage.log_cases import NAME, append, batch, delete_old_segments, dense_batch
 
 FILE_SYSTEM = OsFileSystem()
@@ -23,8 +23,8 @@ FILE_SYSTEM = OsFileSystem()
 
 def new_log(folder: Path, config: LogConfig | None = None, open_files_max: int = 8) -> Log:
     folder.mkdir(exist_ok=True)
-    home = LogDirContext(FILE_SYSTEM, str(folder), FilePool(open_files_max), clock_ms=lambda: 10**12)
-    return Log.open(FILE_SYSTEM, str(folder), NAME, config or LogConfig(), log_dir=home)
+    home = CheckpointedDir(FILE_SYSTEM, str(folder), FilePool(open_files_max), clock_ms=lambda: 10**12)
+    return Log.open(home, str(folder), NAME, config or LogConfig())
 
 
 def pread(one: FileRange) -> bytes:

@@ -24,6 +24,7 @@ from tests.storage.log_cases import (
     append,
     batch,
     dense_batch,
+    dir_and_log,
     log_in,
     new_disk,
     open_dir,
@@ -229,8 +230,7 @@ def test_leftovers_of_other_kinds_do_not_matter() -> None:
 def test_only_what_lies_past_the_recovery_point_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FaultyFileSystem()
     config = LogConfig(segment_bytes=1_000)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     stored = [one for mark in range(50) for one in append(log, batch(1, mark=mark))]
     log_dir.checkpoint()
     stored += append(log, batch(1, mark=51))
@@ -245,8 +245,7 @@ def test_only_what_lies_past_the_recovery_point_is_read(monkeypatch: pytest.Monk
 def test_a_summary_that_disagrees_with_the_files_is_rejected_and_rebuilt() -> None:
     disk = FaultyFileSystem()
     config = LogConfig(segment_bytes=300)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     stored = [one for mark in range(20) for one in append(log, batch(2, mark=mark, first_ms=1000 * mark))]
     stored += append(log, batch(1, producer_id=9, sequence=0))
     stored += append(log, batch(1, mark=77), epoch=4)
@@ -275,8 +274,7 @@ def test_an_epoch_of_segments_that_are_still_to_be_read_is_not_known() -> None:
     """A consumer that was told the log's start for it would read everything again (rule R8)."""
     disk = FaultyFileSystem()
     config = LogConfig(segment_bytes=300)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     for epoch in (1, 3):
         for mark in range(20):
             append(log, batch(2, mark=mark), epoch=epoch)
@@ -301,8 +299,7 @@ def test_a_flush_that_fails_in_recovery_is_an_error() -> None:
 def old_damage(disk: FaultyFileSystem, *, remove_last: bool) -> list[Stored]:
     """A closed segment below the recovery point that rotted, and a checkpoint whose summary does not check."""
     config = LogConfig(segment_bytes=300)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     stored = [one for mark in range(8) for one in append(log, batch(2, mark=mark))]
     log.roll_if_due(10**15)
     log_dir.close()
@@ -328,8 +325,7 @@ def test_damage_below_the_recovery_point_that_the_end_rests_on() -> None:
 def test_damage_that_the_count_comes_across_is_a_hole_after_the_next_start() -> None:
     disk = FaultyFileSystem()
     stored = old_damage(disk, remove_last=False)
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     assert log.needs_rebuild
     with pytest.raises(StorageError):
         log.rebuild()

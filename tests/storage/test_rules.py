@@ -17,11 +17,11 @@ import pytest
 from klog.config.topic import LogConfig
 from klog.errors import DiskFull, InvalidProducerEpoch, OffsetOutOfRange, OutOfOrderSequence, StorageError
 from klog.names import TopicPartition
+from klog.storage.disk import ROOM_BYTES_MIN
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.flusher import Flusher
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDir, LogDirs
-from klog.storage.log_dir_context import ROOM_BYTES_MIN
 from tests.faulty_filesystem import FaultyFileSystem
 from tests.rows import each
 from tests.storage.log_cases import (
@@ -33,6 +33,7 @@ from tests.storage.log_cases import (
     bytes_of,
     delete_old_segments,
     delete_records,
+    dir_and_log,
     log_in,
     new_disk,
     open_dir,
@@ -53,8 +54,7 @@ def disk() -> FaultyFileSystem:
 
 
 def test_l1_after_a_failed_flush_the_log_is_back_at_its_flushed_end(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     kept = append(log, batch(1))
     flushed = log.flush()
     append(log, batch(2))
@@ -88,8 +88,7 @@ def test_l1_the_flushed_end_passes_a_roll_only_with_the_new_name_and_the_old_byt
 
 
 def test_l1_what_recovery_reports_is_on_the_disk(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     stored = append(log, batch(1)) + append(log, batch(1))  # never flushed: the kernel has it, the disk has not
     log_dir.abandon()
     log_dir = open_dir(disk.kill(), SMALL)
@@ -110,8 +109,7 @@ def test_l1_also_for_a_log_opened_by_itself() -> None:
 
 
 def test_l2_a_hole_is_legal_only_with_its_record(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     stored = [one for mark in range(4) for one in append(log, batch(1, mark=mark))]
     log_dir.close()
     gone = log.segments[1]
@@ -177,8 +175,7 @@ def test_l3_truncation_removes_the_newest_first_and_flushes_the_folder(disk: Fau
 
 
 def test_l3_no_checkpoint_speaks_of_what_was_truncated(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     stored = [one for mark in range(4) for one in append(log, batch(1, mark=mark))]
     log_dir.checkpoint()
     log.truncate(stored[1].address)
@@ -205,8 +202,7 @@ def test_l3_retention_removes_the_oldest_first(disk: FaultyFileSystem) -> None:
 
 def test_l4_the_start_shown_is_the_last_removed_record_and_one(disk: FaultyFileSystem) -> None:
     config = LogConfig(segment_bytes=100, retention_ms=5_000)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     first, second = append(log, batch(1, first_ms=1_000))[0], append(log, batch(1, first_ms=9_000))[0]
     log.flush()
     assert delete_old_segments(log, 10_000) == 1
@@ -231,8 +227,7 @@ def test_l4_the_start_is_durable_before_it_is_used(disk: FaultyFileSystem) -> No
 
 def test_l4_an_emptied_log_shows_its_start_as_its_end(disk: FaultyFileSystem) -> None:
     config = LogConfig(retention_ms=5_000)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log = log_in(open_dir(disk, config), config)
     stored = append(log, batch(3, first_ms=1_000))
     assert delete_old_segments(log, 20_000) == 1
     shown = stored[0].header.last_offset + 1
@@ -249,8 +244,7 @@ def test_l4_an_emptied_log_shows_its_start_as_its_end(disk: FaultyFileSystem) ->
 
 def test_l5_a_full_disk_gets_its_room_back_when_the_log_is_removed(disk: FaultyFileSystem) -> None:
     """A file lives as long as somebody has it open: an error that was raised must not."""
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     append(log, batch(1))
     disk.capacity = sum(len(inode.data) for inode in set(disk.names.values()))
     file = weakref.ref(log.segments[-1].file)
@@ -266,8 +260,7 @@ def test_l5_a_full_disk_gets_its_room_back_when_the_log_is_removed(disk: FaultyF
 
 
 def test_an_error_that_is_kept_does_not_grow(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     log_dir.fail(StorageError("broken"))
     for _ in range(50):
         with contextlib.suppress(StorageError):
@@ -278,8 +271,7 @@ def test_an_error_that_is_kept_does_not_grow(disk: FaultyFileSystem) -> None:
 
 def test_l5_a_full_disk_cuts_the_part_and_appends_resume_by_themselves(disk: FaultyFileSystem) -> None:
     config = LogConfig(segment_bytes=20_000, retention_bytes=30_000, retention_ms=-1)
-    log_dir = open_dir(disk, config)
-    log = log_in(log_dir, config)
+    log_dir, log = dir_and_log(disk, config)
     other = log_in(log_dir, config, TopicPartition("u", 0))
     stored = []
     used = 4 * ROOM_BYTES_MIN - (disk.room() or 0)
@@ -373,8 +365,7 @@ def test_l6_a_repeated_batch_is_answered_with_the_end_of_the_first(disk: FaultyF
 
 
 def test_l6_an_id_without_state_may_start_anywhere_and_retention_forgets_nothing(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     first = log.append(memoryview(batch(1, producer_id=4, sequence=77)), 1)
     end = log.append(memoryview(batch(1)), 1).end
     delete_records(log, end.offset - 1)
@@ -390,8 +381,7 @@ def test_l6_an_id_without_state_may_start_anywhere_and_retention_forgets_nothing
 
 @each("way", ["kill", "power", "clean", "no checkpoint"])
 def test_l6_sequences_survive_a_restart(disk: FaultyFileSystem, way: str) -> None:
-    log_dir = open_dir(disk)
-    log = log_in(log_dir)
+    log_dir, log = dir_and_log(disk)
     results = []
     for at in range(8):
         results.append(log.append(memoryview(batch(1, producer_id=4, sequence=at)), 1))
@@ -533,8 +523,7 @@ def test_l10_a_folder_without_an_id_is_set_aside(disk: FaultyFileSystem) -> None
 
 
 def test_l10_a_deleted_partition_does_not_come_back_by_halves(disk: FaultyFileSystem) -> None:
-    log_dir = open_dir(disk, SMALL)
-    log = log_in(log_dir, SMALL)
+    log_dir, log = dir_and_log(disk, SMALL)
     for _ in range(3):
         append(log, batch(1))
     log_dir.checkpoint()

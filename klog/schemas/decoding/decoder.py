@@ -32,7 +32,7 @@ from klog.schemas.decoding.arrow import arrow_type, parse_columns
 from klog.schemas.decoding.flat import flat_fields, parse_record
 from klog.schemas.decoding.front import Datums, Front, Ints, put_together
 from klog.schemas.decoding.json_values import JsonReader
-from klog.schemas.decoding.plan import check_defaults, left_out, plan
+from klog.schemas.decoding.plan import check_defaults, plan
 from klog.schemas.decoding.steps import Step
 
 NO_FRAMING: Final = "no framing: byte 0 and a schema's id do not come first"
@@ -182,9 +182,10 @@ class Decoder:
         try:
             writer = parse_columns(self._schema_of(schema_id))
             self.met.add(schema_id)
-            found = plan(writer, self._reader)
-            if paths := left_out(writer, self._reader):
-                self.left_out[schema_id] = paths
+            paths: dict[str, None] = {}
+            found = plan(writer, self._reader, left_out=paths)
+            if paths:
+                self.left_out[schema_id] = list(paths)
         except SchemaNotFound:
             found = f"the registry has no schema with the id {schema_id}"
         except InvalidSchema as error:

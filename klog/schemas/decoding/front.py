@@ -218,14 +218,9 @@ def _is_text(value: bytes) -> bool:
 
 
 def plain(values: NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """An array over values in the type's own layout, without a copy."""
+    """An array over values in the type's own layout, a row each, without a copy."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
-
-
-def decimals(numbers: NDArray[np.uint8], type_: pa.DataType) -> pa.Array:
-    """Little-endian two's complement numbers, a row each, as decimals."""
-    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def put_together(parts: Sequence[pa.Array], index: Ints, nulls: Mask | None) -> pa.Array:

@@ -128,7 +128,7 @@ class JsonReader:
         return found
 
     def _record(self, node: avro.Record, path: str) -> Read:
-        readers = {one.name: self._reader(one.node, _below(path, one.name)) for one in node.fields}
+        readers = {one.name: self._reader(one.node, below(path, one.name)) for one in node.fields}
         defaults = {one.name: _default(one, readers[one.name]) for one in node.fields if may_be_missing(one)}
         by_name = {alias: one.name for one in node.fields for alias in one.aliases} | {name: name for name in readers}
         left_out = self.left_out
@@ -141,7 +141,7 @@ class JsonReader:
                 field = by_name.get(name)
                 if field is None:
                     if len(left_out) < LEFT_OUT_MAX:
-                        left_out[_below(path, name)] = None
+                        left_out[below(path, name)] = None
                     continue
                 try:
                     found[field] = readers[field](part)
@@ -156,7 +156,7 @@ class JsonReader:
         return read
 
     def _array(self, node: avro.Array, path: str) -> Read:
-        item = self._reader(node.items, _below(path, "*"))
+        item = self._reader(node.items, below(path, "*"))
 
         def read(value: Any) -> list[Any]:
             if type(value) is not list:
@@ -166,7 +166,7 @@ class JsonReader:
         return read
 
     def _map(self, node: avro.Map, path: str) -> Read:
-        item = self._reader(node.values, _below(path, "*"))
+        item = self._reader(node.values, below(path, "*"))
 
         def read(value: Any) -> list[tuple[str, Any]]:
             if type(value) is not dict:
@@ -196,7 +196,7 @@ class JsonReader:
         return read
 
 
-def _below(path: str, name: str) -> str:
+def below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

@@ -59,14 +59,17 @@ _WHOLE: Final = "the datum"
 """In reasons, the path of a value that is not inside a field."""
 
 
-def plan(writer: Node, reader: Node, where: str = "") -> Step:
-    """The step that reads a value of ``writer`` as a column of ``reader``. ``where``: the field's path, for reasons."""
+def plan(writer: Node, reader: Node, where: str = "", left_out: dict[str, None] | None = None) -> Step:
+    """The step that reads a value of ``writer`` as a column of ``reader``. ``where``: the field's path, for reasons.
+
+    ``left_out`` gets the paths of the writer's fields that have no column in the reader: the step skips them.
+    """
     type_ = arrow_type(reader)
     place = where or _WHOLE
     if isinstance(writer, avro.Union):
-        return Union(type_, place, [plan(branch, reader, where) for branch in writer.branches])
+        return Union(type_, place, [plan(branch, reader, where, left_out) for branch in writer.branches])
     if isinstance(reader, avro.Union):
-        return _into_union(writer, reader, where)
+        return _into_union(writer, reader, where, left_out)
     if not matches(writer, reader):
         return Refuse(type_, place, f"{describe(writer)} was written, which cannot be read as {describe(reader)}")
     if problem := logical_problem(writer, reader):
@@ -81,16 +84,16 @@ def plan(writer: Node, reader: Node, where: str = "") -> Step:
         case avro.Enum(), avro.Enum():
             return _enum(writer, reader, place)
         case avro.Array(), avro.Array():
-            return Items(type_, place, plan(writer.items, reader.items, f"{where}[]"))
+            return Items(type_, place, plan(writer.items, reader.items, f"{where}[]", left_out))
         case avro.Map(), avro.Map():
             key = Blob(pa.string(), f"a key of {place}", is_text=True)
-            return Items(type_, place, pair(key, plan(writer.values, reader.values, f"{where}[]")))
+            return Items(type_, place, pair(key, plan(writer.values, reader.values, f"{where}[]", left_out)))
         case avro.Record(), avro.Record():
-            return _record(writer, reader, type_, where)
+            return _record(writer, reader, type_, where, left_out)
     return _blob(writer, reader, type_, place)
 
 
-def _into_union(writer: Node, reader: avro.Union, where: str) -> Step:
+def _into_union(writer: Node, reader: avro.Union, where: str, left_out: dict[str, None] | None) -> Step:
     type_ = arrow_type(reader)
     branch = branch_for(writer, reader)
     if branch is None:
@@ -98,7 +101,7 @@ def _into_union(writer: Node, reader: avro.Union, where: str) -> Step:
         return Refuse(type_, where or _WHOLE, reason)
     if type_name(branch) == "null":
         return Nothing(type_, where)
-    step = plan(writer, branch, where)
+    step = plan(writer, branch, where, left_out)
     members = members_of(reader)
     return step if len(members) == 1 else Member(type_, step, members.index(branch))
 
@@ -172,15 +175,19 @@ def _enum(writer: avro.Enum, reader: avro.Enum, where: str) -> Step:
 # --- Records ---
 
 
-def _record(writer: avro.Record, reader: avro.Record, type_: pa.DataType, where: str) -> Step:
+def _record(
+    writer: avro.Record, reader: avro.Record, type_: pa.DataType, where: str, left_out: dict[str, None] | None
+) -> Step:
     sources = sources_of(writer, reader)
     places = {source.name: place for place, source in enumerate(sources) if source is not None}
     steps: list[tuple[int | None, Step]] = []
     for field in writer.fields:
         path = f"{where}.{field.name}" if where else field.name
         place = places.get(field.name)
+        if place is None and left_out is not None:
+            left_out[path] = None
         wanted = field.node if place is None else reader.fields[place].node
-        steps.append((place, plan(field.node, wanted, path)))
+        steps.append((place, plan(field.node, wanted, path, left_out)))
     defaults: dict[int, pa.Array] = {}
     for place, (field, source) in enumerate(zip(reader.fields, sources, strict=True)):
         if source is not None:
@@ -190,33 +197,6 @@ def _record(writer: avro.Record, reader: avro.Record, type_: pa.DataType, where:
             return Refuse(type_, where or _WHOLE, reason)
         defaults[place] = default_of(field)
     return Record(type_, where or _WHOLE, steps, defaults)
-
-
-def left_out(writer: Node, reader: Node, where: str = "") -> list[str]:
-    """The paths of the writer's fields that have no column in the reader, and that `plan` therefore skips."""
-    if isinstance(writer, avro.Union):
-        found = [path for branch in writer.branches for path in left_out(branch, reader, where)]
-        return list(dict.fromkeys(found))
-    if isinstance(reader, avro.Union):
-        branch = branch_for(writer, reader)
-        return [] if branch is None else left_out(writer, branch, where)
-    match writer, reader:
-        case avro.Array(), avro.Array():
-            return left_out(writer.items, reader.items, f"{where}[]")
-        case avro.Map(), avro.Map():
-            return left_out(writer.values, reader.values, f"{where}[]")
-        case avro.Record(), avro.Record():
-            wanted = {
-                source.name: field.node
-                for field, source in zip(reader.fields, sources_of(writer, reader), strict=True)
-                if source is not None
-            }
-            found = []
-            for field in writer.fields:
-                path = f"{where}.{field.name}" if where else field.name
-                found += left_out(field.node, wanted[field.name], path) if field.name in wanted else [path]
-            return found
-    return []
 
 
 # --- Defaults ---

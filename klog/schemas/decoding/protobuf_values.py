@@ -27,7 +27,7 @@ from typing import Any, Final
 from klog.errors import CorruptBatch, HostError
 from klog.protocol.schema_errors import InvalidSchema
 from klog.record.records import read_varint
-from klog.schemas.decoding.json_values import LEFT_OUT_MAX, Unfit
+from klog.schemas.decoding.json_values import LEFT_OUT_MAX, Unfit, below
 
 UINT64: Final = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
 """2**64 - 1 has 20 digits."""
@@ -98,11 +98,11 @@ class ProtobufReader:
         def read(message: Any, path: str) -> Any:
             for one in unknown(message):
                 if len(left_out) < LEFT_OUT_MAX:
-                    left_out[_below(path, f"#{one.field_number}")] = None
+                    left_out[below(path, f"#{one.field_number}")] = None
             if not fields:
                 return True
             return {
-                name: reader(getattr(message, name), _below(path, name))
+                name: reader(getattr(message, name), below(path, name))
                 if not has_presence or message.HasField(name)
                 else None
                 for name, has_presence, reader in fields
@@ -214,10 +214,6 @@ def _find(data: bytes, name: str | None) -> Any:
         f"the descriptors have no message type {name}" if name else f"the descriptors have {len(there)} message types",
         hint=f"--read-as FILE#NAME; in {files.file[-1].name}: {listed}",
     )
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _key(key: Any) -> str:

@@ -14,14 +14,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from klog.record.avro_framing import MAGIC, PREFIX_BYTES
+from klog.record.avro_framing import unframed
 from klog.schemas.decoding.arrow import arrow_type, parse_columns
 from klog.schemas.decoding.decoder import Decoding, Divided
 from klog.schemas.decoding.json_values import JsonReader, Unfit
 
 NO_SCHEMA: Final = -1
 """Stands for a schema's id in `RowDecoder.left_out`."""
-_MAGIC: Final = bytes([MAGIC])
 
 
 class RowReader(Protocol):
@@ -86,10 +85,3 @@ class RowDecoder:
             failed,
             lambda bad: pa.array([reasons[row] for row in bad.tolist()], pa.string()),
         )
-
-
-def unframed(data: bytes) -> tuple[int | None, bytes]:
-    """The schema's id, None without framing, and what follows it."""
-    if data[:1] != _MAGIC or len(data) < PREFIX_BYTES:
-        return None, data
-    return int.from_bytes(data[1:PREFIX_BYTES], "big", signed=True), data[PREFIX_BYTES:]

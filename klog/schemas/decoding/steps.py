@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from klog.schemas.decoding.front import TOO_LONG, VARINT_BYTES_MAX, Front, Ints, decimals, plain, put_together
+from klog.schemas.decoding.front import TOO_LONG, VARINT_BYTES_MAX, Front, Ints, plain, put_together
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
@@ -197,7 +197,7 @@ class Decimal(Blob):
         if (bad := _reaches(found, limit)).any():
             front.fail(bad, f"{self.where}: a decimal of more than {self.type.precision} digits")
             found[bad] = 0
-        return decimals(found, self.type)
+        return plain(found, self.type)
 
 
 def _largest(width: int) -> NDArray[np.uint8]:

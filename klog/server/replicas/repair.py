@@ -27,7 +27,7 @@ from klog.server.replicas.deletions import Deletions
 from klog.server.replicas.leader_endpoints import LeaderEndpoints
 from klog.server.runtime import Runtime
 from klog.storage.log import LogEnd
-from klog.storage.repair import RangeRepair
+from klog.storage.repair import RangeRepair, forget_repaired_damages
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Repairer:
         one, name, executors = follower.log, follower.topic_partition, self._runtime.executors
         first, end = missing.place.address, missing.end
         try:
-            repair = await executors.run_at(one.log_dir.path, Purpose.REPLICAS, one.begin_repair, first, end)
+            repair = await executors.run_at(one.log_dir.path, Purpose.REPLICAS, RangeRepair, one, first, end)
         except OffsetOutOfRange:  # deleted, or truncated, meanwhile
             self._done(follower, missing)
             return True
@@ -172,7 +172,7 @@ class Repairer:
                 return False
             await executors.run_at(one.log_dir.path, Purpose.REPLICAS, repair.make_durable)
             repair.apply()
-            await executors.run_at(one.log_dir.path, Purpose.REPLICAS, one.forget_repaired_damages)
+            await executors.run_at(one.log_dir.path, Purpose.REPLICAS, forget_repaired_damages, one)
         return True
 
     async def _ask(self, follower: Follower, address: int, channel: Channel) -> memoryview:

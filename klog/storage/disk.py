@@ -1,18 +1,14 @@
-"""What a log needs of its log dir: the state of the disk, files, clock, and checkpoints."""
+"""The disk of a log dir: whether it serves, is full, answers; its files and clocks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import DiskFull, NoDescriptors, StorageError
-from klog.names import TopicPartition
-from klog.storage.checkpoint import LogSummary
 from klog.storage.file_pool import FilePool
 from klog.storage.filesystem import FileSystem
-from klog.storage.log_end import LogEnd
 
 RESERVE = ".reserve"
 RESERVE_BYTES = 256 * 1024
@@ -21,66 +17,33 @@ ROOM_BYTES_MIN = 1 << 20
 """Free space, besides the append, at which a full disk accepts appends again; with less it would soon be full."""
 
 
-class CheckpointedLog(Protocol):
-    """A log as its checkpoints see it (`klog.storage.log.Log` is one). Compared by identity."""
-
-    topic_partition: TopicPartition
-    never_flushes: bool
-
-    @property
-    def generation(self) -> int: ...
-
-    @property
-    def is_closed(self) -> bool: ...
-
-    @property
-    def is_dirty(self) -> bool: ...
-
-    @property
-    def durable_end(self) -> LogEnd: ...
-
-    def summary(self) -> LogSummary | None: ...
-
-    def flush(self) -> LogEnd: ...
-
-
-def wall_clock_ms() -> int:
-    return SYSTEM_CLOCK.now_ms()
-
-
 def boot_clock_ms() -> int:
     """A monotonic clock that also counts suspended time."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
-class LogDirContext:
-    """Shared by all logs of one log dir (`LogDir`). Thread-safe.
-
-    By itself it is for a log opened alone (tools, tests): without checkpoints, so that every open checks the whole log,
-    and what is about them does nothing. `LogDir` does what is promised there.
-    """
+class Disk:
+    """Shared by all logs of one log dir, and by their checkpoints. Thread-safe."""
 
     def __init__(
         self,
         file_system: FileSystem,
         path: str,
         pool: FilePool | None = None,
-        clock_ms: Callable[[], int] = wall_clock_ms,
-        clock: Clock = SYSTEM_CLOCK,
+        clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
     ) -> None:
-        """``clock`` measures how long the disk has been busy, ``clock_ms`` dates what is written."""
+        """``clock_ms`` dates what is written."""
         self.file_system = file_system
         self.path = path
         self.pool = FilePool() if pool is None else pool
         self.clock_ms = clock_ms
-        self.clock = clock
+        self.clock: Clock = SYSTEM_CLOCK
+        """Measures how long the disk has been busy."""
         self.failure: StorageError | None = None
         """Why the dir is offline; None while it serves. Final once set."""
         self.is_full = False
         self.is_stalled = False
         """The disk has not answered for a while: the owner thread must not touch it."""
-
-    # --- The disk ---
 
     def stall(self) -> None:
         """Refuse appends until `resume`, as a full disk does: a write might block."""
@@ -93,7 +56,7 @@ class LogDirContext:
     def fail(self, error: StorageError) -> StorageError:
         """Take the dir offline after an I/O error, unless only descriptors ran out. Returns the error to raise."""
         if isinstance(error, NoDescriptors):
-            return error
+            return error.bare()
         if self.failure is None:
             self.failure = StorageError(
                 f"log dir {self.path} is offline: {error.message}",
@@ -101,9 +64,13 @@ class LogDirContext:
             )
         return self.failure.bare()
 
-    def filled(self, error: DiskFull) -> None:
-        """ENOSPC: refuse appends until there is space again (rule L5)."""
-        self.is_full = True
+    def write_failed(self, error: StorageError) -> StorageError:
+        """The error to raise for a failed write. A full disk refuses appends until there is space again (rule L5); any
+        other disk that cannot write takes the dir offline."""
+        if isinstance(error, DiskFull):
+            self.is_full = True
+            return error.bare()
+        return self.fail(error)
 
     def check_room(self, size: int) -> None:
         """Raise DiskFull while there is no space for ``size`` bytes; otherwise the dir is no longer full."""
@@ -129,19 +96,11 @@ class LogDirContext:
         self.file_system.remove(path)
         return True
 
-    # --- Checkpoints ---
-
     def keep_reserve(self) -> None:
-        """Reserve the space that checkpoints need on a full disk."""
-
-    def keep_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Make the log start offsets of these logs durable (rule L4). Any thread."""
-
-    def lower_recovery_point(self, name: TopicPartition, address: int) -> None:
-        """Lower the log's recovery point to ``address``, durably: before a truncation below it."""
-
-    def appended(self, log: CheckpointedLog, batches: int, size: int) -> None:
-        """Count towards the next checkpoint."""
-
-    def rolled(self, log: CheckpointedLog) -> None:
-        """A segment was closed: checkpoint soon."""
+        """Reserve the space that retention needs on a full disk: it writes a checkpoint before it deletes."""
+        path = f"{self.path}/{RESERVE}"
+        try:
+            if not self.file_system.exists(path):
+                self.file_system.replace(path, bytes(RESERVE_BYTES))
+        except StorageError:
+            pass  # no space yet, or a failing disk, which the next write reports
