@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from klog.client.positions import END, START
 from klog.tools.perf.clock import MIB, Clock, Measurement, csv_time
+from klog.tools.reader import Taker
+from klog.tools.tail import spans_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -56,10 +59,6 @@ async def consume(
     librdkafka: dict[str, str] | None = None,
 ) -> Measurement[ConsumedRow]:
     """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads."""
-    from klog.client.positions import END, START
-    from klog.tools.reader import Taker
-    from klog.tools.tail import spans_of
-
     spans = await spans_of(cluster, topics, None, START, END, lambda text: None)
     stop, goal = threading.Event(), _Goal(messages)
     settings = {"fetch.message.max.bytes": str(fetch_size), **(librdkafka or {})}
