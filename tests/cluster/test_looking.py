@@ -22,8 +22,7 @@ VALUES = b"".join(b"%06d %s\n" % (number, b"x" * 100) for number in range(3_000)
 
 
 def verified(cluster: RunningCluster, *names: str, **options: float) -> list[ReplicaRow]:
-    rows, _ = run(cluster.bootstrap, lambda connected: verify_replicas(connected, names, **options))  # type: ignore[arg-type]
-    return rows
+    return run(cluster.bootstrap, lambda connected: verify_replicas(connected, names, **options))  # type: ignore[arg-type]
 
 
 def segment(cluster: RunningCluster, broker_id: int, topic: str, partition: int = 0) -> Path:
