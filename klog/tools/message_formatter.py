@@ -111,10 +111,10 @@ def compile_search(text: str, flag: str) -> Search:
     return Search(regular_expression(pattern.encode("utf-8", "surrogateescape"), flag).search, is_negated)
 
 
-def compile_names(text: str, flag: str) -> Callable[[str], bool]:
-    """Whether a whole name matches a regular expression, or, behind ``!``, does not; UsageError names the flag."""
+def compile_names(text: str) -> Callable[[str], bool]:
+    """Whether a whole name matches the regular expression of --match, or, behind ``!``, does not. UsageError."""
     is_negated = text.startswith("!")
-    match = regular_expression(text[1:] if is_negated else text, flag).fullmatch
+    match = regular_expression(text[1:] if is_negated else text, "--match").fullmatch
     return lambda name: (match(name) is not None) != is_negated
 
 

@@ -33,11 +33,11 @@ from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_errors import ConnectionErrors
 from klog.tools.librdkafka import made
 from klog.tools.message_formatter import Message, MessageFormatter
+from klog.tools.tail_options import Span, TailOptions, TailSummary
 from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.tools.tail_options import Span, TailOptions, TailSummary
 
 RUN_MESSAGES = 500
 """Taken at once. With runs of some thousand, the memory of each is given back to the system and asked for again, which
@@ -45,6 +45,9 @@ costs more than all else (seen: twice the CPU with ten thousand)."""
 
 WAIT_S = 0.1
 """How long one wait for a message lasts: the time in which a stop is noticed."""
+
+LEAVE_AFTER_S = 0.3
+"""After a stop: how long the reading thread may take before its group is left without it."""
 
 DELETION_MS = 5000
 """How long a topic may be missing from the brokers' answers before it is taken for deleted."""
@@ -132,8 +135,6 @@ class Reader:
 
         Raises TimedOut where nothing comes although the end was not reached.
         """
-        from klog.tools.tail_options import TailSummary
-
         try:
             self._read()
         finally:
@@ -141,6 +142,21 @@ class Reader:
         if (undecoded := self._shower.undecodable.total()) > 1:
             self._note(f"{undecoded:,} of {self._messages:,} values could not be decoded")
         return TailSummary(self._messages, self._bytes, self._earlier)
+
+    async def run_in_thread(self) -> TailSummary:
+        """`run`; where the task is cancelled that is a stop, and the thread has ended when the cancellation goes on."""
+        work = asyncio.ensure_future(asyncio.to_thread(self.run))
+        try:
+            return await asyncio.shield(work)
+        finally:
+            self._stop.set()
+            if not work.done():
+                _, hanging = await asyncio.wait([work], timeout=LEAVE_AFTER_S)
+                if hanging:
+                    await asyncio.to_thread(self.abandon)
+                    await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()  # seen: of a task that was cancelled no other asks, and asyncio would complain
 
     def _read(self) -> None:
         if any(span.end is not None for span in self._spans.values()):
@@ -437,8 +453,6 @@ class Taker(Reader):
         timeout_s: float,
         librdkafka: Mapping[str, str],
     ) -> None:
-        from klog.tools.tail_options import TailOptions
-
         options = TailOptions(librdkafka=dict(librdkafka))
         super().__init__(bootstrap, spans, options, io.BytesIO(), stop=stop, timeout_s=timeout_s)
         self._take = take
@@ -456,28 +470,18 @@ async def read_ranges(
     What retention removes meanwhile is skipped. TimedOut where nothing comes within the cluster's time-out although
     an end was not reached.
     """
-    from klog.tools.tail_options import Span
-
     spans = {one: Span(*span) for one, span in ranges.items() if span[0] < span[1]}
     if not spans:
         return
-    stop = threading.Event()
 
-    def read() -> None:
-        def each(messages: list[Message]) -> None:
-            for one in messages:
-                take(one)
+    def each(messages: list[Message]) -> None:
+        for one in messages:
+            take(one)
 
-        # It is to tell soon that nothing comes behind the end.
-        settings = {"client.id": "klog-audit", "fetch.wait.max.ms": "20"}
-        Taker(cluster.bootstrap, spans, each, stop=stop, timeout_s=cluster.timeout_s, librdkafka=settings).run()
-
-    work = asyncio.ensure_future(asyncio.to_thread(read))
-    try:
-        await asyncio.shield(work)
-    finally:
-        stop.set()
-        if not work.done():
-            await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # seen: where this was cancelled no other task asks, and asyncio would complain
+    # It is to tell soon that nothing comes behind the end.
+    settings = {"client.id": "klog-audit", "fetch.wait.max.ms": "20"}
+    stop, timeout_s = threading.Event(), cluster.timeout_s
+    reader = await asyncio.to_thread(
+        Taker, cluster.bootstrap, spans, each, stop=stop, timeout_s=timeout_s, librdkafka=settings
+    )
+    await reader.run_in_thread()
