@@ -12,19 +12,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klog.client import leader_requests
 from klog.client.positions import END, START, Anchor, Range
+from klog.client.resolve import timestamps
 from klog.errors import KlogError, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
+from klog.record.provenance_header import Source
+from klog.tools.copying.copier import Budget, Copier, PartitionCopy
+from klog.tools.copying.originals import Originals
+from klog.tools.copying.rate_limiter import AsWritten, AtRate
+from klog.tools.copying.source import SourceReader
+from klog.tools.copying.target import AT_END, AT_LEAST_ONCE, Target, TargetLog
+from klog.tools.copying.topics import batch_bytes_max, matching_topic
+from klog.tools.tail import spans_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.config.units import Rate
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.copier import PartitionCopy
     from klog.tools.copying.rate_limiter import RateLimiter
     from klog.tools.copying.source import Feed
-    from klog.tools.copying.target import Target, TargetLog
 
 PATIENCE_S = 120.0
 """How long one side may be away before a replay gives up; it is begun again by the same command."""
@@ -81,11 +89,6 @@ async def replay(
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
     """
-    from klog.tools.copying.copier import Budget, Copier, PartitionCopy
-    from klog.tools.copying.source import SourceReader
-    from klog.tools.copying.target import AT_LEAST_ONCE, Target
-    from klog.tools.copying.topics import batch_bytes_max, matching_topic
-
     if options.rate is not None and options.speed is not None:
         raise UsageError("--rate and --speed exclude each other")
     if source.cluster_id == target.cluster_id and topic == into:
@@ -153,8 +156,6 @@ async def _would_copy(
     note: Callable[[str], None],
 ) -> list[ReplayedRange]:
     """The rows of a dry run."""
-    from klog.client import leader_requests
-
     spans = {TopicPartition(topic, one): span for one, span in ranges.items()}
     answers = await source.cluster.to_leaders(spans, leader_requests.count_messages, wait_for_leader=True)
     rows = []
@@ -173,8 +174,6 @@ async def _ranges(
     source: ClusterEndpoint, topic: str, options: ReplayOptions, note: Callable[[str], None]
 ) -> dict[int, tuple[int, int]]:
     """What is wanted of each partition, as offsets."""
-    from klog.tools.tail import spans_of
-
     begin, end = options.range or Range(START, END)
     spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, note)
     ranges = {one.partition: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
@@ -194,10 +193,6 @@ async def _log(
     note: Callable[[str], None],
 ) -> TargetLog:
     """What the target has of a range already."""
-    from klog.record.provenance_header import Source
-    from klog.tools.copying.originals import Originals
-    from klog.tools.copying.target import AT_END
-
     begin, end = span
     originals = Originals(source, one, keeps_times=target.is_exact)
     log = target.log(into, Source(source.cluster_id, *one), originals)
@@ -213,9 +208,6 @@ async def _log(
 async def _pace(
     cluster: Cluster, topic: str, ranges: dict[int, tuple[int, int]], options: ReplayOptions
 ) -> RateLimiter | None:
-    from klog.client.resolve import timestamps
-    from klog.tools.copying.rate_limiter import AsWritten, AtRate
-
     if options.rate is not None:
         return AtRate(options.rate)
     if options.speed is None:
