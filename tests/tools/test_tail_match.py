@@ -17,24 +17,7 @@ from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
 from tests.rows import each
-from tests.tools.verbs import make_topic, read, send
-
-
-class Arrivals(io.BytesIO):
-    """Says when something was written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._came = asyncio.Event()
-
-    def flush(self) -> None:
-        self._loop.call_soon_threadsafe(self._came.set)
-
-    async def wait_for(self, content: bytes) -> None:
-        while content not in self.getvalue():
-            self._came.clear()
-            await asyncio.wait_for(self._came.wait(), 30)
+from tests.tools.verbs import Arrivals, make_topic, read, send
 
 
 def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
