@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from klog.client.headers import Headers, HeadersOf, headers_of
-from klog.errors import UsageError
 from klog.names import regular_expression
 from klog.render.jsonl import LineWriter
 from klog.render.visible import visible_bytes, visible_json_bytes
@@ -42,8 +41,6 @@ class MessageFormatter:
         self.undecodable: Counter[str] = Counter()
         """Why values were shown as they are, and of how many messages."""
         if (decoder := options.decoder) is not None:
-            if options.format is not None:
-                raise UsageError("-f shows values as they are, and --schema decodes them: choose one")
             lines = LineWriter(headers).lines if options.output == "jsonl" else None
             self._show = lambda messages: b"".join(self._decoded(one, decoder, lines) for one in messages)
             if options.on_terminal:

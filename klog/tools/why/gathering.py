@@ -76,8 +76,9 @@ async def why(
     there = thing_of(known, kind, name)
     if offset is not None:
         if not isinstance(there, TopicPartition):
-            hint = "`klog topic describe` shows what there is"
-            raise NoSuchThing(f"the cluster has no partition {name!r}", hint=hint)
+            raise NoSuchThing(
+                f"the cluster has no partition {name!r}", hint="`klog topic describe` shows what there is"
+            )
         return why_message(known, await message_facts(cluster, there, offset))
     if there is not None:
         found = why_thing(known, there)
