@@ -23,10 +23,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
-from klog.admin.health.snapshot import MIN_ISR, Snapshot, ask_brokers
+from klog.admin.health.snapshot import Snapshot, ask_brokers
 from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
 from klog.admin.metrics import MetricRow, read_metrics
-from klog.admin.settings import describe_settings
+from klog.admin.settings import min_isr
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, Refused, SessionLost
@@ -228,8 +228,7 @@ class Gatherer:
         assert self.snapshot.metadata is not None
         fresh = Snapshot(metadata=self.snapshot.metadata)
         try:
-            told = await describe_settings(self._cluster, list(self.snapshot.metadata.topics), names=[MIN_ISR])
-            self.snapshot.min_isr = {topic: int(one.value or 1) for topic, some in told.items() for one in some}
+            self.snapshot.min_isr = await min_isr(self._cluster, list(self.snapshot.metadata.topics))
             await ask_brokers(fresh, self._cluster, last_addresses, self._home)
         except KlogError:
             return  # a topic that has just gone, or a cluster that the next look tells of
