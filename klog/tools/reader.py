@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import io
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
@@ -33,7 +32,7 @@ from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_errors import ConnectionErrors
 from klog.tools.librdkafka import made
 from klog.tools.message_formatter import Message, MessageFormatter
-from klog.tools.tail_options import Span, TailOptions, TailSummary
+from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
 from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Reader:
         bootstrap: str,
         spans: Mapping[TopicPartition, Span],
         options: TailOptions,
-        sink: BinaryIO,
+        sink: Sink,
         *,
         stop: threading.Event,
         timeout_s: float,
@@ -423,6 +422,10 @@ class Reader:
 
     def _write(self, messages: list[Message]) -> list[Message]:
         """Write those that are wanted; which are done with: all, or those up to the last one that -c lets through."""
+        if callable(self._sink):
+            if messages:
+                self._sink(messages)
+            return messages
         wanted = self._shower.wanted(messages)
         count = self._options.count
         if count is not None and self._messages + len(wanted) >= count:
@@ -437,28 +440,6 @@ class Reader:
             for reason in [one for one in self._shower.undecodable if one not in self._told]:
                 self._told.add(reason)
                 self._note(f"a value that cannot be decoded is shown as it is: {reason}")
-        return messages
-
-
-class Taker(Reader):
-    """Reads spans up to their ends and hands the messages over in place of writing them."""
-
-    def __init__(
-        self,
-        bootstrap: str,
-        spans: Mapping[TopicPartition, Span],
-        take: Callable[[list[Message]], None],
-        *,
-        stop: threading.Event,
-        timeout_s: float,
-        librdkafka: Mapping[str, str],
-    ) -> None:
-        options = TailOptions(librdkafka=dict(librdkafka))
-        super().__init__(bootstrap, spans, options, io.BytesIO(), stop=stop, timeout_s=timeout_s)
-        self._take = take
-
-    def _write(self, messages: list[Message]) -> list[Message]:
-        self._take(messages)
         return messages
 
 
@@ -479,9 +460,7 @@ async def read_ranges(
             take(one)
 
     # It is to tell soon that nothing comes behind the end.
-    settings = {"client.id": "klog-audit", "fetch.wait.max.ms": "20"}
+    options = TailOptions(librdkafka={"client.id": "klog-audit", "fetch.wait.max.ms": "20"})
     stop, timeout_s = threading.Event(), cluster.timeout_s
-    reader = await asyncio.to_thread(
-        Taker, cluster.bootstrap, spans, each, stop=stop, timeout_s=timeout_s, librdkafka=settings
-    )
+    reader = await asyncio.to_thread(Reader, cluster.bootstrap, spans, options, each, stop=stop, timeout_s=timeout_s)
     await reader.run_in_thread()

@@ -10,14 +10,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
 from klog.client.positions import EARLIEST, END, Anchor, Position
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import INTERNAL_TOPICS, TopicPartition
 from klog.tools.message_formatter import MessageFormatter, compile_names
-from klog.tools.tail_options import Span, TailOptions, TailSummary
+from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -38,11 +38,11 @@ async def tail(
     cluster: Cluster,
     topics: Sequence[str],
     options: TailOptions,
-    sink: BinaryIO,
+    sink: Sink,
     *,
     note: Callable[[str], None] = lambda text: None,
 ) -> TailSummary:
-    """Write messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
+    """Give messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
 
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
