@@ -154,7 +154,7 @@ async def mirror(
     if offsets:
         rows = await mirroring.mirrored_offsets(whence, into, options)
         return Report(invocation.command, mirroring.MirroredOffset, rows)
-    running = mirroring.Mirror(whence, into, options, note=invocation.say)
+    running = mirroring.Mirror(whence, into, options)
     screen = _Screen(invocation)
     task = asyncio.current_task()
     assert task is not None

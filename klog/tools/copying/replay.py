@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from klog.config.units import Rate
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
     from klog.tools.copying.rate_limiter import RateLimiter
-    from klog.tools.copying.source import Feed
 
 PATIENCE_S = 120.0
 """How long one side may be away before a replay gives up; it is begun again by the same command."""
@@ -79,7 +78,6 @@ async def replay(
     into: str,
     options: ReplayOptions,
     *,
-    note: Callable[[str], None] = lambda text: None,
     show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
     count: Count | None = None,
 ) -> list[ReplayedRange]:
@@ -93,22 +91,18 @@ async def replay(
         raise UsageError("--rate and --speed exclude each other")
     if source.cluster_id == target.cluster_id and topic == into:
         raise Refused(f"{topic} cannot be copied into itself", hint="name another topic")
-    ranges = await _ranges(source, topic, options, note)
+    ranges = await _ranges(source, topic, options)
     partitions = len((await source.cluster.topic(topic)).partitions)
     with target.named():
-        is_there = await matching_topic(target.cluster, into, partitions, note=note, dry_run=options.dry_run)
+        is_there = await matching_topic(target.cluster, into, partitions, note=target.note, dry_run=options.dry_run)
     if not is_there:
-        return await _would_copy(source, topic, ranges, options, note)
+        return await _would_copy(source, topic, ranges, options)
     opened = Target(target)
     if not opened.is_exact:
-        note(AT_LEAST_ONCE.format(target.bootstrap))
-
-    def lost(feed: Feed, begin: int, end: int) -> None:
-        note(f"{feed.partition}: {begin} to {end} was removed by retention before it was copied")
-
+        target.note(AT_LEAST_ONCE.format(target.bootstrap))
     logs = await asyncio.gather(
         *(
-            _log(opened, source, TopicPartition(topic, one), TopicPartition(into, one), span, options, note)
+            _log(opened, source, TopicPartition(topic, one), TopicPartition(into, one), span, options)
             for one, span in ranges.items()
         )
     )
@@ -117,12 +111,12 @@ async def replay(
         for log, (one, (begin, end)) in zip(logs, ranges.items(), strict=True)
     }
     if options.dry_run:
-        return await _would_copy(source, topic, left, options, note)
+        return await _would_copy(source, topic, left, options)
     with target.named():
         largest = await batch_bytes_max(target.cluster, into)
     pace = await _pace(source.cluster, topic, ranges, options)
     budget = Budget(options.count)
-    reader, copier = SourceReader(source, lost=lost), Copier()
+    reader, copier = SourceReader(source), Copier()
 
     count = count or Count()
     count.total = options.count or sum(end - begin for begin, end in left.values())
@@ -153,7 +147,6 @@ async def _would_copy(
     topic: str,
     ranges: dict[int, tuple[int, int]],
     options: ReplayOptions,
-    note: Callable[[str], None],
 ) -> list[ReplayedRange]:
     """The rows of a dry run."""
     spans = {TopicPartition(topic, one): span for one, span in ranges.items()}
@@ -166,20 +159,18 @@ async def _would_copy(
         size = (None, None) if found is None else (found.messages, found.bytes)
         rows.append(ReplayedRange(topic, one, begin, end, *size))
     if options.count is not None and sum(row.messages or 0 for row in rows) > options.count:
-        note(f"the first {options.count} of them would be copied (-c)")
+        source.note(f"the first {options.count} of them would be copied (-c)")
     return rows
 
 
-async def _ranges(
-    source: ClusterEndpoint, topic: str, options: ReplayOptions, note: Callable[[str], None]
-) -> dict[int, tuple[int, int]]:
+async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -> dict[int, tuple[int, int]]:
     """What is wanted of each partition, as offsets."""
     begin, end = options.range or Range(START, END)
-    spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, note)
+    spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, source.note)
     ranges = {one.partition: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
     if begin.anchor is Anchor.TIME and all(first == behind for first, behind in ranges.values()):
         # "0 messages" would look as if there were none left.
-        note(f"{topic} has no message of that time")
+        source.note(f"{topic} has no message of that time")
     return ranges
 
 
@@ -190,7 +181,6 @@ async def _log(
     into: TopicPartition,
     span: tuple[int, int],
     options: ReplayOptions,
-    note: Callable[[str], None],
 ) -> TargetLog:
     """What the target has of a range already."""
     begin, end = span
@@ -201,7 +191,8 @@ async def _log(
     at = min(log.next_offset, max(begin, end))
     if at > begin:
         known = f"{into} has {one} up to {at - 1}"
-        note(f"{known}: nothing left to copy of {begin} to {end}" if at >= end else f"{known}: continuing from there")
+        left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
+        target.side.note(f"{known}: {left}")
     return log
 
 
