@@ -39,8 +39,7 @@ def known(
     for broker in dead:
         kill(snapshot, broker)
     snapshot.hung_addresses = list(hung)
-    assert snapshot.metadata is not None
-    return Known(snapshot, snapshot.metadata, events, no_events)
+    return Known(snapshot, events, no_events)
 
 
 def checked(steps: list[Step]) -> Step:
@@ -110,16 +109,14 @@ def test_another_that_hangs_does_not_make_a_dead_broker_hang() -> None:
 def test_no_leader_is_for_want_of_the_in_sync_replica() -> None:
     of = known(DOWN, dead=(2,))
     change_partition(of.snapshot, 1, leader=None, isr=(2,))
-    assert of.snapshot.metadata is not None
-    steps = why_topic(Known(of.snapshot, of.snapshot.metadata, of.events), "t")
+    steps = why_topic(of, "t")
     assert "t-1" in steps[0].what and "start broker 2" in (checked(steps).do or "")
 
 
 def test_a_live_follower_that_is_behind_is_waited_for() -> None:
     of = known()
     change_partition(of.snapshot, 0, isr=(1, 2))
-    assert of.snapshot.metadata is not None
-    cause = checked(why_topic(Known(of.snapshot, of.snapshot.metadata), "t"))
+    cause = checked(why_topic(of, "t"))
     assert "broker 3" in cause.what and cause.do is not None and "start" not in cause.do
 
 

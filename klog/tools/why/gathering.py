@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
     from klog.client.positions import Position
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -72,7 +71,7 @@ async def why(
     snapshot = await take_snapshot(where, ("topics", "brokers"), last_addresses)
     if snapshot.metadata is None:
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
-    known = await known_of(cluster, zookeeper, snapshot, snapshot.metadata, since, where.timeout_s)
+    known = await known_of(cluster, zookeeper, snapshot, since, where.timeout_s)
     there = thing_of(known, kind, name)
     if offset is not None:
         if not isinstance(there, TopicPartition):
@@ -106,7 +105,6 @@ async def known_of(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     snapshot: Snapshot,
-    metadata: Metadata,
     since: Position,
     timeout_s: float,
 ) -> Known:
@@ -116,7 +114,7 @@ async def known_of(
     )
     events.sort(key=lambda event: str(event.get("ts")))
     about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
-    return Known(snapshot, metadata, events, no_events, about)
+    return Known(snapshot, events, no_events, about)
 
 
 async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
