@@ -70,12 +70,7 @@ class Sender:
         """
         self._topic = topic
         self._options = options
-        self._splitter = Splitter(
-            key=options.key,
-            key_delimiter=options.key_delimiter,
-            headers=options.headers,
-            null=options.empty_is_null,
-        )
+        self._splitter = Splitter(options)
         if options.input == "jsonl" and not self._splitter.is_plain:
             raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
         keeps = options.keep_partitions

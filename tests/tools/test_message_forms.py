@@ -16,6 +16,7 @@ from klog.tools import input_messages
 from klog.tools.formats import compile_format
 from klog.tools.input_messages import Splitter, lines, parse_delimiter
 from klog.tools.message_formatter import MessageFormatter
+from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail_options import TailOptions
 from tests.rows import each
 
@@ -321,12 +322,11 @@ def test_reading_from_a_pipe_that_says_nothing_can_be_stopped() -> None:
         ({"key_delimiter": b":"}, b"a:b:c", (b"a", b"b:c")),
         ({"key_delimiter": b":"}, b"abc", (None, b"abc")),
         ({"key_delimiter": b":"}, b":", (b"", b"")),
-        ({"key_delimiter": b":", "null": True}, b":", (None, None)),
-        ({"null": True}, b"", (None, None)),
+        ({"key_delimiter": b":", "empty_is_null": True}, b":", (None, None)),
+        ({"empty_is_null": True}, b"", (None, None)),
         ({"key_delimiter": b"=>"}, b"a=>b", (b"a", b"b")),
     ],
 )
 def test_splitting(splitter: dict[str, object], line: bytes, expected: tuple[bytes | None, bytes | None]) -> None:
-    arguments = {"key": None, "key_delimiter": None, "headers": (), "null": False, **splitter}
-    content = Splitter(**arguments)(line)  # type: ignore[arg-type]
+    content = Splitter(ProduceOptions(**splitter))(line)  # type: ignore[arg-type]
     assert (content.key, content.value) == expected
