@@ -135,7 +135,7 @@ async def produce(
     stop = threading.Event()
     work = asyncio.ensure_future(asyncio.to_thread(sender.send_all, sources, stop))
     telling = asyncio.ensure_future(
-        tell_waiting(cluster, topic, chosen, options.acks, lambda: sender.stalled_since, note)
+        tell_waiting(cluster, topic, chosen, options.acks, lambda: sender.deliveries.stalled_since, note)
     )
     try:
         await asyncio.shield(work)

@@ -127,11 +127,6 @@ class Sender:
         """Lines of which some may be in the log, without an acknowledgement."""
         return ranges(self.deliveries.open_lines())
 
-    @property
-    def stalled_since(self) -> float | None:
-        """As `Deliveries.stalled_since`."""
-        return self.deliveries.stalled_since
-
     def _settings(self, bootstrap: str, timeout_s: float) -> dict[str, Any]:
         options = self._options
         give_up_ms = 0 if options.give_up_after_s is None else max(1, round(options.give_up_after_s * 1000))
