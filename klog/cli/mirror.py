@@ -155,7 +155,7 @@ async def mirror(
     if offsets:
         rows = await mirroring.mirrored_offsets(whence, into, options)
         return Report(invocation.command, mirroring.MirroredOffset, rows)
-    running = mirroring.Mirror(whence, into, options, note=invocation.say)
+    running = mirroring.Mirror(whence, into, options)
     screen = _Screen(invocation)
     if await interrupt.stopped_in_order(running.run(screen, every_s=LIVE_EVERY_S if screen.is_live else ROWS_EVERY_S)):
         invocation.say("stopped; the next run continues from here")

@@ -87,9 +87,7 @@ async def replay(
 
     try:
         async with counting(invocation, "messages" if count else "bytes") as done:
-            found = await replaying.replay(
-                reader, writer, source, into, options, note=invocation.say, show=show, count=done
-            )
+            found = await replaying.replay(reader, writer, source, into, options, show=show, count=done)
     except asyncio.CancelledError:
         if not rows:
             raise

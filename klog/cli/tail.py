@@ -127,11 +127,6 @@ async def tail(
         topics, schema = [schema], ""
     if not topics and match is None:
         raise UsageError("no topic given", hint="klog tail TOPIC, or --match RE; `klog topic list` shows the topics")
-    if form is not None and "%" not in form:
-        raise UsageError(
-            f"-f {form!r} contains no %: -f is the format of each message",
-            hint="klog tail follows by default; -f '%o %s\\n' shows offsets and values",
-        )
     if settle is not None and merge is None:
         raise UsageError("--settle needs --merge time", hint="only merged messages wait")
     configured = invocation.client_config.consumer() if invocation.client_config is not None else {}

@@ -21,7 +21,7 @@ from klog.cli.command import Noun
 from klog.cli.flags import argument, flag, limit
 from klog.cli.invocation import Invocation
 from klog.cli.name_cache import deleted_topics, remember, remember_more, remember_topics
-from klog.cli.progress import Done, counting, progress
+from klog.cli.progress import counting
 from klog.cli.watching import check_watchable, watch_rows
 from klog.errors import KlogError, UsageError
 from klog.names import check_new_topic_name, counted, regular_expression
@@ -366,23 +366,20 @@ async def verify(
 
     async def compare() -> tuple[list[verify_replicas.ReplicaRow], str, tuple[str, ...]]:
         began = time.monotonic()
-        runs: list[verify_replicas.Verification] = []
-        async with progress(
-            invocation, lambda: Done(runs[0].read_bytes, runs[0].total_bytes) if runs else None, unit="bytes"
-        ):
-            rows, read_bytes = await verify_replicas.verify_replicas(
+        async with counting(invocation, "bytes") as count:
+            rows = await verify_replicas.verify_replicas(
                 cluster,
                 topics or (),
                 pattern=regex,
                 rate_bytes=rate,
-                begun=runs.append,
+                count=count,
             )
         took_s = max(time.monotonic() - began, 1e-9)
         bad = sum(row.is_mismatch for row in rows)
         failed = sum(row.error is not None for row in rows)
         found = f"{bad} differ" if bad else "no differences"
         unasked = f", {failed} not readable" if failed else ""
-        size = f"{read_bytes:,} bytes read per replica in {took_s:.1f} s"
+        size = f"{count.done:,} bytes read per replica in {took_s:.1f} s"
         return rows, f"{counted(len(rows), 'replica')}, {found}{unasked}; {size}", ()
 
     if every is None:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from klog.errors import Refused
+from klog.client.one_message import first_message
+from klog.errors import OffsetOutOfRange, Refused
 from klog.names import TopicPartition
 from klog.record.provenance_header import Marked, Marker
 from klog.record.records import Headers, Record, encode_batch
 from klog.streams.stamp import ROWS_MAX, Digest, Stamp, Stamped, batch_of, place, source_of
 from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-from klog.tools.copying.fetch import record_at
 from klog.tools.copying.target import Fenced, Target, TargetLog
 
 if TYPE_CHECKING:
@@ -114,8 +114,15 @@ class PartWriter:
         mark, partition = appended.mark, appended.partition
         if mark is None or batch_of(mark.source) < self.plan.batch:
             return None
-        record = await self._endpoint.patiently(lambda cluster: record_at(cluster, partition, mark.here))
-        return None if record is None else Stamp.of(record, partition, self.plan.secret)
+        try:
+            record = await self._endpoint.patiently(
+                lambda cluster: cluster.to_leader(partition, mark.here, first_message)
+            )
+        except OffsetOutOfRange:
+            return None
+        if record is None or record.offset != mark.here:
+            return None
+        return Stamp.of(record, partition, self.plan.secret)
 
     def append(self, appended: TargetLog, marked: Marked, stamp: Stamp) -> None:
         """Have these messages in the log, once."""

@@ -24,6 +24,7 @@ from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, MalformedRequest, TimedOut
 from klog.names import counted
+from klog.protocol.apis import ApiKey
 from klog.render import plots
 from klog.render.columns import columns
 from klog.render.page import Section, Tile, plotted, render_page
@@ -177,8 +178,6 @@ async def _gather_curves(facts: Facts, cluster: Cluster, brokers: Sequence[int])
 
 async def read_history(cluster: Cluster, broker: int, since_ms: int) -> list[Point]:
     """What a broker remembers since a moment, the oldest first."""
-    from klog.protocol.apis import ApiKey
-
     answer = await remembered(cluster, broker, ApiKey.READ_HISTORY, since_ms=since_ms)
     if len(answer.points) > POINTS_MAX or len(answer.names) > NAMES_MAX:
         raise MalformedRequest(f"broker {broker} sends {len(answer.points)} points, expected {POINTS_MAX} at most")

@@ -113,7 +113,7 @@ class Chunk(Several):
 
 
 class Contents(Several):
-    """As `Chunk`, of messages with parts: each callback gets the number of its part."""
+    """As `Chunk`, of messages with parts: each callback gets the place of its row."""
 
     __slots__ = ("_rows",)
 
@@ -132,40 +132,6 @@ class Contents(Several):
         return [Line(self._source, number) for number, _ in self._rows]
 
 
-class Message:
-    """One message with all its parts."""
-
-    __slots__ = ("_deliveries", "content", "left", "number", "on_settled", "source")
-
-    def __init__(self, deliveries: Deliveries, source: str, number: int, content: Content) -> None:
-        self.left = 1
-        self.source = source
-        self.number = number
-        self.content = content
-        self.on_settled: Callable[[Any], None] | None = None
-        """Told librdkafka's error, None for an acknowledgement."""
-        self._deliveries = deliveries
-
-    @property
-    def line(self) -> Line:
-        return Line(self.source, self.number)
-
-    def answered(self, error: Any, message: Any) -> None:
-        """librdkafka's callback."""
-        if self.on_settled is not None:
-            self.on_settled(error)
-        if not self._deliveries.settled(error, message):
-            self._deliveries.given_up(self.line, self.content, error)
-        self._deliveries.close(self)
-
-    def drop(self) -> None:
-        """It was not handed over after all."""
-        self._deliveries.close(self)
-
-    def open_lines(self) -> list[Line]:
-        return [self.line]
-
-
 def plain(value: bytes) -> Content:
     """A line that is a value."""
     return Content(None, value, [], None)
@@ -179,7 +145,7 @@ class Deliveries:
         self.given_up = given_up
         self.stalled_since: float | None = None
         """By the monotonic clock: since when what was handed over first waits for an answer; None while all is well."""
-        self._open: dict[Several | Message, None] = {}
+        self._open: dict[Several, None] = {}
         self._head: tuple[int, int] | None = None
         self._head_since = 0.0
 
@@ -190,18 +156,13 @@ class Deliveries:
         return chunk
 
     def contents(self, source: str, rows: Sequence[tuple[int, Content]]) -> Contents:
-        """As `chunk`, of messages with parts, each behind the number of its line; at least one."""
+        """As `chunk`, of messages with parts, each behind the number of its line."""
         chunk = Contents(self, source, rows)
-        self._open[chunk] = None
+        if rows:
+            self._open[chunk] = None
         return chunk
 
-    def message(self, source: str, number: int, content: Content) -> Message:
-        """One line alone."""
-        message = Message(self, source, number, content)
-        self._open[message] = None
-        return message
-
-    def close(self, one: Several | Message) -> None:
+    def close(self, one: Several) -> None:
         self._open.pop(one, None)
 
     def look(self) -> bool:

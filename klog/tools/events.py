@@ -7,7 +7,6 @@ An act whose event is there twice, because a controller died in between, is show
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -114,15 +113,17 @@ async def read_events(
     loop = asyncio.get_running_loop()
     once = Once()
 
-    async def take(data: bytes) -> None:
-        for event in map(parse, data.splitlines()):
+    async def take(messages: list[Any]) -> None:
+        for event in (parse(message.value() or b"") for message in messages):
             if chosen.takes(event) and once.is_new(event):
                 show(event)
 
-    sink = _Sink(lambda data: asyncio.run_coroutine_threadsafe(take(data), loop).result())
+    def sink(messages: list[Any]) -> None:
+        asyncio.run_coroutine_threadsafe(take(messages), loop).result()
+
     options = TailOptions(offset=Range(since, None), until_end=not follow)
     try:
-        await tail(cluster, [EVENTS_TOPIC], options, sink, note=note)  # type: ignore[arg-type]
+        await tail(cluster, [EVENTS_TOPIC], options, sink, note=note)
     except UnknownTopicOrPartition:
         raise NoSuchThing(
             f"the cluster has no topic {EVENTS_TOPIC}: it is created some seconds after the start",
@@ -183,21 +184,6 @@ class Once:
         if len(self._seen) > ACTS_REMEMBERED:
             del self._seen[next(iter(self._seen))]
         return True
-
-
-class _Sink(io.RawIOBase):
-    """A sink of `tail`, whose thread writes whole lines."""
-
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        super().__init__()
-        self._take = take
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._take(bytes(data))
-        return len(data)
 
 
 def parse(line: bytes) -> Event:

@@ -24,11 +24,12 @@ from klog.admin.answers import check
 from klog.admin.group_lag import of_groups
 from klog.errors import KlogError, MalformedRequest, Refused
 from klog.names import TopicPartition
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.admin.group_lag import LagRow
     from klog.client.cluster import Cluster
-    from klog.protocol.apis import ApiKey
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -135,8 +136,6 @@ async def lag_history(cluster: Cluster, brokers: Iterable[int], since_ms: int) -
 
 async def remembered(cluster: Cluster, broker: int, key: ApiKey, **fields: Any) -> Any:
     """A broker's answer about the past. Refused where it is an older version."""
-    from klog.protocol import codec
-
     channel = await cluster.channel(broker)
     if key not in channel.versions:
         raise Refused(f"broker {broker} at {channel.address} is not klog, or an older version")
@@ -147,8 +146,6 @@ async def remembered(cluster: Cluster, broker: int, key: ApiKey, **fields: Any) 
 
 async def read_lag_history(cluster: Cluster, broker: int, since_ms: int, into: LagHistory) -> None:
     """Add what a broker remembers. Refused where it is an older version, MalformedRequest where it sends too much."""
-    from klog.protocol.apis import ApiKey
-
     answer = await remembered(cluster, broker, ApiKey.READ_LAG_HISTORY)
     curves = len(answer.end_curves) + len(answer.commit_curves)
     points = sum(len(one.curves) for one in (*answer.end_minutes, *answer.commit_minutes))

@@ -6,12 +6,15 @@ import io
 import os
 import re
 import select
-from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
 
 from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.errors import MessageTooLarge, UsageError
 from klog.render.jsonl import Content
+
+if TYPE_CHECKING:
+    from klog.tools.produce_options import ProduceOptions
 
 CHUNK_BYTES = 1 << 20
 """Read at once: some thousand lines, so that splitting them is one call."""
@@ -98,17 +101,13 @@ def wholes(source: BinaryIO, idle: Callable[[], bool]) -> Iterator[list[bytes]]:
 class Splitter:
     """Makes a message of a line: key and value at the first delimiter, empty as null if wanted."""
 
-    def __init__(
-        self, *, key: bytes | None, key_delimiter: bytes | None, headers: Iterable[tuple[str, bytes | None]], null: bool
-    ) -> None:
-        if key is not None and key_delimiter is not None:
+    def __init__(self, options: ProduceOptions) -> None:
+        if options.key is not None and options.key_delimiter is not None:
             raise UsageError("-k (one key for all messages) and -K (the key in each line) exclude each other")
-        if key_delimiter == b"":
-            raise UsageError("-K needs a delimiter", hint="for example -K :")
-        self._key = key
-        self._delimiter = key_delimiter
-        self._headers = list(headers)
-        self._null = null
+        self._key = options.key
+        self._delimiter = options.key_delimiter
+        self._headers = list(options.headers)
+        self._null = options.empty_is_null
 
     @property
     def is_plain(self) -> bool:

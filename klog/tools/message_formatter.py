@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from klog.client.headers import Headers, HeadersOf, headers_of
-from klog.errors import UsageError
 from klog.names import regular_expression
 from klog.render.jsonl import LineWriter
 from klog.render.visible import visible_bytes, visible_json_bytes
@@ -32,32 +31,28 @@ class MessageFormatter:
         headers: HeadersOf = headers_of,
     ) -> None:
         """Raises UsageError for an invalid format or regular expression."""
-        self._show: Callable[[list[Message]], bytes]
-        self._in_value = compile_search(options.grep, "--grep") if options.grep is not None else None
-        self._in_key = compile_search(options.grep_key, "--grep-key") if options.grep_key is not None else None
-        self._in_header = (
-            compile_search(options.grep_header, "--grep-header") if options.grep_header is not None else None
-        )
+        self._in_value = compile_search(options.grep, "--grep")
+        self._in_key = compile_search(options.grep_key, "--grep-key")
+        self._in_header = compile_search(options.grep_header, "--grep-header")
         self._headers = headers
         self.undecodable: Counter[str] = Counter()
         """Why values were shown as they are, and of how many messages."""
+        self.show: Callable[[list[Message]], bytes]
+        """The bytes for all of them, one after the other."""
+        guard = visible_json_bytes
         if (decoder := options.decoder) is not None:
-            if options.format is not None:
-                raise UsageError("-f shows values as they are, and --schema decodes them: choose one")
             lines = LineWriter(headers).lines if options.output == "jsonl" else None
-            self._show = lambda messages: b"".join(self._decoded(one, decoder, lines) for one in messages)
-            if options.on_terminal:
-                self._show = _guarded(self._show, visible_json_bytes)
+            self.show = lambda messages: b"".join(self._decoded(one, decoder, lines) for one in messages)
         elif options.format is not None:
-            guard = visible_bytes if options.on_terminal else None
-            show = compile_format(options.format, watermark, headers, guard)
-            self._show = lambda messages: b"".join(map(show, messages))
+            show = compile_format(options.format, watermark, headers, visible_bytes if options.on_terminal else None)
+            self.show = lambda messages: b"".join(map(show, messages))
+            return  # what the format itself has is not escaped
         elif options.output == "jsonl":
-            self._show = LineWriter(headers).lines
-            if options.on_terminal:
-                self._show = _guarded(self._show, visible_json_bytes)
+            self.show = LineWriter(headers).lines
         else:
-            self._show = _guarded(_values, visible_bytes) if options.on_terminal else _values
+            self.show, guard = _values, visible_bytes
+        if options.on_terminal:
+            self.show = _guarded(self.show, guard)
 
     def wanted(self, messages: list[Message]) -> list[Message]:
         """Those in which is found what is searched for; in null there is nothing."""
@@ -82,10 +77,6 @@ class MessageFormatter:
             return _json_line({**json.loads(lines([message])), **found})
         return (content or b"") + b"\n" if error is not None else _json_line(found.get("value"))
 
-    def show(self, messages: list[Message]) -> bytes:
-        """The bytes for all of them, one after the other."""
-        return self._show(messages)
-
 
 class Search:
     """A regular expression in bytes, or, behind ``!``, what it is not found in. In null there is nothing."""
@@ -104,17 +95,19 @@ class Search:
         return any(self._search(one) is not None for one in contents) != self.is_negated
 
 
-def compile_search(text: str, flag: str) -> Search:
+def compile_search(text: str | None, flag: str) -> Search | None:
     """The search for a regular expression that was typed as UTF-8, or for ``!`` and one; UsageError names the flag."""
+    if text is None:
+        return None
     is_negated = text.startswith("!")
     pattern = text[1:] if is_negated else text
     return Search(regular_expression(pattern.encode("utf-8", "surrogateescape"), flag).search, is_negated)
 
 
-def compile_names(text: str, flag: str) -> Callable[[str], bool]:
-    """Whether a whole name matches a regular expression, or, behind ``!``, does not; UsageError names the flag."""
+def compile_names(text: str) -> Callable[[str], bool]:
+    """Whether a whole name matches the regular expression of --match, or, behind ``!``, does not. UsageError."""
     is_negated = text.startswith("!")
-    match = regular_expression(text[1:] if is_negated else text, flag).fullmatch
+    match = regular_expression(text[1:] if is_negated else text, "--match").fullmatch
     return lambda name: (match(name) is not None) != is_negated
 
 

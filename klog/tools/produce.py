@@ -15,16 +15,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from klog.admin.answers import check_partitions
+from klog.admin.settings import describe_settings
+from klog.admin.topics import create_topic
+from klog.admin.waiting import tell_waiting, why_not_taken
 from klog.errors import InvalidTopic, KlogError, UnknownTopicOrPartition
+from klog.names import INTERNAL_TOPICS, check_topic_name
 from klog.render.jsonl import rfc3339
 from klog.tools.produce_options import ProduceOptions
+from klog.tools.sender import Sender
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.client.metadata import TopicNode
     from klog.tools.deliveries import Line, LineRange
     from klog.tools.rejects import Rejects
-    from klog.tools.sender import Sender
 
 GRACE_S = 0.5
 """After an interruption: how long to wait for acknowledgements that are under way. The command has a second in all."""
@@ -120,9 +124,6 @@ async def produce(
     cancellation goes on. A missing topic is NoSuchTopic, which names those that are called nearly so; with
     ``options.create`` it is made, with a ``note``. Messages that fail do not raise: the receipt counts them.
     """
-    from klog.admin.waiting import tell_waiting
-    from klog.tools.sender import Sender
-
     node = await _existing_or_made(cluster, topic, options.create, note)
     if options.partition is not None:
         check_partitions(node, [options.partition])
@@ -134,7 +135,7 @@ async def produce(
     stop = threading.Event()
     work = asyncio.ensure_future(asyncio.to_thread(sender.send_all, sources, stop))
     telling = asyncio.ensure_future(
-        tell_waiting(cluster, topic, chosen, options.acks, lambda: sender.stalled_since, note)
+        tell_waiting(cluster, topic, chosen, options.acks, lambda: sender.deliveries.stalled_since, note)
     )
     try:
         await asyncio.shield(work)
@@ -168,8 +169,6 @@ async def _size_bound(cluster: Cluster, topic: str) -> str | None:
 
 
 async def _setting(cluster: Cluster, topic: str, name: str) -> str | None:
-    from klog.admin.settings import describe_settings
-
     try:
         found = (await describe_settings(cluster, [topic], names=[name]))[topic]
     except KlogError:
@@ -181,8 +180,6 @@ async def _why_timed_out(
     cluster: Cluster, topic: str, partitions: Iterable[int], options: ProduceOptions
 ) -> str | None:
     """What has kept partitions from taking messages, as far as it can be seen."""
-    from klog.admin.waiting import why_not_taken
-
     try:
         return await why_not_taken(cluster, topic, partitions, options.acks)
     except KlogError as error:
@@ -215,9 +212,6 @@ def _receipt(
 
 async def _existing_or_made(cluster: Cluster, topic: str, create: bool, note: Callable[[str], None]) -> TopicNode:
     """The topic; where it is missing and wanted, one with the cluster's defaults."""
-    from klog.admin.topics import create_topic
-    from klog.names import INTERNAL_TOPICS, check_topic_name
-
     check_topic_name(topic)
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"{topic} is an internal topic, which clients do not write", hint="choose another topic")

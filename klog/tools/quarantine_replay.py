@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import IO, TYPE_CHECKING, BinaryIO, Final, Literal
 
+from klog.admin.quarantine import check_no_doubles
+from klog.client.blocking import check_code
 from klog.errors import KlogError
 from klog.names import counted
+from klog.protocol.apis import ApiKey
+from klog.record.records import each_record
+from klog.render.jsonl import Content, to_line
+from klog.storage.checking import Found, check_batches
+from klog.tools.message_formatter import MessageFormatter
+from klog.tools.produce import produce
+from klog.tools.produce_options import ProduceOptions
+from klog.tools.replica_consumer import message_of
+from klog.tools.tail_options import TailOptions
 
 if TYPE_CHECKING:
     from klog.admin.quarantine import LostRow
@@ -52,10 +63,6 @@ async def show(
     on_terminal: bool = False,
 ) -> tuple[int, int]:
     """Write the messages of stretches as tail does; how many, and how many bytes were not messages."""
-    from klog.tools.message_formatter import MessageFormatter
-    from klog.tools.replica_consumer import message_of
-    from klog.tools.tail_options import TailOptions
-
     shower = MessageFormatter(TailOptions(output=output, format=form, on_terminal=on_terminal))
     messages = useless = 0
     for row in rows:
@@ -76,11 +83,6 @@ async def replay(cluster: Cluster, rows: Sequence[LostRow], target: str) -> list
 
     Refused before anything is sent where two stretches hold the same addresses.
     """
-    from klog.admin.quarantine import check_no_doubles
-    from klog.render.jsonl import Content, to_line
-    from klog.tools.produce import produce
-    from klog.tools.produce_options import ProduceOptions
-
     check_no_doubles(rows)
     await cluster.topic(target)
     done = []
@@ -109,29 +111,19 @@ async def replay(cluster: Cluster, rows: Sequence[LostRow], target: str) -> list
 
 async def _spooled(cluster: Cluster, row: LostRow, spool: IO[bytes]) -> _Stretch:
     """Bring all bytes of a stretch here."""
-    from klog.client.blocking import error_of
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
-    channel = await cluster.channel(row.broker)
     position = 0
     while True:
-        answer = await channel.request(
-            codec.request(
-                ApiKey.READ_LOST,
-                0,
-                topic=row.topic,
-                partition_index=row.partition,
-                file=row.file,
-                position=position,
-                max_bytes=READ_BYTES,
-            )
+        answer = await cluster.to_broker(
+            row.broker,
+            ApiKey.READ_LOST,
+            0,
+            topic=row.topic,
+            partition_index=row.partition,
+            file=row.file,
+            position=position,
+            max_bytes=READ_BYTES,
         )
-        wire = int(answer.error_code)
-        if wire:
-            raise error_of(
-                wire, f"broker {row.broker}: {row.topic}-{row.partition}/{row.file}: {answer.error_code.name}"
-            )
+        check_code(answer.error_code, f"broker {row.broker}: {row.topic}-{row.partition}/{row.file}")
         if not answer.data:
             assert row.from_ is not None
             return _Stretch(spool, position, row.from_)
@@ -155,9 +147,6 @@ class _Stretch:
 
     def records(self) -> Iterator[Record]:
         """The records of each batch that checks."""
-        from klog.record.records import each_record
-        from klog.storage.checking import Found, check_batches
-
         first = self._address
         for event in check_batches(self, first, first, first + self._size) if self._size else ():
             if not isinstance(event, Found):

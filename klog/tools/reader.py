@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import io
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assigned
@@ -33,11 +32,11 @@ from klog.security.errors import TopicAuthorizationFailed
 from klog.tools.connection_errors import ConnectionErrors
 from klog.tools.librdkafka import made
 from klog.tools.message_formatter import Message, MessageFormatter
+from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
 from klog.tools.time_merge import Partition, TimeMerge
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
-    from klog.tools.tail_options import Span, TailOptions, TailSummary
 
 RUN_MESSAGES = 500
 """Taken at once. With runs of some thousand, the memory of each is given back to the system and asked for again, which
@@ -45,6 +44,9 @@ costs more than all else (seen: twice the CPU with ten thousand)."""
 
 WAIT_S = 0.1
 """How long one wait for a message lasts: the time in which a stop is noticed."""
+
+LEAVE_AFTER_S = 0.3
+"""After a stop: how long the reading thread may take before its group is left without it."""
 
 DELETION_MS = 5000
 """How long a topic may be missing from the brokers' answers before it is taken for deleted."""
@@ -65,7 +67,7 @@ class Reader:
         bootstrap: str,
         spans: Mapping[TopicPartition, Span],
         options: TailOptions,
-        sink: BinaryIO,
+        sink: Sink,
         *,
         stop: threading.Event,
         timeout_s: float,
@@ -132,8 +134,6 @@ class Reader:
 
         Raises TimedOut where nothing comes although the end was not reached.
         """
-        from klog.tools.tail_options import TailSummary
-
         try:
             self._read()
         finally:
@@ -141,6 +141,21 @@ class Reader:
         if (undecoded := self._shower.undecodable.total()) > 1:
             self._note(f"{undecoded:,} of {self._messages:,} values could not be decoded")
         return TailSummary(self._messages, self._bytes, self._earlier)
+
+    async def run_in_thread(self) -> TailSummary:
+        """`run`; where the task is cancelled that is a stop, and the thread has ended when the cancellation goes on."""
+        work = asyncio.ensure_future(asyncio.to_thread(self.run))
+        try:
+            return await asyncio.shield(work)
+        finally:
+            self._stop.set()
+            if not work.done():
+                _, hanging = await asyncio.wait([work], timeout=LEAVE_AFTER_S)
+                if hanging:
+                    await asyncio.to_thread(self.abandon)
+                    await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()  # seen: of a task that was cancelled no other asks, and asyncio would complain
 
     def _read(self) -> None:
         if any(span.end is not None for span in self._spans.values()):
@@ -407,6 +422,10 @@ class Reader:
 
     def _write(self, messages: list[Message]) -> list[Message]:
         """Write those that are wanted; which are done with: all, or those up to the last one that -c lets through."""
+        if callable(self._sink):
+            if messages:
+                self._sink(messages)
+            return messages
         wanted = self._shower.wanted(messages)
         count = self._options.count
         if count is not None and self._messages + len(wanted) >= count:
@@ -424,30 +443,6 @@ class Reader:
         return messages
 
 
-class Taker(Reader):
-    """Reads spans up to their ends and hands the messages over in place of writing them."""
-
-    def __init__(
-        self,
-        bootstrap: str,
-        spans: Mapping[TopicPartition, Span],
-        take: Callable[[list[Message]], None],
-        *,
-        stop: threading.Event,
-        timeout_s: float,
-        librdkafka: Mapping[str, str],
-    ) -> None:
-        from klog.tools.tail_options import TailOptions
-
-        options = TailOptions(librdkafka=dict(librdkafka))
-        super().__init__(bootstrap, spans, options, io.BytesIO(), stop=stop, timeout_s=timeout_s)
-        self._take = take
-
-    def _write(self, messages: list[Message]) -> list[Message]:
-        self._take(messages)
-        return messages
-
-
 async def read_ranges(
     cluster: Cluster, ranges: Mapping[TopicPartition, tuple[int, int]], take: Callable[[Any], None]
 ) -> None:
@@ -456,28 +451,16 @@ async def read_ranges(
     What retention removes meanwhile is skipped. TimedOut where nothing comes within the cluster's time-out although
     an end was not reached.
     """
-    from klog.tools.tail_options import Span
-
     spans = {one: Span(*span) for one, span in ranges.items() if span[0] < span[1]}
     if not spans:
         return
-    stop = threading.Event()
 
-    def read() -> None:
-        def each(messages: list[Message]) -> None:
-            for one in messages:
-                take(one)
+    def each(messages: list[Message]) -> None:
+        for one in messages:
+            take(one)
 
-        # It is to tell soon that nothing comes behind the end.
-        settings = {"client.id": "klog-audit", "fetch.wait.max.ms": "20"}
-        Taker(cluster.bootstrap, spans, each, stop=stop, timeout_s=cluster.timeout_s, librdkafka=settings).run()
-
-    work = asyncio.ensure_future(asyncio.to_thread(read))
-    try:
-        await asyncio.shield(work)
-    finally:
-        stop.set()
-        if not work.done():
-            await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # seen: where this was cancelled no other task asks, and asyncio would complain
+    # It is to tell soon that nothing comes behind the end.
+    options = TailOptions(librdkafka={"client.id": "klog-audit", "fetch.wait.max.ms": "20"})
+    stop, timeout_s = threading.Event(), cluster.timeout_s
+    reader = await asyncio.to_thread(Reader, cluster.bootstrap, spans, options, each, stop=stop, timeout_s=timeout_s)
+    await reader.run_in_thread()

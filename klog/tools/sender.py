@@ -17,21 +17,19 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from klog.client.audit import Auditor, with_stamp
 from klog.client.audit_publisher import AuditPublisher
 from klog.client.headers import check_header_name
-from klog.client.producer_settings import BUFFER_KILOBYTES, MESSAGE_BYTES_MAX, audit_settings, bound_messages
+from klog.client.producer_settings import audit_settings, bound_messages
 from klog.client.send_errors import error_from, may_be_in_the_log, undelivered, untaken
-from klog.client.servers import librdkafka_servers
 from klog.errors import KlogError, MessageTooLarge, UsageError
 from klog.render.jsonl import Content, from_line
-from klog.tools.deliveries import Deliveries, Line, LineRange, Message, plain, ranges
+from klog.tools.deliveries import Deliveries, Line, LineRange, Several, plain, ranges
 from klog.tools.input_messages import Splitter, lines, wholes
-from klog.tools.librdkafka import made
+from klog.tools.librdkafka import made, producer_settings
 from klog.tools.line_format import LineReader, compile_line_format
 
 if TYPE_CHECKING:
+    from klog.config.units import Rate
     from klog.tools.produce_options import ProduceOptions
     from klog.tools.rejects import Rejects
-
-QUEUE_MESSAGES_MAX = 100_000
 
 RECONNECT_MS_MAX = 1000
 """A broker that is back is found so soon; librdkafka's own bound is 10 s."""
@@ -72,12 +70,7 @@ class Sender:
         """
         self._topic = topic
         self._options = options
-        self._splitter = Splitter(
-            key=options.key,
-            key_delimiter=options.key_delimiter,
-            headers=options.headers,
-            null=options.empty_is_null,
-        )
+        self._splitter = Splitter(options)
         if options.input == "jsonl" and not self._splitter.is_plain:
             raise UsageError("-k, -K, -H and -Z are for lines and files; a JSON line has its own key and headers")
         keeps = options.keep_partitions
@@ -106,7 +99,7 @@ class Sender:
         self.deliveries = Deliveries(self._settled, self._given_up)
         self._lost: list[Line] = []
         self._rejects = rejects
-        self._pace = _Pace(options.rate.per_second, options.rate.what == "bytes") if options.rate else None
+        self._pace = Pace(options.rate) if options.rate else None
         self._has_keys = self._read is not None or options.key is not None or options.key_delimiter is not None
         self._stop = threading.Event()
         settings = self._librdkafka = self._settings(bootstrap, timeout_s)
@@ -134,24 +127,11 @@ class Sender:
         """Lines of which some may be in the log, without an acknowledgement."""
         return ranges(self.deliveries.open_lines())
 
-    @property
-    def stalled_since(self) -> float | None:
-        """As `Deliveries.stalled_since`."""
-        return self.deliveries.stalled_since
-
     def _settings(self, bootstrap: str, timeout_s: float) -> dict[str, Any]:
         options = self._options
         give_up_ms = 0 if options.give_up_after_s is None else max(1, round(options.give_up_after_s * 1000))
         settings: dict[str, Any] = {
-            **librdkafka_servers(bootstrap),
-            "client.id": "klog-produce",
-            "enable.idempotence": options.acks == "all",
-            "acks": options.acks,
-            "partitioner": "murmur2_random",
-            "compression.type": options.compression,
-            "queue.buffering.max.messages": QUEUE_MESSAGES_MAX,
-            "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
-            "message.max.bytes": MESSAGE_BYTES_MAX,  # of smaller ones the broker decides
+            **producer_settings(bootstrap, "klog-produce", options.acks, options.compression),
             "message.timeout.ms": give_up_ms,  # 0: never
             "request.timeout.ms": round(max(timeout_s, 1.0) * 1000),
             "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
@@ -230,8 +210,7 @@ class Sender:
                 try:
                     produce(topic, line, None, partition, answered)
                 except (BufferError, KafkaException):
-                    chunk.drop()
-                    self._send(self.deliveries.message(name, number + place, plain(line)))
+                    self._send(Line(name, number + place), plain(line), chunk, answered)
                 else:
                     self.read += 1
             self._producer.poll(0)
@@ -247,10 +226,8 @@ class Sender:
         name = _name(source)
         for number, run in _numbered(lines(source, self._idle, self._options.delimiter)):
             rows = self._rows(name, number, run)
-            chunk = self.deliveries.contents(name, rows) if rows else None
-            for place, row in enumerate(rows):
-                assert chunk is not None
-                content = row[1]
+            chunk = self.deliveries.contents(name, rows)
+            for place, (at, content) in enumerate(rows):
                 extra: dict[str, Any] = {}
                 if content.headers:
                     extra["headers"] = content.headers
@@ -261,8 +238,7 @@ class Sender:
                 try:
                     produce(topic, content.value, content.key, to, answered, **extra)
                 except (BufferError, KafkaException):
-                    chunk.drop()
-                    self._send(self.deliveries.message(name, *row))
+                    self._send(Line(name, at), content, chunk, answered)
                 else:
                     self.read += 1
             if self._idle():
@@ -276,7 +252,8 @@ class Sender:
         name = _name(source)
         for number, run in _numbered(runs):
             for row in self._rows(name, number, run):
-                self._send(self.deliveries.message(name, *row))
+                alone = self.deliveries.contents(name, [row])
+                self._send(Line(name, row[0]), row[1], alone, partial(alone.answered, 0))
                 if self._stop.is_set():
                     self.stopped_at = self.stopped_at or Line(name, row[0] + 1)
                     return
@@ -298,8 +275,8 @@ class Sender:
                 self._fail(f"{name}, line {at}: {error.message}")
         return rows
 
-    def _send(self, message: Message) -> None:
-        content = message.content
+    def _send(self, line: Line, content: Content, several: Several, answered: Callable[[Any, Any], None]) -> None:
+        """One message, as soon as there is room for it. ``several``: the lines that it is one of."""
         extra: dict[str, Any] = {}
         partition = self._options.partition if content.partition is None else content.partition
         if partition is not None:
@@ -308,19 +285,22 @@ class Sender:
             extra["headers"] = content.headers
         if content.timestamp_ms is not None:
             extra["timestamp"] = content.timestamp_ms
+        window = None
         if self._auditor is not None:
-            self._stamp(self._auditor, message, extra)
+            extra["timestamp"], stamp, window = self._auditor.stamp(self._topic, content.timestamp_ms)
+            extra["headers"] = with_stamp(content.headers, stamp)
+            answered = partial(_settle_audited, self._auditor, window, self._topic, answered)
         if self._pace is not None:
             self._pace.wait(len(content.value or b"") + len(content.key or b""), self._producer.poll, self._stop)
         while not self._stop.is_set():
             try:
-                self._producer.produce(self._topic, content.value, content.key, on_delivery=message.answered, **extra)
+                self._producer.produce(self._topic, content.value, content.key, on_delivery=answered, **extra)
             except BufferError:
                 self._producer.poll(HOLD_S)
                 self.deliveries.look()
             except KafkaException as error:
-                self._unsent(message)
-                self._given_up(message.line, content, error.args[0])
+                self._unsent(several, window)
+                self._given_up(line, content, error.args[0])
                 if error.args[0].fatal():
                     raise KlogError(f"the producer failed: {error.args[0].str()}") from None
                 where = self._topic if content.partition is None else f"{self._topic}-{content.partition}"
@@ -332,28 +312,13 @@ class Sender:
             else:
                 self.read += 1
                 return
-        self._unsent(message)
-        self.stopped_at = self.stopped_at or message.line
+        self._unsent(several, window)
+        self.stopped_at = self.stopped_at or line
 
-    @staticmethod
-    def _unsent(message: Message) -> None:
-        message.drop()
-        if message.on_settled is not None:
-            message.on_settled(_NOT_SENT)
-
-    def _stamp(self, auditor: Auditor, message: Message, extra: dict[str, Any]) -> None:
-        """Host and time into a header; the message counts in the audit when its fate is known."""
-        extra["timestamp"], stamp, window = auditor.stamp(self._topic, message.content.timestamp_ms)
-        extra["headers"] = with_stamp(message.content.headers, stamp)
-
-        def settled(error: Any) -> None:
-            if error is _NOT_SENT:
-                auditor.settle(window, KlogError("not sent"))
-                return
-            failed = None if error is None else error_from(error, self._topic)
-            auditor.settle(window, failed, maybe=error is not None and may_be_in_the_log(error))
-
-        message.on_settled = settled
+    def _unsent(self, several: Several, window: Any) -> None:
+        several.drop()
+        if self._auditor is not None:
+            self._auditor.settle(window, KlogError("not sent"))
 
     def _idle(self) -> bool:
         """While no input comes: hear what was acknowledged; True when it is time to stop."""
@@ -416,8 +381,13 @@ class Sender:
         return True
 
 
-_NOT_SENT = object()
-"""In place of librdkafka's error: it was never handed over."""
+def _settle_audited(
+    auditor: Auditor, window: Any, topic: str, answered: Callable[[Any, Any], None], error: Any, message: Any
+) -> None:
+    """A stamped message counts in the audit when its fate is known."""
+    failed = None if error is None else error_from(error, topic)
+    auditor.settle(window, failed, maybe=error is not None and may_be_in_the_log(error))
+    answered(error, message)
 
 
 def _numbered(runs: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
@@ -464,12 +434,13 @@ def _name(source: BinaryIO) -> str:
     return "stdin" if name == "<stdin>" else name
 
 
-class _Pace:
+class Pace:
     """Holds a rate: each message has its due time, and what was missed is made up for at most a second."""
 
-    def __init__(self, per_second: float, counts_bytes: bool) -> None:
-        self._seconds_each = 1 / per_second
-        self._counts_bytes = counts_bytes
+    def __init__(self, rate: Rate, *, senders: int = 1) -> None:
+        """``senders``: share it, each in a thread."""
+        self._seconds_each = senders / rate.per_second
+        self._counts_bytes = rate.what == "bytes"
         self._due = time.monotonic()
 
     def wait(self, size: int, pause: Callable[[float], object], stop: threading.Event) -> None:

@@ -66,9 +66,7 @@ async def with_causes(
         async def of_group(name: str) -> GroupFacts:
             return await group_facts(connected, await zookeeper(), name, snapshot.silent)
 
-        known = await known_of(
-            connected, zookeeper, snapshot, snapshot.metadata, parse_position(HISTORY), HISTORY_WITHIN_S
-        )
+        known = await known_of(connected, zookeeper, snapshot, parse_position(HISTORY), HISTORY_WITHIN_S)
         found = await first_causes(known, sought, of_group)
     except KlogError:
         return answer

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from klog.admin.answers import check_partitions
 from klog.client.positions import EARLIEST, END, Anchor, Position
 from klog.errors import KlogError, ReplicaNotAvailable, UnknownTopicOrPartition, UsageError
 from klog.names import INTERNAL_TOPICS, TopicPartition
-from klog.tools.tail_options import Span, TailOptions, TailSummary
+from klog.tools.message_formatter import MessageFormatter, compile_names
+from klog.tools.tail_options import Sink, Span, TailOptions, TailSummary
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX = 100_000
 """More than any cluster has; bounds what ``0-99999999`` would make."""
-
-
-LEAVE_AFTER_S = 0.3
-"""After a stop: how long the reading thread may take before its group is left without it."""
 
 NEW_PARTITIONS_S = 10.0
 """Between looks for partitions that were added to a topic that is followed."""
@@ -41,11 +38,11 @@ async def tail(
     cluster: Cluster,
     topics: Sequence[str],
     options: TailOptions,
-    sink: BinaryIO,
+    sink: Sink,
     *,
     note: Callable[[str], None] = lambda text: None,
 ) -> TailSummary:
-    """Write messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
+    """Give messages to ``sink`` until told otherwise; cancel the task to stop (within 0.2 s).
 
     ``note`` gets sentences for stderr ("1204 earlier: -o start"), from this task's thread. Never makes a topic:
     UnknownTopicOrPartition. BrokenPipeError of the sink comes through.
@@ -53,9 +50,9 @@ async def tail(
     check_options(options)
     begin, end, follow = _reach(options)
     named = list(topics)
-    wanted = None if options.match is None else Matching(options.match)
+    wanted = None if options.match is None else compile_names(options.match)
     if wanted is not None:
-        topics = [*named, *await wanted.topics(cluster, named)]
+        topics = [*named, *_matching((await cluster.metadata(fresh=True)).topics, wanted)]
         if not topics:
             if not follow or options.merge_by_time:
                 raise UnknownTopicOrPartition(
@@ -64,7 +61,6 @@ async def tail(
             note(f"no topic matches {options.match!r} yet; waiting for one")
     spans = await spans_of(cluster, topics, options.partitions, begin, end, note, replica=options.replica)
     earlier = await _count_before(cluster, spans) if options.last is not None and options.replica is None else None
-    stop = threading.Event()
     loop = asyncio.get_running_loop()
     make_reader = await _reader_for(cluster, options)
     reader = await asyncio.to_thread(
@@ -75,75 +71,57 @@ async def tail(
         sink,
         follow=follow,
         earlier=earlier,
-        stop=stop,
+        stop=threading.Event(),
         note=lambda text: loop.call_soon_threadsafe(note, text),
         timeout_s=cluster.timeout_s,
     )
-    work = asyncio.ensure_future(asyncio.to_thread(reader.run))
     chosen = options.partitions is not None or options.replica is not None
     in_group = options.group is not None and wanted is None
     grows = follow and not chosen and not in_group and not options.merge_by_time
     looking = asyncio.ensure_future(_look_for_new(cluster, spans, reader, wanted, named)) if grows else None
     try:
-        return await asyncio.shield(work)
+        return await reader.run_in_thread()
     finally:
-        stop.set()
         if looking is not None:
             looking.cancel()
-        if not work.done():
-            _, hanging = await asyncio.wait([work], timeout=LEAVE_AFTER_S)
-            if hanging:
-                await asyncio.to_thread(reader.abandon)
-                await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # seen: where tail itself was cancelled, no other task asks, and asyncio would complain
 
 
-class Matching:
-    """Topics whose whole name matches a regular expression, or, behind ``!``, does not; never internal ones."""
-
-    def __init__(self, text: str) -> None:
-        from klog.tools.message_formatter import compile_names
-
-        self._matches = compile_names(text, "--match")
-
-    async def topics(self, cluster: Cluster, known: Collection[str] = ()) -> list[str]:
-        """Those that there are now, without known ones, by name."""
-        found = (await cluster.metadata(fresh=True)).topics.values()
-        names = sorted(one.name for one in found if not one.is_internal)
-        return [one for one in names if one not in known and one not in INTERNAL_TOPICS and self._matches(one)]
+def _matching(topics: Mapping[str, TopicNode], wanted: Callable[[str], bool]) -> list[str]:
+    """Those with a wanted name, without internal ones."""
+    public = sorted(name for name, one in topics.items() if not one.is_internal and name not in INTERNAL_TOPICS)
+    return list(filter(wanted, public))
 
 
 async def _look_for_new(
-    cluster: Cluster, known: Iterable[TopicPartition], reader: Reader, wanted: Matching | None, named: Sequence[str]
+    cluster: Cluster,
+    known: Iterable[TopicPartition],
+    reader: Reader,
+    wanted: Callable[[str], bool] | None,
+    named: Sequence[str],
 ) -> None:
     """Tell the reader of partitions that its topics get while they are followed; a group's members hear of them.
 
     With ``wanted``, of topics too that are created meanwhile or deleted, but not of those that were ``named``.
     """
     seen = set(known)
-    topics = sorted({one.topic for one in seen})
+    topics = {one.topic for one in seen}
     missing: set[str] = set()
     """At the last look: one does not tell a deleted topic from a new controller that has not sent all of them yet."""
     while True:
         await asyncio.sleep(NEW_PARTITIONS_S if wanted is None else NEW_TOPICS_S)
+        try:
+            there = (await cluster.metadata(topics if wanted is None else None, fresh=True)).topics
+        except KlogError:
+            continue  # brokers that do not answer: the reader meets that too, and says so
         if wanted is not None:
-            try:
-                there = await wanted.topics(cluster)
-            except KlogError:
-                continue
-            missing, missed = {one for one in topics if one not in there and one not in named}, missing
+            missing, missed = topics - there.keys() - set(named), missing
             for topic in missing & missed:
                 reader.drop(topic)
-            seen = {one for one in seen if one.topic not in missing & missed}
-            topics = sorted({*topics, *there} - (missing & missed))
-        for topic in topics:
-            try:
-                node = await cluster.topic(topic, fresh=True)
-            except KlogError:
-                continue  # a topic that is gone, brokers that do not answer: the reader meets that too, and says so
-            new = [TopicPartition(topic, one) for one in node.partitions if TopicPartition(topic, one) not in seen]
-            if new:
+            topics = topics.union(_matching(there, wanted)) - (missing & missed)
+            seen = {one for one in seen if one.topic in topics}
+        for topic in sorted(topics & there.keys()):
+            partitions = [TopicPartition(topic, one) for one in there[topic].partitions]
+            if new := [one for one in partitions if one not in seen]:
                 seen.update(new)
                 reader.add(new)
 
@@ -161,8 +139,6 @@ async def _reader_for(cluster: Cluster, options: TailOptions) -> Callable[..., R
 
 def check_options(options: TailOptions) -> None:
     """UsageError where they contradict each other, or where a format or a regular expression is none."""
-    from klog.tools.message_formatter import MessageFormatter, compile_names
-
     if options.last is not None and options.offset is not None:
         raise UsageError("-n and -o both set the start: choose one")
     if options.group is not None:
@@ -172,7 +148,7 @@ def check_options(options: TailOptions) -> None:
             raise UsageError(
                 "--match reads whole topics from their leaders, so -p and --replica cannot be used with it"
             )
-        compile_names(options.match, "--match")
+        compile_names(options.match)
     if options.replica is not None and options.librdkafka:
         raise UsageError("--replica does not use librdkafka, so -X has no effect")
     MessageFormatter(options)

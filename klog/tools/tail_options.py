@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from klog.client.positions import Range
 
 if TYPE_CHECKING:
     from klog.tools.message_decoder import MessageDecoder
+
+Sink = BinaryIO | Callable[[list[Any]], None]
+"""A stream that messages are written to; or what takes them as they are, all of them, in the thread that reads."""
 
 SETTLE_S = 0.5
 """How long, while following in the order of time, a message waits for earlier ones of other partitions: longer than a

@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klog.admin.answers import check
+from klog.client.blocking import error_of
+from klog.client.partition_requests import by_topic
 from klog.errors import CannotConnect, KlogError, Refused
+from klog.metrics import Count
 from klog.names import TopicPartition, regular_expression
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -173,16 +177,13 @@ def choose_wrong(answers: Mapping[int, tuple[int, bool]], leader: int | None) ->
 class Verification:
     """One run. Event loop only."""
 
-    def __init__(self, cluster: Cluster, rate_bytes: float | None) -> None:
+    def __init__(self, cluster: Cluster, rate_bytes: float | None, count: Count) -> None:
         self._cluster = cluster
         self._rate = rate_bytes
+        self._count = count
         self._batch_bytes = BATCH_BYTES
         if rate_bytes is not None:
             self._batch_bytes = int(min(BATCH_BYTES, max(PIECE_BYTES_MIN, rate_bytes * PACE_S)))
-        self.read_bytes = 0
-        """By each replica; the sum over partitions."""
-        self.total_bytes: int | None = None
-        """What is to be read of each replica, once that is known."""
 
     async def run(self, topics: Sequence[TopicNode], live: set[int]) -> list[Comparison]:
         comparisons = [
@@ -194,7 +195,7 @@ class Verification:
             await self._learn(comparisons[at : at + BATCH_PARTITIONS])
         for one in comparisons:
             one.plan()
-        self.total_bytes = sum(piece.end - piece.first for one in comparisons for piece in one.todo)
+        self._count.total = sum(piece.end - piece.first for one in comparisons for piece in one.todo)
         self._began = asyncio.get_running_loop().time()
         waiting = deque(comparisons)
         while waiting:
@@ -285,9 +286,9 @@ class Verification:
                 return first
 
     async def _pace(self, size: int) -> None:
-        self.read_bytes += size
+        self._count.done += size
         if self._rate is not None:
-            due = self._began + self.read_bytes / self._rate
+            due = self._began + self._count.done / self._rate
             await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
 
     async def _ask(
@@ -306,55 +307,39 @@ class Verification:
         found: dict[tuple[int, TopicPartition], Any] = {}
 
         async def ask_broker(broker: int, share: list[tuple[TopicPartition, Replica]]) -> None:
-            from klog.client.blocking import error_of
-
+            asked = {
+                name: {
+                    "probe_address": (probes or {}).get(name, -1),
+                    "ranges": [
+                        {"from_address": piece.first, "to_address": piece.end, "seed": replica.crc if seeded else 0}
+                        for piece in wanted[name]
+                    ],
+                }
+                for name, replica in share
+            }
+            topics = [
+                {"name": topic, "partitions": [{"partition_index": number, **fields} for number, fields in partitions]}
+                for topic, partitions in by_topic(asked)
+            ]
+            replicas = dict(share)
             try:
-                answered = await self._ask_broker(broker, share, wanted, seeded, probes or {})
+                answer = await self._cluster.to_broker(broker, ApiKey.CHECKSUM_RANGES, 0, topics=topics)
+                check(answer, f"broker {broker} refuses to compute checksums")
             except KlogError as error:
-                for _, replica in share:
+                for replica in replicas.values():
                     replica.error = error
                 return
-            for name, replica in share:
-                said = answered[name]
-                wire = int(said.error_code)
-                if wire:
-                    replica.error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
-                else:
-                    found[broker, name] = said
+            for topic in answer.topics:
+                for said in topic.partitions:
+                    name = TopicPartition(str(topic.name), int(said.partition_index))
+                    wire = int(said.error_code)
+                    if wire:
+                        replicas[name].error = error_of(wire, f"broker {broker}: {name}: {said.error_code.name}")
+                    else:
+                        found[broker, name] = said
 
         await asyncio.gather(*(ask_broker(broker, share) for broker, share in shares.items()))
         return found
-
-    async def _ask_broker(
-        self,
-        broker: int,
-        share: Sequence[tuple[TopicPartition, Replica]],
-        wanted: Mapping[TopicPartition, Sequence[Piece]],
-        seeded: bool,
-        probes: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, Any]:
-        from klog.protocol import codec
-        from klog.protocol.apis import ApiKey
-
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for name, replica in share:
-            ranges = [
-                {"from_address": piece.first, "to_address": piece.end, "seed": replica.crc if seeded else 0}
-                for piece in wanted[name]
-            ]
-            topics.setdefault(name.topic, []).append(
-                {"partition_index": name.partition, "probe_address": probes.get(name, -1), "ranges": ranges}
-            )
-        channel = await self._cluster.channel(broker)
-        channel.version_for(ApiKey.CHECKSUM_RANGES, 0)
-        asked = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
-        answer = await channel.request(codec.request(ApiKey.CHECKSUM_RANGES, 0, topics=asked))
-        check(answer, f"broker {broker} refuses to compute checksums")
-        return {
-            TopicPartition(str(topic.name), int(one.partition_index)): one
-            for topic in answer.topics
-            for one in topic.partitions
-        }
 
 
 async def verify_replicas(
@@ -363,10 +348,11 @@ async def verify_replicas(
     *,
     pattern: str | None = None,
     rate_bytes: float | None = None,
-    begun: Callable[[Verification], None] = lambda verification: None,
-) -> tuple[list[ReplicaRow], int]:
-    """One row per replica of these topics (all without names or pattern, an anchored regular expression); bytes read of
-    each replica in sum. ``begun`` gets the run before it begins, to look how far it is.
+    count: Count | None = None,
+) -> list[ReplicaRow]:
+    """One row per replica of these topics (all without names or pattern, an anchored regular expression).
+
+    ``count``: of bytes that each replica has to read, summed over partitions.
 
     UnknownTopicOrPartition for an unknown name; Refused on plain Kafka; never raises for what is found.
     """
@@ -382,10 +368,8 @@ async def verify_replicas(
         for topic in metadata.topics.values()
         if topic.name in names or (matches is not None and matches(topic.name)) or (not names and matches is None)
     ]
-    verification = Verification(cluster, rate_bytes)
-    begun(verification)
-    comparisons = await verification.run(topics, set(metadata.brokers))
-    return [row for one in comparisons for row in one.rows()], verification.read_bytes
+    comparisons = await Verification(cluster, rate_bytes, count or Count()).run(topics, set(metadata.brokers))
+    return [row for one in comparisons for row in one.rows()]
 
 
 def _comparison(name: TopicPartition, node: PartitionNode, live: set[int]) -> Comparison:

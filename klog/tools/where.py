@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from klog.client import resolve
+from klog.client.blocking import error_of
 from klog.errors import KlogError, OffsetOutOfRange, Refused
 from klog.names import TopicPartition
+from klog.protocol import codec
+from klog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,10 +82,6 @@ async def with_groups(zookeeper: ZooKeeper, place: Place, topic: str, partition:
 
 
 async def _locate(channel: Channel, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, Place | KlogError]:
-    from klog.client.blocking import error_of
-    from klog.protocol import codec
-    from klog.protocol.apis import ApiKey
-
     places: dict[TopicPartition, Place | KlogError] = {}
     for one, offset in share.items():
         found = await channel.request(

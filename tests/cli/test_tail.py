@@ -175,6 +175,7 @@ def test_searching_in_values_and_keys(at: list[str], any_bytes: str) -> None:
         (["--grep-header", "["], "--grep-header '['"),
         (["--match", "["], "--match '['"),
         (["--match", "x", "-p", "0"], "--match"),
+        (["--match", "x", "--replica", "1"], "--match"),
         (["-f", "%q"], "%q"),
         (["-f", "%v{rot13}"], "{rot13}"),
         (["-f", "value only"], "%"),

@@ -22,8 +22,7 @@ VALUES = b"".join(b"%06d %s\n" % (number, b"x" * 100) for number in range(3_000)
 
 
 def verified(cluster: RunningCluster, *names: str, **options: float) -> list[ReplicaRow]:
-    rows, _ = run(cluster.bootstrap, lambda connected: verify_replicas(connected, names, **options))  # type: ignore[arg-type]
-    return rows
+    return run(cluster.bootstrap, lambda connected: verify_replicas(connected, names, **options))  # type: ignore[arg-type]
 
 
 def segment(cluster: RunningCluster, broker_id: int, topic: str, partition: int = 0) -> Path:
@@ -192,8 +191,7 @@ def test_under_load_and_while_a_log_begins_later_no_replica_is_accused(three: Ru
             asked = {"name": topic, "partitions": [{"partition_index": 0, "offset": end * 3 // 4}]}
             answer = await cluster.to_broker(leader, ApiKey.DELETE_RECORDS, 2, topics=[asked], timeout=5_000)
             assert answer.topics[0].partitions[0].error_code.value == 0
-            rows, _ = await proving
-            return rows
+            return await proving
 
         rows = run(three.bootstrap, while_records_go)
         assert {row.state for row in rows} == {"ok"}, rows

@@ -106,11 +106,12 @@ def mirrored(
     async def run() -> list[MirrorRow]:
         into = await ClusterEndpoint(target, "target", note=note).open()
         whence = [
-            await ClusterEndpoint(one, "source").open() for one in ([source] if isinstance(source, str) else source)
+            await ClusterEndpoint(one, "source", note=note).open()
+            for one in ([source] if isinstance(source, str) else source)
         ]
         shown: list[list[MirrorRow]] = [[]]
         try:
-            mirror = Mirror(whence, into, options_of(**options), note=note)
+            mirror = Mirror(whence, into, options_of(**options))
             running = asyncio.create_task(mirror.run(shown.append, every_s=0.1))
             if work is not None:
                 try:

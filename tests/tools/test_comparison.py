@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klog.errors import UnknownTopicOrPartition, UsageError
+from klog.metrics import Count
 from klog.names import TopicPartition
 from klog.tools.verify_replicas import Comparison, Piece, Replica, choose_wrong, pieces, verify_replicas
 from tests.broker_fixture import RunningBroker
@@ -84,9 +85,10 @@ def test_nobody_to_compare_with() -> None:
 
 def test_a_replica_alone_is_said_to_be(broker: RunningBroker, topic: str) -> None:
     make_topic(broker.bootstrap, topic, partitions=2)
-    rows, size = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, [topic]))
+    count = Count()
+    rows = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, [topic], count=count))
     assert [(row.partition, row.state, row.error) for row in rows] == [(0, "alone", None), (1, "alone", None)]
-    assert size == 0
+    assert count.done == count.total == 0
     assert klog("topic", "verify", topic, "-B", broker.bootstrap).code == 0
 
 
@@ -95,7 +97,7 @@ def test_topics_by_name_and_by_expression(broker: RunningBroker, topic: str) -> 
         make_topic(broker.bootstrap, name)
 
     def chosen(*names: str, pattern: str | None = None) -> set[str]:
-        rows, _ = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, names, pattern=pattern))
+        rows = run(broker.bootstrap, lambda cluster: verify_replicas(cluster, names, pattern=pattern))
         return {row.topic for row in rows}
 
     assert chosen(topic) == {topic}

@@ -284,7 +284,7 @@ class Running:
     """One partition copied by a writer of its own."""
 
     def __init__(self, side: ClusterEndpoint, log: TargetLog, end: int) -> None:
-        self._reader = SourceReader(side, lost=lambda *_: None)
+        self._reader = SourceReader(side)
         self._copier = Copier()
         self.copy = PartitionCopy(self._reader, log, begin=0, end=end, batch_bytes_max=1_000_000)
 
@@ -424,16 +424,17 @@ def test_a_source_that_has_lost_its_beginning(broker: RunningBroker, topic: str)
     """What was removed before it was copied is told, and the rest is copied."""
     create(broker.bootstrap, topic)
     bases = produce(broker.bootstrap, topic, batches(3, 10))
-    told: list[tuple[int, int]] = []
+    told: list[str] = []
 
     async def work(one: ClusterEndpoint, other: ClusterEndpoint) -> None:
-        reader = SourceReader(one, lost=lambda feed, begin, end: told.append((begin, end)))
+        one.note = told.append
+        reader = SourceReader(one)
         feed = reader.add(TopicPartition(topic, 0), 0)
         lost, run = await feed.next(), await feed.next()
-        assert (len(lost.run), lost.after) == (0, told[0][1])
+        assert (len(lost.run), lost.after) == (0, bases[1])
         assert run.after > lost.after
         await reader.close()
 
     delete_records(broker.bootstrap, topic, bases[1])
     with_sides(work, broker.bootstrap)
-    assert told == [(0, bases[1])]
+    assert len(told) == 1 and f"{topic}-0: 0 to {bases[1]} was removed" in told[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -64,7 +63,7 @@ def test_what_is_first_and_not_answered_stalls_all(monkeypatch: pytest.MonkeyPat
     all_of, _ = book()
     assert not all_of.look()
     first = all_of.chunk("in", 1, [b"a", b"b"])
-    message = all_of.message("in", 3, Content(b"k", b"c", [], None))
+    message = all_of.contents("in", [(3, Content(b"k", b"c", [], None))])
     assert not all_of.look()
     now += deliveries.STALL_S / 2
     first.answered(None, Settled(b"a"))  # something has become of it
@@ -72,7 +71,7 @@ def test_what_is_first_and_not_answered_stalls_all(monkeypatch: pytest.MonkeyPat
     now += deliveries.STALL_S + 0.1
     assert all_of.look()
     assert all_of.stalled_since == pytest.approx(100.0 + deliveries.STALL_S / 2)
-    message.answered(None, Settled(b"c"))  # not what was sent first
+    message.answered(0, None, Settled(b"c"))  # not what was sent first
     assert all_of.look()
     assert all_of.open_lines() == [Line("in", 1), Line("in", 2)]
     first.answered("given up", Settled(b"b"))
@@ -99,12 +98,3 @@ def test_rejects_go_in_again_without_loss(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     with path.open("rb") as source, pytest.raises(UsageError, match=path.name):
         Rejects(path, [source])
-
-
-def test_a_message_is_settled_where_it_was_audited() -> None:
-    all_of, lost = book()
-    told: list[Any] = []
-    message = all_of.message("in", 7, Content(None, b"v", [], None))
-    message.on_settled = told.append
-    message.answered("lost", Settled(b"v"))
-    assert (told, lost) == (["lost"], [Line("in", 7)])

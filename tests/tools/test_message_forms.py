@@ -16,6 +16,7 @@ from klog.tools import input_messages
 from klog.tools.formats import compile_format
 from klog.tools.input_messages import Splitter, lines, parse_delimiter
 from klog.tools.message_formatter import MessageFormatter
+from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail_options import TailOptions
 from tests.rows import each
 
@@ -122,35 +123,11 @@ def test_times_beyond_pythons_calendar_are_numbers() -> None:
     assert from_line(to_line("t", 0, 0, Content(None, b"", [], 2**62)).encode()).timestamp_ms == 2**62
 
 
-class Shown:
-    """What a format asks of confluent-kafka's message."""
-
-    def __init__(self, key: bytes | None, value: bytes | None) -> None:
-        self._key, self._value = key, value
-
-    def topic(self) -> str:
-        return "t"
-
-    def partition(self) -> int:
-        return 3
-
-    def offset(self) -> int:
-        return 42
-
-    def key(self) -> bytes | None:
-        return self._key
-
-    def value(self) -> bytes | None:
-        return self._value
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return [("a", b"1"), ("b", None)]
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_769_940_000_123
-
-    def leader_epoch(self) -> int | None:
-        return None if self._key is None else 6
+def shown(key: bytes | None, value: bytes | None) -> Message:
+    """A message with two headers; one with a key was written in epoch 6."""
+    about = {"headers": [("a", b"1"), ("b", None)], "timestamp": (1, 1_769_940_000_123)}
+    epoch = {} if key is None else {"leader_epoch": 6}
+    return Message(topic="t", partition=3, offset=42, key=key, value=value, **about, **epoch)
 
 
 @each(
@@ -177,12 +154,12 @@ class Shown:
     ],
 )
 def test_formats(text: str, expected: bytes) -> None:
-    assert compile_format(text, lambda topic, partition: 4711)(Shown(b"key", b"val\xff")) == expected
+    assert compile_format(text, lambda topic, partition: 4711)(shown(b"key", b"val\xff")) == expected
 
 
 def test_null_is_empty_and_its_length_is_minus_one() -> None:
-    assert compile_format("[%k][%s] %K %S %v{hex}")(Shown(None, None)) == b"[][] -1 -1 "
-    assert compile_format("%R %e %]")(Shown(None, None)) == b"\xff\xff\xff\xff -1 -1"
+    assert compile_format("[%k][%s] %K %S %v{hex}")(shown(None, None)) == b"[][] -1 -1 "
+    assert compile_format("%R %e %]")(shown(None, None)) == b"\xff\xff\xff\xff -1 -1"
 
 
 def test_what_has_no_time() -> None:
@@ -207,7 +184,7 @@ def test_any_text_is_a_format_or_wrong_usage(text: str) -> None:
     except UsageError as error:
         assert repr(text) in error.message
     else:
-        show(Shown(b"k", b"v"))
+        show(shown(b"k", b"v"))
 
 
 @given(st.text("%\\{}[]hkvsdunpack>I= x0", max_size=20).map(lambda text: "%" + text))
@@ -345,12 +322,11 @@ def test_reading_from_a_pipe_that_says_nothing_can_be_stopped() -> None:
         ({"key_delimiter": b":"}, b"a:b:c", (b"a", b"b:c")),
         ({"key_delimiter": b":"}, b"abc", (None, b"abc")),
         ({"key_delimiter": b":"}, b":", (b"", b"")),
-        ({"key_delimiter": b":", "null": True}, b":", (None, None)),
-        ({"null": True}, b"", (None, None)),
+        ({"key_delimiter": b":", "empty_is_null": True}, b":", (None, None)),
+        ({"empty_is_null": True}, b"", (None, None)),
         ({"key_delimiter": b"=>"}, b"a=>b", (b"a", b"b")),
     ],
 )
 def test_splitting(splitter: dict[str, object], line: bytes, expected: tuple[bytes | None, bytes | None]) -> None:
-    arguments = {"key": None, "key_delimiter": None, "headers": (), "null": False, **splitter}
-    content = Splitter(**arguments)(line)  # type: ignore[arg-type]
+    content = Splitter(ProduceOptions(**splitter))(line)  # type: ignore[arg-type]
     assert (content.key, content.value) == expected

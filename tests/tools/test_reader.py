@@ -5,6 +5,7 @@ import io
 import re
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -20,33 +21,13 @@ from klog.tools.reader import Reader
 from klog.tools.tail import tail
 from klog.tools.tail_options import Span, TailOptions
 from tests.broker_fixture import RunningBroker
-from tests.tools.verbs import make_topic, run, send
+from tests.tools.verbs import Arrivals, make_topic, run, send
 
 
-class Sink(io.BytesIO):
-    """Tells the loop that made it when something is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def flush(self) -> None:
-        self._loop.call_soon_threadsafe(self.written.set)
-
-
-def reader(broker: RunningBroker, topic: str, span: Span, notes: list[str], sink: io.BytesIO) -> Reader:
-    return Reader(
-        broker.bootstrap,
-        {TopicPartition(topic, 0): span},
-        TailOptions(),
-        sink,
-        follow=False,
-        earlier=None,
-        stop=threading.Event(),
-        note=notes.append,
-        timeout_s=10.0,
-    )
+def reader(broker: RunningBroker, topic: str, span: Span, sink: io.BytesIO, **settings: Any) -> Reader:
+    options = settings.pop("options", TailOptions())
+    spans = {TopicPartition(topic, 0): span}
+    return Reader(broker.bootstrap, spans, options, sink, stop=threading.Event(), timeout_s=10.0, **settings)
 
 
 async def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
@@ -69,7 +50,7 @@ def test_what_retention_removes_under_a_reader_is_told(broker: RunningBroker, to
     run(broker.bootstrap, lambda cluster: delete_before(cluster, topic, second))
     notes: list[str] = []
     sink = io.BytesIO()
-    summary = reader(broker, topic, Span(0, second + 1), notes, sink).run()
+    summary = reader(broker, topic, Span(0, second + 1), sink, note=notes.append).run()
     assert sink.getvalue() == b"two\n"
     assert summary.messages == 1
     assert len(notes) == 1 and notes[0].startswith(f"{topic}-0:") and "retention" in notes[0]
@@ -81,10 +62,10 @@ def test_a_topic_that_is_deleted_under_a_reader_ends_it(broker: RunningBroker, t
 
     async def follow() -> None:
         async with await Cluster.connect(broker.bootstrap) as cluster:
-            sink = Sink()
+            sink = Arrivals()
             options = TailOptions(offset=parse_range("start"), librdkafka={"topic.metadata.propagation.max.ms": "500"})
             following = asyncio.ensure_future(tail(cluster, [topic], options, sink))
-            await sink.written.wait()
+            await sink.wait_for(b"one\n")
             await topics.delete_topics(cluster, await topics.preview_deletion(cluster, [topic]))
             await asyncio.wait_for(following, 20)
 
@@ -102,10 +83,10 @@ def test_partitions_that_are_added_are_followed_too(
 
     async def follow() -> bytes:
         async with await Cluster.connect(broker.bootstrap) as cluster:
-            sink = Sink()
+            sink = Arrivals()
             options = TailOptions(offset=parse_range("start"), count=4)
             following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=notes.append))
-            await sink.written.wait()
+            await sink.wait_for(b"one\n")
             await topics.alter_topic(cluster, topic, 3)
             for partition in (2, 1, 0):
                 await asyncio.to_thread(send, broker.bootstrap, topic, b"%d\n" % partition, partition=partition)
@@ -132,18 +113,17 @@ def test_following_across_a_kill_of_the_broker(
 
     async def follow() -> bytes:
         async with await Cluster.connect(one.bootstrap) as cluster:
-            sink = Sink()
+            sink = Arrivals()
             options = TailOptions(offset=parse_range("start"))
             following = asyncio.ensure_future(tail(cluster, [topic], options, sink, note=note))
-            await sink.written.wait()
+            await sink.wait_for(b"before\n")
             one.kill()
             assert await asyncio.to_thread(missed.wait, 30), "librdkafka says nothing of a broker that is back at once"
             await asyncio.to_thread(one.start)
             producer = Producer({"bootstrap.servers": one.bootstrap, "logger": silent_logger()})
             producer.produce(topic, b"after")
-            sink.written.clear()
             assert await asyncio.to_thread(producer.flush, 20) == 0
-            await asyncio.wait_for(sink.written.wait(), 30)
+            await sink.wait_for(b"after\n")
             following.cancel()
             await asyncio.wait([following])
             return sink.getvalue()
@@ -160,16 +140,6 @@ def test_what_lay_behind_the_end_already_is_shown_when_following(broker: Running
     send(broker.bootstrap, topic, b"one\n")
     second = send(broker.bootstrap, topic, b"two\nthree\n").partitions[0].first_offset
     sink = io.BytesIO()
-    following = Reader(
-        broker.bootstrap,
-        {TopicPartition(topic, 0): Span(0, second)},
-        TailOptions(count=3),
-        sink,
-        follow=True,
-        earlier=None,
-        stop=threading.Event(),
-        note=lambda text: None,
-        timeout_s=10.0,
-    )
+    following = reader(broker, topic, Span(0, second), sink, options=TailOptions(count=3), follow=True)
     assert following.run().messages == 3
     assert sink.getvalue() == b"one\ntwo\nthree\n"

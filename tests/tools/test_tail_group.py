@@ -13,11 +13,10 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
-from klog.errors import GroupIsHeld, TimedOut, UsageError
+from klog.errors import GroupIsHeld, TimedOut
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
-from tests.rows import each
 from tests.tools.verbs import make_topic, read, run
 
 START = parse_range("start")
@@ -199,18 +198,3 @@ def test_a_group_that_streams_hold_is_refused(broker: RunningBroker, topic: str)
         holder.create_message_streams({topic: 1})
         with pytest.raises(GroupIsHeld, match=topic):
             read(broker.bootstrap, topic, group=topic, until_end=True)
-
-
-@each(
-    "options",
-    [
-        {"group": ""},
-        {"partitions": (0,)},
-        {"last": 5},
-        {"merge_by_time": True},
-        {"offset": parse_range("start:end")},
-    ],
-)
-def test_what_makes_no_sense_with_a_group(broker: RunningBroker, topic: str, options: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        read(broker.bootstrap, topic, **{"group": topic, **options})

@@ -10,31 +10,13 @@ import pytest
 from klog.admin.topics import create_topic, delete_topics, preview_deletion
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
-from klog.errors import UnknownTopicOrPartition, UsageError
+from klog.errors import UnknownTopicOrPartition
 from klog.tools.produce import produce
 from klog.tools.produce_options import ProduceOptions
 from klog.tools.tail import tail
 from klog.tools.tail_options import TailOptions
 from tests.broker_fixture import RunningBroker
-from tests.rows import each
-from tests.tools.verbs import make_topic, read, send
-
-
-class Arrivals(io.BytesIO):
-    """Says when something was written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
-        self._came = asyncio.Event()
-
-    def flush(self) -> None:
-        self._loop.call_soon_threadsafe(self._came.set)
-
-    async def wait_for(self, content: bytes) -> None:
-        while content not in self.getvalue():
-            self._came.clear()
-            await asyncio.wait_for(self._came.wait(), 30)
+from tests.tools.verbs import Arrivals, make_topic, read, send
 
 
 def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
@@ -52,12 +34,6 @@ def test_topics_by_their_names(broker: RunningBroker, topic: str) -> None:
     assert shown(rf"!(?!{topic}\.).*|.*a") == [b"b", b"bb"]
     with pytest.raises(UnknownTopicOrPartition, match="matches"):
         shown(f"{topic}.nothing")
-
-
-@each("options", [{"match": "("}, {"match": "x", "partitions": (0,)}, {"match": "x", "replica": 1}])
-def test_what_makes_no_sense(broker: RunningBroker, options: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        read(broker.bootstrap, [], **options)
 
 
 @pytest.mark.long("unsteady in whole runs: tests/unsteady.md")

@@ -18,9 +18,9 @@ from klog.errors import GroupIdNotFound, UsageError
 from klog.names import TopicPartition
 from klog.tools.events import Event
 from klog.tools.where import Place
-from klog.tools.why.causes import why_broker, why_partition, why_topic
+from klog.tools.why.causes import thing_of, why_broker, why_partition, why_topic
 from klog.tools.why.finding_causes import SOUGHT_MAX, first_causes
-from klog.tools.why.gathering import find, found_about, parsed
+from klog.tools.why.gathering import found_about, parsed
 from klog.tools.why.group_causes import GroupFacts, why_group
 from klog.tools.why.message_causes import MessageFacts, why_message
 from klog.tools.why.produce_causes import FLUSHES, PURGATORY, REQUESTS, Reading, pace, why_slow
@@ -39,8 +39,7 @@ def known(
     for broker in dead:
         kill(snapshot, broker)
     snapshot.hung_addresses = list(hung)
-    assert snapshot.metadata is not None
-    return Known(snapshot, snapshot.metadata, events, no_events)
+    return Known(snapshot, events, no_events)
 
 
 def checked(steps: list[Step]) -> Step:
@@ -110,16 +109,14 @@ def test_another_that_hangs_does_not_make_a_dead_broker_hang() -> None:
 def test_no_leader_is_for_want_of_the_in_sync_replica() -> None:
     of = known(DOWN, dead=(2,))
     change_partition(of.snapshot, 1, leader=None, isr=(2,))
-    assert of.snapshot.metadata is not None
-    steps = why_topic(Known(of.snapshot, of.snapshot.metadata, of.events), "t")
+    steps = why_topic(of, "t")
     assert "t-1" in steps[0].what and "start broker 2" in (checked(steps).do or "")
 
 
 def test_a_live_follower_that_is_behind_is_waited_for() -> None:
     of = known()
     change_partition(of.snapshot, 0, isr=(1, 2))
-    assert of.snapshot.metadata is not None
-    cause = checked(why_topic(Known(of.snapshot, of.snapshot.metadata), "t"))
+    cause = checked(why_topic(of, "t"))
     assert "broker 3" in cause.what and cause.do is not None and "start" not in cause.do
 
 
@@ -130,11 +127,11 @@ def test_unread_events_are_said() -> None:
 
 def test_subjects_are_looked_up() -> None:
     of = known(dead=(2,))
-    found = [find(of, *words) for words in ((None, "t"), (None, "t-0"), ("partition", "t-0"))]
-    assert found[0] and found[1] and found[2] and found[0][0].what == found[1][0].what == found[2][0].what
-    assert find(of, None, "2") == find(of, "broker", "2") != []
+    assert thing_of(of, None, "t") == "t"
+    assert thing_of(of, None, "t-0") == thing_of(of, "partition", "t-0") == TopicPartition("t", 0)
+    assert thing_of(of, None, "2") == thing_of(of, "broker", "2") == 2
     for kind, name in ((None, "u"), (None, "t-9"), ("broker", "9"), ("topic", "t-0"), (None, "9" * 5000)):
-        assert find(of, kind, name) is None
+        assert thing_of(of, kind, name) is None
     for words in (["gruppe", "g"], ["a", "b", "c"], *(["message", "t-0", text] for text in ("-1", "x", "٣", "9" * 30))):
         with pytest.raises(UsageError):
             parsed(words)

@@ -51,6 +51,23 @@ def read(bootstrap: str, topic: str | list[str], **options: Any) -> tuple[bytes,
     return sink.getvalue(), summary, notes
 
 
+class Arrivals(io.BytesIO):
+    """A sink whose reader, on the loop that makes it, waits for what it wants to see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._came = asyncio.Event()
+
+    def flush(self) -> None:
+        self._loop.call_soon_threadsafe(self._came.set)
+
+    async def wait_for(self, content: bytes) -> None:
+        while content not in self.getvalue():
+            self._came.clear()
+            await asyncio.wait_for(self._came.wait(), 30)
+
+
 async def check(
     bootstrap: str | None,
     zookeeper: str | None,

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.audit import PRODUCED, TOPIC, VERSION, Count, Publication
 from klog.client.producer_settings import AUDIT_WINDOW_MS
+from klog.client.resolve import bounds
 from klog.errors import PeerError, UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.tools.audit.tally import UNSTAMPED, Origin, Tally, Window
+from klog.tools.reader import read_ranges
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -77,9 +79,6 @@ class Ledger:
 
 async def read_ledger(cluster: Cluster, audit_topic: str = TOPIC, *, window_ms: int | None = None) -> Ledger:
     """What the topic says; empty where it is not there. ``window_ms``: windows of that length, if producers' fit in."""
-    from klog.client.resolve import bounds
-    from klog.tools.reader import read_ranges
-
     try:
         node = await cluster.topic(audit_topic)
     except UnknownTopicOrPartition:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klog.client import leader_requests
-from klog.client.positions import LATEST
+from klog.client.positions import Anchor, Position
+from klog.client.resolve import bounds, resolve
 from klog.errors import KlogError, OffsetOutOfRange
 from klog.names import TopicPartition
 
@@ -30,34 +31,23 @@ async def offsets_at(cluster: Cluster, topic: str, times_ms: Iterable[int]) -> d
 
     UnknownTopicOrPartition where the topic is not there; the first error of a leader is raised.
     """
-    node = await cluster.topic(topic)
-    partitions = [TopicPartition(topic, one) for one in node.partitions]
+    partitions = list((await cluster.topic(topic)).partitions)
+    within = await bounds(cluster, topic, partitions)  # first: what comes later is not counted
     limit = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
-    async def ask(when: int) -> dict[TopicPartition, int | None]:
+    async def ask(when: int) -> Offsets:
         async with limit:
-            answers = await cluster.to_leaders(
-                dict.fromkeys(partitions, when), leader_requests.list_offsets, wait_for_leader=True
-            )
-        found: dict[TopicPartition, int | None] = {}
-        for one, answer in answers.items():
-            if isinstance(answer, KlogError):
-                raise answer
-            found[one] = answer.offset
-        return found
+            found = await resolve(cluster, topic, partitions, Position(Anchor.TIME, when), within)
+        return {TopicPartition(topic, one): offset for one, offset in found.items()}
 
     times = sorted(set(times_ms))
-    ends = await ask(LATEST)  # first: what comes later is not counted
-    answers = await asyncio.gather(*(ask(when) for when in times))
-    return {
-        when: {one: _at_most(offset, ends[one] or 0) for one, offset in answer.items()}
-        for when, answer in zip(times, answers, strict=True)
-    }
+    return dict(zip(times, await asyncio.gather(*map(ask, times)), strict=True))
 
 
 async def ends_of(cluster: Cluster, topic: str) -> Offsets:
     """Where every partition of a topic ends."""
-    return (await offsets_at(cluster, topic, [LATEST]))[LATEST]
+    within = await bounds(cluster, topic, list((await cluster.topic(topic)).partitions))
+    return {TopicPartition(topic, one): found.end for one, found in within.items()}
 
 
 async def count_windows(
@@ -87,7 +77,3 @@ async def count_windows(
         return total
 
     return dict(zip(starts, await asyncio.gather(*map(count, starts)), strict=True))
-
-
-def _at_most(offset: int | None, end: int) -> int:
-    return end if offset is None else min(offset, end)

@@ -19,6 +19,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from klog.admin.brokers import clock_ms
 from klog.client.audit import TOPIC
 from klog.client.positions import Anchor, Range
 from klog.errors import NoSuchThing, UsageError
@@ -27,6 +28,7 @@ from klog.render.values import moment
 from klog.tools.audit.compare import Judgement, State, sent
 from klog.tools.audit.ledger import Ledger, read_ledger
 from klog.tools.audit.tally import Window
+from klog.tools.audit.tiers import ClusterTier, ExportTier, RunTier, Tier
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -106,8 +108,6 @@ async def report(
 
     NoSuchThing where no producer has published anything of the topics; errors of clusters are raised.
     """
-    from klog.tools.audit.tiers import ClusterTier, ExportTier, RunTier, Tier
-
     ledger = await read_ledger(cluster, options.audit_topic, window_ms=options.window_ms)
     windows = _chosen(ledger, options)
     if not windows:
@@ -203,8 +203,6 @@ def _row(window: Window, tier: str, judged: Judgement, counted: str | None, ledg
 
 async def _clocks(cluster: Cluster, ledger: Ledger, now_ms: int) -> list[str]:
     """Producers whose time is ahead of the brokers'."""
-    from klog.admin.brokers import clock_ms
-
     brokers_ms = await clock_ms(cluster)
     reference_ms, whose = (now_ms, "this machine's") if brokers_ms is None else (brokers_ms, "the broker's")
     ahead: dict[str, int] = {}

@@ -14,6 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.client.audit import TOPIC, VERSION
+from klog.client.audit_publisher import ensure_audit_topic
+from klog.client.producer import Producer
+from klog.client.resolve import bounds
+from klog.client.servers import librdkafka_servers
 from klog.errors import KlogError, NoSuchThing, UnknownTopicOrPartition
 from klog.metrics import Count
 from klog.names import TopicPartition, counted
@@ -23,6 +27,7 @@ from klog.tools.audit.ledger import COUNTED, Ledger, read_ledger
 from klog.tools.audit.report import LIVE, AuditRow
 from klog.tools.audit.tally import Found, Origin, Tally
 from klog.tools.audit.tiers import STAMPS
+from klog.tools.reader import read_ranges
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -140,8 +145,6 @@ async def _spans(
     cluster: Cluster, topic: str, ledger: Ledger, options: RunOptions
 ) -> tuple[dict[int, tuple[int, int]], int, bool]:
     """What is new of each partition, when that was asked, and whether it replaces what was counted before."""
-    from klog.client.resolve import bounds
-
     node = await cluster.topic(topic, fresh=True, suggest=bool(options.topics))
     counted_ms = round(time.time() * 1000)
     within = await bounds(cluster, topic, list(node.partitions))
@@ -156,8 +159,6 @@ async def _spans(
 
 async def _count(cluster: Cluster, topic: str, spans: dict[int, tuple[int, int]], tally: Tally, count: Count) -> int:
     """Read all of it into the tally; how many messages there were."""
-    from klog.tools.reader import read_ranges
-
     at = {one: begin for one, (begin, _) in spans.items()}
     count.total = (count.total or 0) + sum(max(0, end - begin) for begin, end in spans.values())
     count.about = f"topic {topic}"
@@ -209,10 +210,6 @@ async def publish(
 
 
 def _send(bootstrap: str, audit_topic: str, key: bytes, messages: list[bytes]) -> None:
-    from klog.client.audit_publisher import ensure_audit_topic
-    from klog.client.producer import Producer
-    from klog.client.servers import librdkafka_servers
-
     ensure_audit_topic(librdkafka_servers(bootstrap), audit_topic)
     with Producer(bootstrap_servers=bootstrap, client_id="klog-audit") as producer:
         producer.send(audit_topic, messages, key=key)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
+from klog.admin.settings import describe_settings
 from klog.errors import Refused, UnknownTopicOrPartition, UsageError
 from klog.tools.audit.compare import Judgement, State, by_number, by_stamps
 from klog.tools.audit.ledger import Ledger
 from klog.tools.audit.offsets import Offsets, count_windows, ends_of, offsets_at
 from klog.tools.audit.tally import Tally, Window
+from klog.tools.reader import read_ranges
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -22,35 +25,37 @@ Judged = dict[Window, tuple[Judgement, str]]
 OFFSETS, STAMPS, RUN, MANIFESTS = "offsets", "stamps", "run", "manifests"
 
 
-class Tier(Protocol):
-    """A place where messages are. `judge` leaves out windows that the tier does not know yet, and returns None where
-    the topic is not in this tier."""
+class Tier(ABC):
+    """A place where messages are."""
 
-    name: str
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self.name = name
+        self._ledger = ledger
 
     def known_ms(self, topic: str, now_ms: int) -> int:
         """Up to when it is known what the tier has."""
-        ...
+        return now_ms
 
+    @abstractmethod
     async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
-        """Windows of one topic that are over."""
-        ...
+        """Windows of one topic that are over, without those that the tier does not know yet; None where the topic is
+        not in this tier."""
+
+    def _by_stamps(self, window: Window, tally: Tally) -> Judgement:
+        """By what was read of it."""
+        return by_stamps(self._ledger.produced.get(window, {}), tally.windows.get(window, {}), self._ledger.publishes)
 
 
-class ClusterTier:
+class ClusterTier(Tier):
     """A cluster that can be asked now."""
 
     def __init__(
         self, name: str, cluster: Cluster, ledger: Ledger, *, exact: bool, note: Callable[[str], None]
     ) -> None:
-        self.name = name
+        super().__init__(name, ledger)
         self._cluster = cluster
-        self._ledger = ledger
         self._exact = exact
         self._note = note
-
-    def known_ms(self, topic: str, now_ms: int) -> int:
-        return now_ms
 
     async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged:
         ledger = self._ledger
@@ -65,7 +70,8 @@ class ClusterTier:
         if not there:
             return judged
         try:
-            counts = {} if self._exact else await self._counts(topic, there)
+            starts = (window.start_ms for window in there)
+            counts = {} if self._exact else await count_windows(self._cluster, topic, starts, ledger.window_ms)
         except UnknownTopicOrPartition as error:
             for window in there:
                 judged[window] = self._nothing(window, error.message)
@@ -81,11 +87,6 @@ class ClusterTier:
         if to_read:
             judged.update(await self._read(topic, to_read))
         return judged
-
-    async def _counts(self, topic: str, windows: Sequence[Window]) -> dict[int, int | None]:
-        return await count_windows(
-            self._cluster, topic, (window.start_ms for window in windows), self._ledger.window_ms
-        )
 
     async def _read(self, topic: str, windows: Sequence[Window]) -> Judged:
         """Read from the first of these windows on.
@@ -104,15 +105,13 @@ class ClusterTier:
         begins, middle = at[begin_ms], at[end_ms + width]
         tally = Tally(width)
         await self._tally(tally, begins, middle)
-        judged = self._judged(tally, windows)
+        judged = {window: (self._by_stamps(window, tally), STAMPS) for window in windows}
         if any(found.missing for found, _ in judged.values()) and middle != ends:
             await self._tally(tally, middle, ends)
-            judged = self._judged(tally, windows)
+            judged = {window: (self._by_stamps(window, tally), STAMPS) for window in windows}
         return judged
 
     async def _tally(self, tally: Tally, begins: Offsets, ends: Offsets) -> None:
-        from klog.tools.reader import read_ranges
-
         ranges = {one: (begin, ends[one]) for one, begin in begins.items()}
         await read_ranges(
             self._cluster,
@@ -120,19 +119,9 @@ class ClusterTier:
             lambda message: tally.add(message.topic(), message.timestamp()[1], message.headers()),
         )
 
-    def _judged(self, tally: Tally, windows: Sequence[Window]) -> Judged:
-        ledger = self._ledger
-        return {
-            window: (
-                by_stamps(ledger.produced.get(window, {}), tally.windows.get(window, {}), ledger.publishes),
-                STAMPS,
-            )
-            for window in windows
-        }
-
     def _nothing(self, window: Window, why: str) -> tuple[Judgement, str]:
         """The topic is not there, so everything is missing."""
-        return replace(by_stamps(self._ledger.produced.get(window, {}), {}, self._ledger.publishes), note=why), STAMPS
+        return replace(self._by_stamps(window, Tally(self._ledger.window_ms)), note=why), STAMPS
 
     def _expired(self, window: Window) -> tuple[Judgement, str]:
         """By what a run has counted while it was there."""
@@ -140,12 +129,8 @@ class ClusterTier:
         return ran or (Judgement(None, None, None, State.EXPIRED, note="its retention time is over"), "")
 
 
-class RunTier:
+class RunTier(Tier):
     """What `klog audit run` has counted of a tier, and published."""
-
-    def __init__(self, name: str, ledger: Ledger) -> None:
-        self.name = name
-        self._ledger = ledger
 
     def known_ms(self, topic: str, now_ms: int) -> int:
         counted = self._ledger.counted.get((self.name, topic))
@@ -157,27 +142,21 @@ class RunTier:
 
     def found(self, window: Window) -> tuple[Judgement, str] | None:
         """None where no run has been there after the window's end."""
-        ledger = self._ledger
-        counted = ledger.counted.get((self.name, window.topic))
-        if counted is None or counted.counted_ms < window.start_ms + ledger.window_ms:
+        counted = self._ledger.counted.get((self.name, window.topic))
+        if counted is None or counted.counted_ms < window.start_ms + self._ledger.window_ms:
             return None
-        produced, there = ledger.produced.get(window, {}), counted.tally.windows.get(window, {})
-        return by_stamps(produced, there, ledger.publishes), RUN
+        return self._by_stamps(window, counted.tally), RUN
 
 
-class ExportTier:
+class ExportTier(Tier):
     """An export's folder: its manifests count messages by topic and window of their timestamps."""
 
     def __init__(self, name: str, root: str, source: Cluster, ledger: Ledger) -> None:
         """``source``: the cluster that is exported."""
-        self.name = name
+        super().__init__(name, ledger)
         self._root = root
         self._source = source
-        self._ledger = ledger
         self._read: Exported | None = None
-
-    def known_ms(self, topic: str, now_ms: int) -> int:
-        return now_ms
 
     async def judge(self, topic: str, windows: Sequence[Window], now_ms: int) -> Judged | None:
         if self._read is None:
@@ -226,7 +205,7 @@ def read_export(root: str, window_ms: int) -> Exported:
 
     UsageError where windows of that length are not made of the manifests'; errors of `ExportRoot`.
     """
-    from klog.export.manifest import WINDOW_MS
+    from klog.export.manifest import WINDOW_MS  # formats and stores: for this tier alone
     from klog.export.root import ExportRoot
 
     if window_ms % WINDOW_MS:
@@ -248,8 +227,6 @@ def read_export(root: str, window_ms: int) -> Exported:
 
 async def retention_ms(cluster: Cluster, topic: str) -> int:
     """How long the topic keeps messages; very long where it does so for ever, or no broker answers."""
-    from klog.admin.settings import describe_settings
-
     forever = 2**62
     try:
         found = await describe_settings(cluster, [topic], names=["retention.ms"])

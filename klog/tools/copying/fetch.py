@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 from klog.client import partition_requests
 from klog.client.blocking import error_of
-from klog.client.cluster import Cluster
-from klog.errors import KlogError, OffsetOutOfRange
+from klog.errors import KlogError
 from klog.names import TopicPartition
 from klog.net.channel import Channel
 from klog.record.batch import walk
-from klog.record.records import Record, each_record
 
 PARTITION_BYTES = 1024 * 1024
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -48,18 +46,6 @@ async def fetch(
             name = TopicPartition(str(topic.topic), int(one.partition_index))
             found[name] = _fetched(one, name)
     return found
-
-
-async def record_at(cluster: Cluster, partition: TopicPartition, offset: int) -> Record | None:
-    """The message at an offset; None where there is none (any more)."""
-    try:
-        found = await cluster.to_leader(partition, offset, fetch)
-    except OffsetOutOfRange:
-        return None
-    for position, header in walk(found.run):
-        if header.base_offset <= offset <= header.last_offset:
-            return next((one for one in each_record(found.run, position) if one.offset == offset), None)
-    return None
 
 
 def _fetched(one: Any, name: TopicPartition) -> Fetched | KlogError:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -135,10 +135,9 @@ class _Done(NamedTuple):
 class GroupCarrier:
     """Carries groups over, a round at a time."""
 
-    def __init__(self, wanted: GroupNames, target: ClusterEndpoint, note: Callable[[str], None]) -> None:
+    def __init__(self, wanted: GroupNames, target: ClusterEndpoint) -> None:
         self._wanted = wanted
         self._target = target
-        self._note = note
         self._origins: list[_Origin] = []
         self._sides: list[ClusterEndpoint] = []
         self._copies: dict[Source, PartitionCopy] = {}
@@ -193,7 +192,7 @@ class GroupCarrier:
             self._has_looked = True
             groups = {group for group, _ in committed}
             for name in [name for name in self._wanted.named if name not in groups]:
-                self._note(f"group {name!r} has no committed offsets in the copied topics: nothing to copy yet")
+                self._target.note(f"group {name!r} has no committed offsets in the copied topics: nothing to copy yet")
         due: dict[str, dict[TopicPartition, Reached]] = {}
         behind: dict[str, list[str]] = {}
         for (group, one), offsets in committed.items():
@@ -221,14 +220,14 @@ class GroupCarrier:
                 self._said.pop(group, None)
         if last:
             for group, places_behind in behind.items():
-                self._note(f"group {group!r} is ahead of the copy: {', '.join(places_behind)}: not copied")
+                self._target.note(f"group {group!r} is ahead of the copy: {', '.join(places_behind)}: not copied")
         self._count(committed)
         return failures
 
     def _say(self, group: str, error: KlogError, text: str) -> None:
         if self._said.get(group) is not type(error):
             self._said[group] = type(error)
-            self._note(text)
+            self._target.note(text)
 
     def _count(self, committed: Mapping[tuple[str, TopicPartition], Reached]) -> None:
         counts: dict[Source, int] = {}
@@ -267,11 +266,13 @@ class GroupCarrier:
         is_first = not any(known == group for known, _ in self._done)
         self._done.update(done)
         if wanted and is_first:
-            self._note(f"group {group!r}: its offsets are copied (partitions: {len(wanted)})")
+            self._target.note(f"group {group!r}: its offsets are copied (partitions: {len(wanted)})")
         for one, commit in wanted.items():
             prior = there.get(one)
             if prior is not None and commit.offset < prior.offset:
-                self._note(f"group {group!r} was set back: {one} of the target from {prior.offset} to {commit.offset}")
+                self._target.note(
+                    f"group {group!r} was set back: {one} of the target from {prior.offset} to {commit.offset}"
+                )
 
     def _losses(self, reached: Reached) -> int:
         return sum(self._copies[source].log.losses for source in reached)

@@ -34,7 +34,7 @@ from klog.tools.copying.group_offsets import GroupOffsets, Position
 from klog.tools.copying.names import GroupNames, TopicNames
 from klog.tools.copying.originals import Originals
 from klog.tools.copying.rate_limiter import AtRate
-from klog.tools.copying.source import Feed, SourceReader
+from klog.tools.copying.source import SourceReader
 from klog.tools.copying.target import AT_LEAST_ONCE, Target
 from klog.tools.copying.topics import batch_bytes_max, made_again, matching_topic, settings_to_take_over
 
@@ -111,17 +111,14 @@ class Mirror:
         sources: Sequence[ClusterEndpoint],
         target: ClusterEndpoint,
         options: MirrorOptions,
-        *,
-        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         """The sides are open. Raises UsageError for clusters that do not go together."""
         self.options = options
-        self.note = note
         self.pace = None if options.rate is None else AtRate(options.rate)
         self.target = Target(target)
         self.copier = Copier(forgives=self._is_gone)
         self.group = group_name(options, target)
-        self.carrier = GroupCarrier(options.groups, target, note) if options.groups else None
+        self.carrier = GroupCarrier(options.groups, target) if options.groups else None
         self._legs = [_Leg(self, side) for side in sources]
         ids = [side.cluster_id for side in sources]
         if target.cluster_id in ids:
@@ -141,7 +138,7 @@ class Mirror:
         """
         once, carrier = self.options.once, self.carrier
         if not self.target.is_exact:
-            self.note(AT_LEAST_ONCE.format(self.target.side.bootstrap))
+            self.target.side.note(AT_LEAST_ONCE.format(self.target.side.bootstrap))
         async with AsyncExitStack() as closing:
             closing.callback(lambda: show(self.rows(None)))
             if carrier is not None:
@@ -179,7 +176,7 @@ class Mirror:
 
     def _is_gone(self, copy: PartitionCopy, error: KlogError) -> bool:
         if isinstance(error, UnknownTopicOrPartition):
-            self.note(f"{error.message}: it is no longer copied")
+            self.target.side.note(f"{error.message}: it is no longer copied")
         return isinstance(error, UnknownTopicOrPartition)
 
 
@@ -197,7 +194,7 @@ class _Leg:
         self.copies: dict[TopicPartition, PartitionCopy] = {}
         self._mirror = mirror
         self._target = mirror.target.side
-        self._reader = SourceReader(side, lost=self._lost)
+        self._reader = SourceReader(side)
         self._topic_ids: dict[str, str] = {}
         self._target_ids: dict[str, str] = {}
         self._lags: dict[TopicPartition, int | None] = {}
@@ -222,14 +219,9 @@ class _Leg:
             async with asyncio.timeout(LAST_COMMIT_S):
                 await self._commit()
         except (TimeoutError, KlogError) as error:
-            self._mirror.note(
-                f"{self._name}: the last positions were not committed ({error}); the next start finds them"
-            )
+            self.side.note(f"{self._name}: the last positions were not committed ({error}); the next start finds them")
         await self._reader.close()
         await self._asking.close()
-
-    def _lost(self, feed: Feed, begin: int, end: int) -> None:
-        self._mirror.note(f"{self._name}: {feed.partition}: {begin} to {end} was removed before it was copied")
 
     # --- which partitions ---
 
@@ -245,7 +237,7 @@ class _Leg:
                 raise made_again(self.side, topic.name)
         if first and not topics:
             waits = "" if self._mirror.options.once else "; waiting for one"
-            self._mirror.note(f"{self._name} has no matching topic{waits}")
+            self.side.note(f"{self._name} has no matching topic{waits}")
         is_new = False
         for topic in topics:
             partitions = [TopicPartition(topic.name, number) for number in topic.partitions]
@@ -262,7 +254,7 @@ class _Leg:
             settings = await self._asking.patiently(lambda cluster: settings_to_take_over(cluster, name))
 
         async def have(cluster: Cluster) -> tuple[int, str]:
-            count, note = len(topic.partitions), self._mirror.note
+            count, note = len(topic.partitions), self._target.note
             await matching_topic(cluster, name, count, settings=settings, may_grow=not first, note=note)
             node = await cluster.topic(name, fresh=True)
             return await batch_bytes_max(cluster, name), node.topic_id or ""

@@ -12,19 +12,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from klog.client import leader_requests
 from klog.client.positions import END, START, Anchor, Range
+from klog.client.resolve import timestamps
 from klog.errors import KlogError, Refused, UsageError
 from klog.metrics import Count
 from klog.names import TopicPartition
+from klog.record.provenance_header import Source
+from klog.tools.copying.copier import Budget, Copier, PartitionCopy
+from klog.tools.copying.originals import Originals
+from klog.tools.copying.rate_limiter import AsWritten, AtRate
+from klog.tools.copying.source import SourceReader
+from klog.tools.copying.target import AT_END, AT_LEAST_ONCE, Target, TargetLog
+from klog.tools.copying.topics import batch_bytes_max, matching_topic
+from klog.tools.tail import spans_of
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.config.units import Rate
     from klog.tools.copying.cluster_endpoint import ClusterEndpoint
-    from klog.tools.copying.copier import PartitionCopy
     from klog.tools.copying.rate_limiter import RateLimiter
-    from klog.tools.copying.source import Feed
-    from klog.tools.copying.target import Target, TargetLog
 
 PATIENCE_S = 120.0
 """How long one side may be away before a replay gives up; it is begun again by the same command."""
@@ -71,7 +78,6 @@ async def replay(
     into: str,
     options: ReplayOptions,
     *,
-    note: Callable[[str], None] = lambda text: None,
     show: Callable[[list[ReplayedRange]], None] = lambda rows: None,
     count: Count | None = None,
 ) -> list[ReplayedRange]:
@@ -81,31 +87,22 @@ async def replay(
     Raises UsageError for options that exclude each other, Refused where a topic would be copied into itself,
     UnknownTopicOrPartition, InvalidPartitions where the target has too few partitions.
     """
-    from klog.tools.copying.copier import Budget, Copier, PartitionCopy
-    from klog.tools.copying.source import SourceReader
-    from klog.tools.copying.target import AT_LEAST_ONCE, Target
-    from klog.tools.copying.topics import batch_bytes_max, matching_topic
-
     if options.rate is not None and options.speed is not None:
         raise UsageError("--rate and --speed exclude each other")
     if source.cluster_id == target.cluster_id and topic == into:
         raise Refused(f"{topic} cannot be copied into itself", hint="name another topic")
-    ranges = await _ranges(source, topic, options, note)
+    ranges = await _ranges(source, topic, options)
     partitions = len((await source.cluster.topic(topic)).partitions)
     with target.named():
-        is_there = await matching_topic(target.cluster, into, partitions, note=note, dry_run=options.dry_run)
+        is_there = await matching_topic(target.cluster, into, partitions, note=target.note, dry_run=options.dry_run)
     if not is_there:
-        return await _would_copy(source, topic, ranges, options, note)
+        return await _would_copy(source, topic, ranges, options)
     opened = Target(target)
     if not opened.is_exact:
-        note(AT_LEAST_ONCE.format(target.bootstrap))
-
-    def lost(feed: Feed, begin: int, end: int) -> None:
-        note(f"{feed.partition}: {begin} to {end} was removed by retention before it was copied")
-
+        target.note(AT_LEAST_ONCE.format(target.bootstrap))
     logs = await asyncio.gather(
         *(
-            _log(opened, source, TopicPartition(topic, one), TopicPartition(into, one), span, options, note)
+            _log(opened, source, TopicPartition(topic, one), TopicPartition(into, one), span, options)
             for one, span in ranges.items()
         )
     )
@@ -114,12 +111,12 @@ async def replay(
         for log, (one, (begin, end)) in zip(logs, ranges.items(), strict=True)
     }
     if options.dry_run:
-        return await _would_copy(source, topic, left, options, note)
+        return await _would_copy(source, topic, left, options)
     with target.named():
         largest = await batch_bytes_max(target.cluster, into)
     pace = await _pace(source.cluster, topic, ranges, options)
     budget = Budget(options.count)
-    reader, copier = SourceReader(source, lost=lost), Copier()
+    reader, copier = SourceReader(source), Copier()
 
     count = count or Count()
     count.total = options.count or sum(end - begin for begin, end in left.values())
@@ -150,11 +147,8 @@ async def _would_copy(
     topic: str,
     ranges: dict[int, tuple[int, int]],
     options: ReplayOptions,
-    note: Callable[[str], None],
 ) -> list[ReplayedRange]:
     """The rows of a dry run."""
-    from klog.client import leader_requests
-
     spans = {TopicPartition(topic, one): span for one, span in ranges.items()}
     answers = await source.cluster.to_leaders(spans, leader_requests.count_messages, wait_for_leader=True)
     rows = []
@@ -165,22 +159,18 @@ async def _would_copy(
         size = (None, None) if found is None else (found.messages, found.bytes)
         rows.append(ReplayedRange(topic, one, begin, end, *size))
     if options.count is not None and sum(row.messages or 0 for row in rows) > options.count:
-        note(f"the first {options.count} of them would be copied (-c)")
+        source.note(f"the first {options.count} of them would be copied (-c)")
     return rows
 
 
-async def _ranges(
-    source: ClusterEndpoint, topic: str, options: ReplayOptions, note: Callable[[str], None]
-) -> dict[int, tuple[int, int]]:
+async def _ranges(source: ClusterEndpoint, topic: str, options: ReplayOptions) -> dict[int, tuple[int, int]]:
     """What is wanted of each partition, as offsets."""
-    from klog.tools.tail import spans_of
-
     begin, end = options.range or Range(START, END)
-    spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, note)
+    spans = await spans_of(source.cluster, [topic], options.partitions, begin, end or END, source.note)
     ranges = {one.partition: (span.begin, max(span.begin, span.end or 0)) for one, span in spans.items()}
     if begin.anchor is Anchor.TIME and all(first == behind for first, behind in ranges.values()):
         # "0 messages" would look as if there were none left.
-        note(f"{topic} has no message of that time")
+        source.note(f"{topic} has no message of that time")
     return ranges
 
 
@@ -191,13 +181,8 @@ async def _log(
     into: TopicPartition,
     span: tuple[int, int],
     options: ReplayOptions,
-    note: Callable[[str], None],
 ) -> TargetLog:
     """What the target has of a range already."""
-    from klog.record.provenance_header import Source
-    from klog.tools.copying.originals import Originals
-    from klog.tools.copying.target import AT_END
-
     begin, end = span
     originals = Originals(source, one, keeps_times=target.is_exact)
     log = target.log(into, Source(source.cluster_id, *one), originals)
@@ -206,16 +191,14 @@ async def _log(
     at = min(log.next_offset, max(begin, end))
     if at > begin:
         known = f"{into} has {one} up to {at - 1}"
-        note(f"{known}: nothing left to copy of {begin} to {end}" if at >= end else f"{known}: continuing from there")
+        left = f"nothing left to copy of {begin} to {end}" if at >= end else "continuing from there"
+        target.side.note(f"{known}: {left}")
     return log
 
 
 async def _pace(
     cluster: Cluster, topic: str, ranges: dict[int, tuple[int, int]], options: ReplayOptions
 ) -> RateLimiter | None:
-    from klog.client.resolve import timestamps
-    from klog.tools.copying.rate_limiter import AsWritten, AtRate
-
     if options.rate is not None:
         return AtRate(options.rate)
     if options.speed is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 from klog.client.resolve import bounds
 from klog.errors import KlogError, OffsetOutOfRange, UnknownTopicOrPartition
@@ -93,10 +92,8 @@ class Feed:
 class SourceReader:
     """Reads partitions of one cluster."""
 
-    def __init__(self, side: ClusterEndpoint, *, lost: Callable[[Feed, int, int], None]) -> None:
-        """``lost(feed, from_offset, to_offset)`` is called where the log now starts behind the reader."""
+    def __init__(self, side: ClusterEndpoint) -> None:
         self._side = side
-        self._lost = lost
         self._feeds: dict[TopicPartition, Feed] = {}
         self._links: dict[int, asyncio.Task[None]] = {}
         self._room: dict[int, asyncio.Event] = {}
@@ -228,7 +225,8 @@ class SourceReader:
         topic, partition = feed.partition
         start, end = (await bounds(self._side.cluster, topic, [partition]))[partition]
         if feed.offset < start:
-            self._lost(feed, feed.offset, start)
+            what = f"{feed.partition}: {feed.offset} to {start} was removed by retention before it was copied"
+            self._side.note(f"the source {self._side.bootstrap}: {what}")
             feed.lose(start)
         elif feed.offset > end:
             raise OffsetOutOfRange(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from klog.admin.settings import describe_settings
+from klog.admin.topics import alter_topic, create_topic
 from klog.errors import InconsistentTopicId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from klog.names import counted
 
@@ -34,8 +36,6 @@ replicas must have a message, who may lead, when is flushed."""
 
 async def settings_to_take_over(source: Cluster, topic: str) -> dict[str, str]:
     """Those of `TAKEN_OVER` that are set on the topic itself; what it has from its brokers is not its own."""
-    from klog.admin.settings import describe_settings
-
     found = (await describe_settings(source, [topic], names=TAKEN_OVER))[topic]
     return {one.name: one.value for one in found if one.source == "topic" and one.value is not None}
 
@@ -56,8 +56,6 @@ async def matching_topic(
     are for one that is made; where the target does not take them it is made without, which is noted. Whether it is
     there now: with ``dry_run`` a missing one is not made, which is noted.
     """
-    from klog.admin.topics import alter_topic, create_topic
-
     try:
         there = len((await target.topic(topic, fresh=True)).partitions)
     except UnknownTopicOrPartition:
@@ -89,8 +87,6 @@ async def matching_topic(
 
 async def batch_bytes_max(cluster: Cluster, topic: str) -> int:
     """The largest batch that a topic takes."""
-    from klog.admin.settings import describe_settings
-
     for one in (await describe_settings(cluster, [topic], names=["max.message.bytes"]))[topic]:
         if one.name == "max.message.bytes" and one.value is not None:
             return int(one.value)

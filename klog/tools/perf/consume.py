@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from klog.client.positions import END, START
 from klog.tools.perf.clock import MIB, Clock, Measurement, csv_time
+from klog.tools.reader import Reader
+from klog.tools.tail import spans_of
+from klog.tools.tail_options import Span, TailOptions
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
     from klog.names import TopicPartition
-    from klog.tools.tail_options import Span
 
 
 FETCH_BYTES_MAX = 1_000_000_000
@@ -56,24 +59,19 @@ async def consume(
     librdkafka: dict[str, str] | None = None,
 ) -> Measurement[ConsumedRow]:
     """Read what the topics have, or the first ``messages`` of it, partitions dealt out over the threads."""
-    from klog.client.positions import END, START
-    from klog.tools.reader import Taker
-    from klog.tools.tail import spans_of
-
     spans = await spans_of(cluster, topics, None, START, END, lambda text: None)
     stop, goal = threading.Event(), _Goal(messages)
-    settings = {"fetch.message.max.bytes": str(fetch_size), **(librdkafka or {})}
+    options = TailOptions(librdkafka={"fetch.message.max.bytes": str(fetch_size), **(librdkafka or {})})
 
     def take(messages: list[Any]) -> None:
-        if messages:
-            goal.add(messages)
-            clock.lap()
+        goal.add(messages)
+        clock.lap()
         if goal.is_reached:
             stop.set()
 
     def reader(part: dict[TopicPartition, Span]) -> Callable[[], Any]:
         bootstrap, timeout_s = cluster.bootstrap, cluster.timeout_s
-        return Taker(bootstrap, part, take, stop=stop, timeout_s=timeout_s, librdkafka=settings).run
+        return Reader(bootstrap, part, options, take, stop=stop, timeout_s=timeout_s).run
 
     dealt = [dict(list(spans.items())[number::threads]) for number in range(threads)]
     work = [reader(part) for part in dealt if part]

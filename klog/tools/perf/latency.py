@@ -13,10 +13,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
 from klog.admin.answers import check_partitions
+from klog.client.positions import END
+from klog.client.resolve import resolve
 from klog.client.servers import librdkafka_servers
 from klog.config.units import Rate
 from klog.errors import KlogError, TimedOut, UsageError
+from klog.tools.librdkafka import made, producer_settings
 from klog.tools.perf.clock import Clock, Measurement, csv_time
 from klog.tools.perf.latencies import Latencies
 
@@ -91,9 +96,6 @@ async def latency(cluster: Cluster, topic: str, load: LatencyLoad) -> Measuremen
     """Send ``load``, which was checked. UnknownTopicOrPartition; running it raises TimedOut where a message does not
     come within the cluster's time-out.
     """
-    from klog.client.positions import END
-    from klog.client.resolve import resolve
-
     node = await cluster.topic(topic)
     check_partitions(node, [load.partition])
     end = (await resolve(cluster, topic, [load.partition], END))[load.partition]
@@ -126,9 +128,6 @@ class _Probe:
     """Sends and receives in one thread, so that no message waits for another thread's turn."""
 
     def __init__(self, cluster: Cluster, topic: str, load: LatencyLoad, end: int, stop: threading.Event) -> None:
-        from confluent_kafka import Consumer, Producer, TopicPartition
-
-        from klog.tools.librdkafka import made
 
         self.latencies = Latencies()
         self._topic = topic
@@ -136,15 +135,10 @@ class _Probe:
         self._stop = stop
         self._timeout_s = cluster.timeout_s
         self._error: str | None = None
-        servers = librdkafka_servers(cluster.bootstrap)
         self._producer = made(
             Producer,
             {
-                **servers,
-                "client.id": "klog-perf-producer",
-                "acks": load.acks,
-                "enable.idempotence": load.acks == "all",
-                "compression.type": load.compression,
+                **producer_settings(cluster.bootstrap, "klog-perf-producer", load.acks, load.compression),
                 "linger.ms": 0,
                 "on_delivery": self._delivered,
                 **load.librdkafka,
@@ -153,7 +147,7 @@ class _Probe:
         self._consumer = made(
             Consumer,
             {
-                **servers,
+                **librdkafka_servers(cluster.bootstrap),
                 "client.id": "klog-perf-consumer",
                 "group.id": "klog-perf",  # asked for, and never used
                 "enable.auto.commit": False,
@@ -186,8 +180,6 @@ class _Probe:
             self._consumer.close()
 
     def _send(self, number: int, due: dict[int, float], at: float) -> None:
-        from confluent_kafka import KafkaException
-
         due[number] = at
         value = number.to_bytes(MARK_BYTES, "big").ljust(self._load.message_size, b"x")
         try:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from klog.client.producer_settings import BUFFER_KILOBYTES, MESSAGE_BYTES_MAX
-from klog.client.servers import librdkafka_servers
+from confluent_kafka import KafkaException, Producer
+
+from klog.client.producer_settings import MESSAGE_BYTES_MAX
 from klog.config.units import Rate
 from klog.errors import UsageError
 from klog.names import counted
+from klog.tools.librdkafka import made, producer_settings
 from klog.tools.perf.clock import GRACE_S, MIB, Clock, Measurement, csv_time
 from klog.tools.perf.latencies import Latencies
+from klog.tools.sender import Pace
 
 if TYPE_CHECKING:
     from klog.client.cluster import Cluster
@@ -138,9 +140,6 @@ class _Sender:
     def __init__(
         self, cluster: Cluster, topics: Sequence[str], load: ProduceLoad, number: int, stop: threading.Event
     ) -> None:
-        from confluent_kafka import Producer
-
-        from klog.tools.librdkafka import made
 
         self.latencies = Latencies()
         self.messages = self.bytes = self.failed = 0
@@ -151,15 +150,7 @@ class _Sender:
         self._first, end = (load.messages * at // load.threads for at in (number, number + 1))
         self._count = end - self._first
         settings: dict[str, Any] = {
-            **librdkafka_servers(cluster.bootstrap),
-            "client.id": f"klog-perf-{number}",
-            "acks": load.acks,
-            "enable.idempotence": load.acks == "all",
-            "compression.type": load.compression,
-            "partitioner": "murmur2_random",
-            "queue.buffering.max.messages": 100_000,
-            "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
-            "message.max.bytes": MESSAGE_BYTES_MAX,
+            **producer_settings(cluster.bootstrap, f"klog-perf-{number}", load.acks, load.compression),
             "message.timeout.ms": round(max(30.0, 3 * cluster.timeout_s) * 1000),
             "on_delivery": self._delivered,
         }
@@ -172,16 +163,15 @@ class _Sender:
         spread = random.Random(self._first)
         pool = bytes(spread.choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=POOL_BYTES))
         pool *= load.message_size // POOL_BYTES + 2
-        pause_s, due = self._pause_s(), time.perf_counter()
+        pace = Pace(load.rate, senders=load.threads) if load.rate is not None else None
         for number in range(self._first, self._first + self._count):
             size = spread.randint(1, load.message_size) if load.vary else load.message_size
             at = number * 37 % POOL_BYTES
             value = pool[at : at + size]
             if load.initial_id is not None:
                 value = (b"MessageID:%d:" % (load.initial_id + number) + value)[:size]
-            if pause_s:
-                self._wait(due)
-                due += pause_s
+            if pace is not None:
+                pace.wait(size, producer.poll, self._stop)
             if self._stop.is_set():
                 break
             self._send(topics[number % len(topics)], value)
@@ -193,20 +183,7 @@ class _Sender:
             producer.purge(in_queue=True, in_flight=False, blocking=False)
             producer.flush(GRACE_S / 2)
 
-    def _pause_s(self) -> float:
-        """Between this thread's messages."""
-        if self._load.rate is None:
-            return 0.0
-        rate, what = self._load.rate
-        return self._load.threads / (rate if what == "messages" else rate / self._load.message_size)
-
-    def _wait(self, due: float) -> None:
-        while (left := due - time.perf_counter()) > 0 and not self._stop.is_set():
-            self._producer.poll(min(left, 0.1))
-
     def _send(self, topic: str, value: bytes) -> None:
-        from confluent_kafka import KafkaException
-
         while not self._stop.is_set():
             try:
                 self._producer.produce(topic, value)

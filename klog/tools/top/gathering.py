@@ -17,17 +17,16 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.admin import group_lag
-from klog.admin.health.snapshot import MIN_ISR, Snapshot, ask_brokers
+from klog.admin.health.snapshot import Snapshot, ask_brokers
 from klog.admin.health.verdict import DOWN, WELL, Verdict, verdict
 from klog.admin.metrics import MetricRow, read_metrics
-from klog.admin.settings import describe_settings
+from klog.admin.settings import min_isr
 from klog.client.positions import parse_position
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError, Refused, SessionLost
@@ -77,6 +76,13 @@ class Pace:
     def is_due(self, now_s: float) -> bool:
         return now_s >= self._due_s
 
+    async def ask(self, ask: Callable[[], Awaitable[None]], clock: Clock) -> None:
+        """Ask now; what fails is due again at once."""
+        began_s = clock.monotonic_s()
+        await ask()
+        now_s = clock.monotonic_s()
+        self.took(now_s - began_s, now_s)
+
     def took(self, seconds: float, now_s: float) -> None:
         """The answer took so long, and is here now."""
         # The quicker one of two: the first has to open connections, and one that hung says nothing of the next.
@@ -102,17 +108,11 @@ class Part:
             self.task.result()
             self.task = None
         if self.task is None and self._pace.is_due(self._clock.monotonic_s()):
-            self.task = asyncio.ensure_future(self._run())
+            self.task = asyncio.ensure_future(self._pace.ask(self._ask, self._clock))
 
     def hurry(self) -> None:
         """Ask soon, again if it is being asked: what was true has changed."""
         self._pace = Pace(self._every_s)
-
-    async def _run(self) -> None:
-        pace, began_s = self._pace, self._clock.monotonic_s()
-        await self._ask()
-        now_s = self._clock.monotonic_s()
-        pace.took(now_s - began_s, now_s)
 
 
 class Gatherer:
@@ -148,7 +148,6 @@ class Gatherer:
         self.no_events: str | None = None
         """Why they are not known."""
         self._new_events: deque[Event] = deque(maxlen=EVENTS_MAX)
-        self._seen: deque[str] = deque(maxlen=2 * EVENTS_MAX)
         self._events_task: asyncio.Task[None] | None = None
         self._trouble: str | None = None
 
@@ -169,7 +168,8 @@ class Gatherer:
     async def look(self) -> TopTick:
         """The cluster now."""
         try:
-            await self._ask_metadata()
+            if self._metadata_pace.is_due(self._clock.monotonic_s()):
+                await self._metadata_pace.ask(self._ask_metadata, self._clock)
         except KlogError as error:
             self._trouble = error.message
         else:
@@ -218,23 +218,17 @@ class Gatherer:
     # --- the parts ------------------------------------------------------------------------------------------------
 
     async def _ask_metadata(self) -> None:
-        began_s = self._clock.monotonic_s()
-        if not self._metadata_pace.is_due(began_s) and self._trouble is None:
-            return
         before, now = self.snapshot.metadata, await self._cluster.metadata(fresh=True)
         self.snapshot.metadata = now
         if before is not None and (before.brokers != now.brokers or before.topics.keys() != now.topics.keys()):
             self._brokers.hurry()
-        now_s = self._clock.monotonic_s()
-        self._metadata_pace.took(now_s - began_s, now_s)
 
     async def _ask_brokers(self) -> None:
         """How they are, and the settings of topics."""
         assert self.snapshot.metadata is not None
         fresh = Snapshot(metadata=self.snapshot.metadata)
         try:
-            told = await describe_settings(self._cluster, list(self.snapshot.metadata.topics), names=[MIN_ISR])
-            self.snapshot.min_isr = {topic: int(one.value or 1) for topic, some in told.items() for one in some}
+            self.snapshot.min_isr = await min_isr(self._cluster, list(self.snapshot.metadata.topics))
             await ask_brokers(fresh, self._cluster, last_addresses, self._home)
         except KlogError:
             return  # a topic that has just gone, or a cluster that the next look tells of
@@ -319,9 +313,7 @@ class Gatherer:
             await asyncio.sleep(EVENTS_AGAIN_S)
 
     def _take_event(self, event: Event) -> None:
-        text = json.dumps(event, sort_keys=True)
-        if text not in self._seen:
-            self._seen.append(text)
+        if event not in self.events:  # reading that failed begins again
             self.events.append(event)
             self._new_events.append(event)
 

@@ -35,6 +35,34 @@ if TYPE_CHECKING:
     from klog.client.metadata import PartitionNode
 
 
+Thing = str | TopicPartition | int
+"""A topic, a partition or a broker."""
+
+
+def thing_of(known: Known, kind: str | None, name: str) -> Thing | None:
+    """What of the cluster has this name; None where nothing has."""
+    topics = known.metadata.topics
+    topic, _, number = name.rpartition("-")
+    if kind in (None, "topic") and name in topics:
+        return name
+    if kind in (None, "partition") and topic in topics and number_of(number) in topics[topic].partitions:
+        return TopicPartition(topic, number_of(number))
+    broker = number_of(name)
+    return broker if kind in (None, "broker") and broker >= 0 and knows_broker(known, broker) else None
+
+
+def why_thing(known: Known, there: Thing) -> list[Step]:
+    """The steps to its cause."""
+    if isinstance(there, str):
+        return why_topic(known, there)
+    return why_partition(known, there) if isinstance(there, TopicPartition) else why_broker(known, there)
+
+
+def number_of(text: str) -> int:
+    """The number that it is; -1 where it is not a number that ids and partitions can have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
 def why_partition(known: Known, name: TopicPartition) -> list[Step]:
     """Why the partition has no leader, or fewer in-sync replicas than replicas; of one that is well, who leads it."""
     one = known.metadata.topics[name.topic].partitions[name.partition]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klog.errors import GroupIdNotFound, KlogError
-from klog.tools.why.gathering import find
+from klog.tools.why.causes import thing_of, why_thing
 from klog.tools.why.group_causes import GroupFacts, why_group
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ async def _cause(known: Known, kind: str, name: str, finding: str, of_group: OfG
         except GroupIdNotFound:
             return None
     else:
-        steps = find(known, kind, name) or []
+        there = thing_of(known, kind, name)
+        steps = [] if there is None else why_thing(known, there)
     if finding in BROKER_KINDS:  # that it does not serve is the finding itself
         return next((one for one in reversed(steps) if one.evidence.startswith(HISTORIC)), None)
     return next((one for one in reversed(steps) if one.do is not None), None)

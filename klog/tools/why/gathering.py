@@ -19,7 +19,7 @@ from klog.errors import GroupIdNotFound, KlogError, NoSuchThing, OffsetOutOfRang
 from klog.names import TopicPartition, near_hint
 from klog.tools.events import EventFilter, events_since, last_addresses
 from klog.tools.where import locate
-from klog.tools.why.causes import knows_broker, why_broker, why_gone, why_partition, why_topic
+from klog.tools.why.causes import Thing, number_of, thing_of, why_gone, why_thing
 from klog.tools.why.denials import KIND as DENIED
 from klog.tools.why.denials import why_denied
 from klog.tools.why.group_causes import JOINING, GroupFacts, why_group
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from klog.admin.acts import ActRow
     from klog.admin.health.snapshot import Snapshot
     from klog.client.cluster import Cluster
-    from klog.client.metadata import Metadata
     from klog.client.positions import Position
     from klog.coordination.zookeeper import ZooKeeper
 
@@ -72,17 +71,20 @@ async def why(
     snapshot = await take_snapshot(where, ("topics", "brokers"), last_addresses)
     if snapshot.metadata is None:
         raise NoSuchThing(f"no broker answers: {snapshot.no_brokers}", hint="`klog status`")
-    known = await known_of(cluster, zookeeper, snapshot, snapshot.metadata, since, where.timeout_s)
+    known = await known_of(cluster, zookeeper, snapshot, since, where.timeout_s)
+    there = thing_of(known, kind, name)
     if offset is not None:
-        partition = _partition(known, name)
-        return why_message(known, await message_facts(cluster, partition, offset))
-    if kind != "group":
-        found = find(known, kind, name)
-        if found is not None:
-            if any(one.do is not None for one in found):
-                return found
-            slow = await _slow(cluster, known, kind, name)
-            return slow or numbered([*found, *found_about(known, kind, name)])
+        if not isinstance(there, TopicPartition):
+            raise NoSuchThing(
+                f"the cluster has no partition {name!r}", hint="`klog topic describe` shows what there is"
+            )
+        return why_message(known, await message_facts(cluster, there, offset))
+    if there is not None:
+        found = why_thing(known, there)
+        if any(one.do is not None for one in found):
+            return found
+        slow = await _slow(cluster, known, there)
+        return slow or numbered([*found, *found_about(known, kind, name)])
     if kind in (None, "group"):
         session = await zookeeper()
         try:
@@ -103,7 +105,6 @@ async def known_of(
     cluster: Cluster,
     zookeeper: Callable[[], Awaitable[ZooKeeper]],
     snapshot: Snapshot,
-    metadata: Metadata,
     since: Position,
     timeout_s: float,
 ) -> Known:
@@ -113,7 +114,7 @@ async def known_of(
     )
     events.sort(key=lambda event: str(event.get("ts")))
     about = await _acts(zookeeper) if snapshot.no_zookeeper is None else []
-    return Known(snapshot, metadata, events, no_events, about)
+    return Known(snapshot, events, no_events, about)
 
 
 async def _similar(known: Known, zookeeper: Callable[[], Awaitable[ZooKeeper]], kind: str | None, name: str) -> str:
@@ -145,26 +146,11 @@ def found_about(known: Known, kind: str | None, name: str) -> list[Step]:
     ]
 
 
-def find(known: Known, kind: str | None, name: str) -> list[Step] | None:
-    """Look a topic, partition or broker up, and find its cause; None where there is no such subject."""
-    topics = known.metadata.topics
-    topic, _, number = name.rpartition("-")
-    if kind in (None, "topic") and name in topics:
-        return why_topic(known, name)
-    if kind in (None, "partition") and topic in topics and _number(number) in topics[topic].partitions:
-        return why_partition(known, TopicPartition(topic, _number(number)))
-    broker = _number(name)
-    if kind in (None, "broker") and broker >= 0 and knows_broker(known, broker):
-        return why_broker(known, broker)
-    return None
-
-
-async def _slow(cluster: Cluster, known: Known, kind: str | None, name: str) -> list[Step]:
+async def _slow(cluster: Cluster, known: Known, there: Thing) -> list[Step]:
     """Why produce requests to the leaders of what was asked about are slow; nothing for plain Kafka."""
-    asked = _leaders(known, kind, name)
-    if not asked or not cluster.is_klog:
+    if not cluster.is_klog:
         return []
-    leaders, replicas = asked
+    leaders, replicas = _leaders(known, there)
     brokers = (leaders | replicas) - known.snapshot.silent.keys()
     before = await _readings(cluster, brokers)
     await asyncio.sleep(WATCHED_S)
@@ -173,16 +159,15 @@ async def _slow(cluster: Cluster, known: Known, kind: str | None, name: str) -> 
     return why_slow(known, leaders, replicas, paces)
 
 
-def _leaders(known: Known, kind: str | None, name: str) -> tuple[set[int], set[int]] | None:
+def _leaders(known: Known, there: Thing) -> tuple[set[int], set[int]]:
+    """Of the thing's partitions, and which brokers are in sync."""
     topics = known.metadata.topics
-    topic, _, number = name.rpartition("-")
-    if kind in (None, "topic") and name in topics:
-        partitions = list(topics[name].partitions.values())
-    elif kind in (None, "partition") and topic in topics and _number(number) in topics[topic].partitions:
-        partitions = [topics[topic].partitions[_number(number)]]
+    if isinstance(there, str):
+        partitions = list(topics[there].partitions.values())
+    elif isinstance(there, TopicPartition):
+        partitions = [topics[there.topic].partitions[there.partition]]
     else:
-        broker = _number(name)
-        partitions = [one for one in known.metadata.partitions if one.leader == broker]
+        partitions = [one for one in known.metadata.partitions if one.leader == there]
     leaders = {one.leader for one in partitions if one.leader is not None}
     return leaders, {broker for one in partitions for broker in one.isr}
 
@@ -250,14 +235,6 @@ async def message_facts(cluster: Cluster, name: TopicPartition, offset: int) -> 
     return MessageFacts(name, offset, bounds.start, bounds.end, place, values, first_time(first))
 
 
-def _partition(known: Known, name: str) -> TopicPartition:
-    topic, _, number = name.rpartition("-")
-    topics = known.metadata.topics
-    if topic not in topics or _number(number) not in topics[topic].partitions:
-        raise NoSuchThing(f"the cluster has no partition {name!r}", hint="`klog topic describe` shows what there is")
-    return TopicPartition(topic, _number(number))
-
-
 async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
     """None without ZooKeeper: an act is one more step, and no chain needs it."""
     try:
@@ -267,13 +244,8 @@ async def _acts(zookeeper: Callable[[], Awaitable[ZooKeeper]]) -> list[ActRow]:
         return []
 
 
-def _number(text: str) -> int:
-    """-1 where it is not a number that ids and partitions can have."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
-
-
 def _partition_name(text: str) -> str:
-    if _number(text.rpartition("-")[2]) < 0:
+    if number_of(text.rpartition("-")[2]) < 0:
         raise UsageError(f"a partition must be TOPIC-N, got {text!r}", hint="for example orders-0")
     return text
 
@@ -285,7 +257,7 @@ def parsed(subject: list[str]) -> Subject:
     if len(subject) == 1:
         return Subject(None, subject[0])
     if len(subject) == 2 and subject[0] in KIND_WORDS:
-        if subject[0] == "broker" and _number(subject[1]) < 0:
+        if subject[0] == "broker" and number_of(subject[1]) < 0:
             raise UsageError(
                 f"a broker's id must be an integer of at least 0, got {subject[1]!r}",
                 hint="`klog broker list` shows the brokers",

@@ -160,7 +160,7 @@ def _joining(known: Known, of: GroupFacts) -> Iterator[Step]:
     if of.phase not in JOINING or not of.group.members:
         return
     last = known.last(EventFilter(group=of.name, kinds=("rebalance", "group-empty")))
-    since = moment(of.group.state.modified_ms) if of.group.state.modified_ms else None
+    since = _since(of)
     evidence = f"coordinator: {of.phase}" + (f"; before: {told(last).what}" if last is not None else "")
     clients = {one.member_id: one for one in of.group.members}
     awaited = [

@@ -42,11 +42,16 @@ class Known:
     """What was gathered; ``events`` in the order of their time. ``no_events``: why they could not be read."""
 
     snapshot: Snapshot
-    metadata: Metadata
     events: Sequence[Event] = ()
     no_events: str | None = None
     acts: Sequence[ActRow] = ()
     """Those that ZooKeeper has, the oldest first."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Of its brokers: where none answers nothing is looked for."""
+        assert self.snapshot.metadata is not None
+        return self.snapshot.metadata
 
     @property
     def now(self) -> datetime:
