@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klog.coordination import entries, paths
-from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.entries import JsonNode
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
@@ -270,7 +270,7 @@ def change(
         )
         operations = [_write(path, node, data if after else None), _notice(pattern), act.write]
         try:
-            zookeeper.commit(operations, landed(zookeeper, act))
+            zookeeper.commit(operations, [act.write])
         except (BadVersion, NodeExists):
             continue
         except NoNode:

@@ -23,7 +23,7 @@ import json
 import logging
 import secrets
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -161,7 +161,7 @@ class Act:
 
     @property
     def write(self) -> Create:
-        """The operation for the transaction that makes the change."""
+        """The operation for the transaction that makes the change; also its proof (`ZooKeeper.commit`)."""
         return Create(paths.act(self.act_id), entries.encode({"version": 1, **self.facts()}))
 
 
@@ -189,11 +189,6 @@ def new_act(
     undoes = actor.undoes
     subject = (schema, broker, path, acl, quota, user)
     return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, undoes, *subject)
-
-
-def landed(zookeeper: ZooKeeper, act: Act) -> Callable[[], bool]:
-    """For `ZooKeeper.commit`: whether the transaction with the act succeeded."""
-    return lambda: zookeeper.exists(paths.act(act.act_id)) is not None
 
 
 def new_id(now_ms: int) -> str:
@@ -257,8 +252,7 @@ def last_change(zookeeper: ZooKeeper) -> int:
 def mark_published(zookeeper: ZooKeeper, zxid: int, fence: Sequence[Operation]) -> None:
     """Record that acts up to this transaction are in ``klog.events``. Raises BadVersion once another controller is
     elected."""
-    change = SetData(paths.ACTS, entries.encode({"version": 1, "published": zxid}))
-    zookeeper.commit([*fence, change], lambda: published(zookeeper) >= zxid)
+    zookeeper.commit([*fence, SetData(paths.ACTS, entries.encode({"version": 1, "published": zxid}))])
 
 
 def read(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[Act]:
@@ -310,9 +304,8 @@ def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max
     gone = 0
     try:
         for act_id in _to_forget(_sizes(zookeeper), kept_max, kept_bytes_max):
-            path = paths.act(act_id)
             try:
-                zookeeper.commit([Delete(path)], lambda path=path: zookeeper.exists(path) is None)  # type: ignore[misc]
+                zookeeper.commit([Delete(paths.act(act_id))])
             except NoNode:
                 continue
             gone += 1

@@ -155,7 +155,7 @@ def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
         paths.registration(broker_id), entries.encode({"version": 1, LEFT: True}), registration.fence_version
     )
     try:
-        zookeeper.commit([left, Delete(paths.broker(broker_id))], lambda: find(zookeeper, broker_id) is None)
+        zookeeper.commit([left, Delete(paths.broker(broker_id))])
     except (BadVersion, NoNode):
         pass
 

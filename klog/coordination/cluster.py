@@ -82,7 +82,9 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         found = cluster_id(zookeeper)
         if found is not None:
             return found
-        missing = _missing_folders(zookeeper)
+        folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
+        there = zookeeper.get_many(folders)
+        missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
         made = entries.encode({"version": str(LAYOUT_VERSION), "id": uuid_text(uuid.uuid4())})
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])
@@ -96,21 +98,14 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
 
 def ensure_folders(zookeeper: ZooKeeper) -> None:
     """Create the folders without the id, which `restore_id` writes when all registries of the cluster are restored."""
-    missing = _missing_folders(zookeeper)
-    if missing:
-        zookeeper.commit(list(map(Create, missing)), lambda: not _missing_folders(zookeeper))
+    zookeeper.ensure_paths(paths.PERSISTENT)
 
 
 def restore_id(zookeeper: ZooKeeper, known: str) -> None:
     """Write the id that the cluster had. Raises Refused if there is another by now."""
     data = entries.encode({"version": str(LAYOUT_VERSION), "id": known})
     try:
-        zookeeper.commit([Create(paths.CLUSTER_ID, data)], lambda: cluster_id(zookeeper) == known)
+        zookeeper.commit([Create(paths.CLUSTER_ID, data)])
     except NodeExists:
         if cluster_id(zookeeper) != known:
             raise Refused(f"ZooKeeper {zookeeper.address} belongs to another cluster by now") from None
-
-
-def _missing_folders(zookeeper: ZooKeeper) -> list[str]:
-    folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
-    return [folder for folder, node in zip(folders, zookeeper.get_many(folders), strict=True) if node is None]

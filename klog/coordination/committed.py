@@ -244,9 +244,7 @@ def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fen
     If another client deletes a node at the same moment, the multi fails with NoNode: read again and decide.
     """
     doomed = ends(zookeeper, group, gone)
-    zookeeper.commit(
-        [*fence, *doomed], lambda: all(node is None for node in zookeeper.get_many([one.path for one in doomed]))
-    )
+    zookeeper.commit([*fence, *doomed], doomed)
 
 
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:

@@ -117,12 +117,7 @@ def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = (
     Raises BadVersion or NodeExists if it was changed meanwhile, NoNode if it is gone, or the error of `also`.
     """
     operation = state.operation
-
-    def landed() -> bool:
-        node = zookeeper.find(paths.group(state.group))
-        return node is not None and node.stat.version == state.version + 1 and node.data == operation.data
-
-    zookeeper.commit([*also, operation], landed)
+    zookeeper.commit([*also, operation], [operation])
     return state.written
 
 

@@ -25,13 +25,7 @@ from klog.coordination import group_states, paths
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import GroupState
-from klog.coordination.zookeeper import (
-    Check,
-    Delete,
-    Operation,
-    ZooKeeper,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Operation, ZooKeeper, size_bytes
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotCoordinator
 from klog.names import TopicPartition
 
@@ -166,7 +160,7 @@ class GroupWriter:
         fences = {write.slot.fence: None for write, _ in part}  # a dict for its order
         everything = [one for _, operations in part for one in operations]
         try:
-            self._zookeeper.commit([*fences, *everything], lambda: self._is_written(everything))
+            self._zookeeper.commit([*fences, *everything])
         except (BadVersion, NodeExists, NoNode):
             half = len(part) // 2
             return self._send(part[:half]) | self._send(part[half:])
@@ -183,7 +177,7 @@ class GroupWriter:
         for _ in range(TRIES):
             sent = operations
             try:
-                self._zookeeper.commit([write.slot.fence, *sent], lambda sent=sent: self._is_written(sent))  # type: ignore[misc]
+                self._zookeeper.commit([write.slot.fence, *sent])
                 write.landed(sent)
                 return None
             except (BadVersion, NodeExists, NoNode) as failed:
@@ -206,23 +200,13 @@ class GroupWriter:
         slot = self._zookeeper.find(paths.group_slot(write.slot.slot))
         if slot is None or slot.stat.version != write.slot.version:
             return _Verdict.FENCED, NotCoordinator(f"another broker coordinates group {write.group!r}")
-        if write.in_doubt and self._is_written(write.in_doubt):
+        if self._zookeeper.holds(write.in_doubt):
             write.landed(write.in_doubt)
             return _Verdict.LANDED, None
         state = group_states.read(self._zookeeper, write.group)
         if state.version == write.expected:
             return _Verdict.UNFENCED, None
         return _Verdict.FENCED, GroupChanged(state)
-
-    def _is_written(self, operations: Sequence[Operation]) -> bool:
-        """Whether every node holds what we wrote: a success whose answer was lost (rule Z2)."""
-        written: dict[str, bytes | None] = {}
-        for one in operations:
-            if not isinstance(one, Check):
-                written[one.path] = None if isinstance(one, Delete) else one.data
-        nodes = self._zookeeper.get_many(list(written))
-        found = [None if node is None else node.data for node in nodes]
-        return bool(written) and found == list(written.values())
 
 
 class _Verdict(Enum):

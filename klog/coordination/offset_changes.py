@@ -20,17 +20,7 @@ from klog.coordination.acts import STATE_BYTES_MAX, Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.groups import Group, Member
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Delete,
-    Operation,
-    SetData,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Delete, Operation, SetData, ZooKeeper, size_bytes
 from klog.errors import BadVersion, NodeExists, NonEmptyGroup, NoNode, Refused, SessionLost
 from klog.names import TopicPartition
 
@@ -126,7 +116,7 @@ def write(
                 after = {name: wanted[name] for name in done}
                 noted = offset_acts.noted(zookeeper, kind, actor, group, after, check_before)
             changes = [*noted, *operations]
-            zookeeper.commit([head, *changes], lambda: _has_landed(zookeeper, changes))  # noqa: B023
+            zookeeper.commit([head, *changes], changes)
         except (BadVersion, NodeExists, NoNode) as error:
             # A member joined, left or committed, or the group was deleted, since the read.
             writer.forget(group)
@@ -196,16 +186,6 @@ def _some(
     return done, operations
 
 
-def _has_landed(zookeeper: ZooKeeper, operations: Sequence[Operation]) -> bool:
-    """Whether every node has our data (rule Z2); another writer of the same data does no harm."""
-    nodes = zookeeper.get_many([one.path for one in operations])
-    return all(
-        node is None if isinstance(one, Delete) else node is not None and node.data == one.data
-        for one, node in zip(operations, nodes, strict=True)
-        if isinstance(one, Create | SetData | Delete)
-    )
-
-
 def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
     """Remove the consumers' entries and owner nodes, and fence their claims, as if their sessions had ended."""
     live = consumers.live(zookeeper, [group.name])[group.name]
@@ -217,8 +197,7 @@ def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
     there = {path for path, node in zip([*ends, *claims], nodes, strict=True) if node is not None}
     parts: list[list[Operation]] = [[SetData(path, entries.encode({"version": 1}))] for path in claims if path in there]
     parts += [[Delete(path)] for path in ends if path in there]
-    for batch in batches(parts, lambda one: size_bytes(one, zookeeper.address.chroot), MULTI_BYTES_MAX):
-        zookeeper.commit(batch, lambda batch=batch: _has_landed(zookeeper, batch))  # type: ignore[misc]
+    zookeeper.commit_each(parts)
 
 
 # --- The end of a group -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ topic's fence is checked too, since the deletion of a topic removes its claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from klog.coordination import committed, entries, paths
@@ -86,7 +86,7 @@ def claim(
     for batch in _batches(zookeeper, groups, room_for=[Check(own, 0)]):
         try:
             # The entry's name is never used twice, so the version at which it was created is a fence.
-            zookeeper.commit([Check(own, 0), *batch], lambda batch=batch: _landed(zookeeper, batch))  # type: ignore[misc]
+            zookeeper.commit([Check(own, 0), *batch])
         except (BadVersion, NodeExists, NoNode) as error:
             made = {one.path for one in landed if isinstance(one, Create)}
             some = {one: claim for one, claim in claimed.items() if paths.consumer_owner(group, *one) in made}
@@ -170,7 +170,9 @@ def _write(
             waiting += [some[:half], some[half:]]
             continue
         try:
-            zookeeper.commit(sized[0], _gone(zookeeper, group, some) if release else _never)
+            # Owners that are gone while our claims remain were removed by us; a commit alone is sent again, and if that
+            # fails, the claim is another's.
+            zookeeper.commit(sized[0], [one for one in sized[0] if isinstance(one, Delete)])
         except (BadVersion, NodeExists, NoNode) as error:
             writer.forget(group)
             if len(some) > 1:
@@ -239,27 +241,6 @@ def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
 def _ensure(zookeeper: ZooKeeper, folder: str) -> None:
     if zookeeper.exists(folder) is None:
         zookeeper.ensure_path(folder)
-
-
-def _landed(zookeeper: ZooKeeper, batch: Iterable[Operation]) -> bool:
-    """Whether the claims have our data at the next version (rule Z2): no other consumer writes our thread's name."""
-    written = [one for one in batch if isinstance(one, SetData)]
-    nodes = zookeeper.get_many([one.path for one in written])
-    return all(
-        node is not None and node.data == one.data and node.stat.version == one.version + 1
-        for one, node in zip(written, nodes, strict=True)
-    )
-
-
-def _gone(zookeeper: ZooKeeper, group: str, some: Sequence[TopicPartition]) -> Callable[[], bool]:
-    """After a lost answer (rule Z2): owners that are gone while our claims remain were removed by us."""
-    where = [paths.consumer_owner(group, *one) for one in some]
-    return lambda: all(node is None for node in zookeeper.get_many(where))
-
-
-def _never() -> bool:
-    """For a commit, which can be sent again: if that fails, the claim is another's."""
-    return False
 
 
 def _pairs(operations: Sequence[Operation]) -> list[Sequence[Operation]]:

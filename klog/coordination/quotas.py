@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from klog.coordination import config_notices, paths
-from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
 from klog.coordination.zookeeper import Operation, ZNode, ZooKeeper
 from klog.errors import BadVersion, InvalidRequest, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
@@ -152,7 +152,7 @@ def change(
             act.write,
         ]
         try:
-            zookeeper.commit(operations, landed(zookeeper, act))
+            zookeeper.commit(operations, [act.write])
         except (BadVersion, NodeExists):
             continue
         except NoNode:

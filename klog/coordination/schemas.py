@@ -189,7 +189,8 @@ class SchemaRegistry:
             admit(settings, subject)
             version = Version(subject.last + 1, schema_id)
             grown = replace(subject, last=version.number, versions=(*subject.versions, version))
-            operations: list[Operation] = [self._write_subject(grown, node)]
+            write = self._write_subject(grown, node)
+            operations: list[Operation] = [write]
             if known is None:
                 operations = [
                     SetData(paths.SCHEMAS, _encode_settings(replace(settings, last_id=schema_id)), root.stat.version),
@@ -199,7 +200,7 @@ class SchemaRegistry:
                 ]
             else:
                 operations.append(Check(paths.SCHEMAS, root.stat.version))
-            if self._commit([*operations, *_acts(actor, subject, grown)]):
+            if self._commit([*operations, *_acts(actor, subject, grown)], write):
                 return version
         raise _too_many_races(name)
 
@@ -219,7 +220,7 @@ class SchemaRegistry:
             write = self._write_subject(changed, node)
             operations: list[Operation] = [write, Check(paths.SCHEMAS, root.stat.version)]
             operations += _acts(actor, subject, changed)
-            if self._commit(operations, lambda: self._is_written(write)):  # noqa: B023
+            if self._commit(operations, write):
                 return changed
         raise _too_many_races(name)
 
@@ -236,24 +237,19 @@ class SchemaRegistry:
             check(settings.level)
             write = SetData(paths.SCHEMAS, _encode_settings(replace(settings, level=level)), root.stat.version)
             noted = _acts(actor, Subject("", settings.level), Subject("", level))
-            if settings.level == level or self._commit([write, *noted], lambda: self._is_written(write)):  # noqa: B023
+            if settings.level == level or self._commit([write, *noted], write):
                 return settings.level
         raise _too_many_races("all subjects")
 
     # --- Below ----------------------------------------------------------------------------------------------------
 
-    def _commit(self, operations: list[Operation], landed: Callable[[], bool] = lambda: False) -> bool:
+    def _commit(self, operations: list[Operation], proof: Operation) -> bool:
         """Whether the write succeeded; False after a lost race: read everything again."""
         try:
-            self._zookeeper.commit(operations, landed)
+            self._zookeeper.commit(operations, [proof])
         except (BadVersion, NodeExists, NoNode):
             return False
         return True
-
-    def _is_written(self, write: Create | SetData) -> bool:
-        node = self._zookeeper.find(write.path)
-        version = write.version + 1 if isinstance(write, SetData) else 0
-        return node is not None and node.data == write.data and node.stat.version == version
 
     def _make_folders(self) -> None:
         """Create the nodes in a cluster that is older than the registry."""

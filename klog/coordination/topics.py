@@ -32,18 +32,7 @@ from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING, usable_settings
 from klog.coordination import config_notices, entries, paths
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Operation,
-    SetData,
-    Watch,
-    ZNode,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import (
     BadVersion,
     InvalidPartitions,
@@ -312,17 +301,18 @@ def create(
         fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
         topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)
         config_data = entries.encode({"version": 1, "config": dict(settings)})
+        made = Create(paths.topic(name), encode(topic))
         operations: list[Operation] = [
             *fence,
             # Settings may have been left by a ZooKeeper-era tool's deletion.
             SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
             SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
             _remember(topic, id_node is not None),
-            Create(paths.topic(name), encode(topic)),
+            made,
             *also,
         ]
         try:
-            zookeeper.commit(operations, lambda topic=topic: _is(zookeeper, topic))  # type: ignore[misc]
+            zookeeper.commit(operations, [made])  # its UUID is ours
         except (NodeExists, BadVersion, NoNode):
             for check in fence:
                 require(zookeeper, check)
@@ -369,22 +359,13 @@ def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[
         for topic, node in zip(listed, nodes, strict=True)
         if topic.topic_id is not None and (node is None or node.data != uuid_text(topic.topic_id).encode())
     ]
-    chroot = zookeeper.address.chroot
-    room = MULTI_BYTES_MAX - sum(size_bytes(check, chroot) for check in fence)
-    for batch in batches(missing, lambda operation: size_bytes(operation, chroot), room):
-        last = batch[-1]
-        zookeeper.commit([*fence, *batch], lambda last=last: _holds(zookeeper, last))  # type: ignore[misc]
+    zookeeper.commit_each(missing, fence)
 
 
 def _remember(topic: Topic, is_known: bool) -> Create | SetData:
     assert topic.topic_id is not None
     path, data = paths.topic_id(topic.name), uuid_text(topic.topic_id).encode()
     return SetData(path, data) if is_known else Create(path, data)
-
-
-def _holds(zookeeper: ZooKeeper, written: Create | SetData) -> bool:
-    node = zookeeper.find(written.path)
-    return node is not None and node.data == written.data
 
 
 def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
@@ -402,32 +383,15 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
     """
     path = paths.topic_config(topic.name)
     data = entries.encode({"version": 1, "config": config.settings})
-    operations: list[Operation] = [
-        *fence,
-        *topic.fence,
-        Create(path, data) if config.version < 0 else SetData(path, data, config.version),
-        config_notices.of_topic(topic.name),
-    ]
-
-    def landed() -> bool:
-        node = zookeeper.find(path)
-        return node is not None and node.data == data and node.stat.version == config.version + 1
-
-    zookeeper.commit(operations, landed)
+    write = Create(path, data) if config.version < 0 else SetData(path, data, config.version)
+    zookeeper.commit([*fence, *topic.fence, write, config_notices.of_topic(topic.name)], [write])
     return TopicConfig(dict(config.settings), config.version + 1)
 
 
 def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
-    data = encode(topic)
-    written = replace(topic, version=topic.version + 1)
-    write = SetData(paths.topic(topic.name), data, topic.version)
-    zookeeper.commit([*fence, *topic.fence, write], lambda: _is(zookeeper, written))
-    return written
-
-
-def _is(zookeeper: ZooKeeper, topic: Topic) -> bool:
-    """Whether the registry has the topic as written: its UUID and version show that the write was ours (rule Z2)."""
-    return find(zookeeper, topic.name) == topic
+    write = SetData(paths.topic(topic.name), encode(topic), topic.version)
+    zookeeper.commit([*fence, *topic.fence, write], [write])
+    return replace(topic, version=topic.version + 1)
 
 
 def require(zookeeper: ZooKeeper, check: Check) -> None:

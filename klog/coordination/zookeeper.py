@@ -2,13 +2,13 @@
 
 Strategy: kazoo keeps the session and its threads; everything above this file sees `ZNode`s, `Stat`s and klog's errors.
 kazoo's own retries are not used for writes, because a lost answer is not a failure (rule Z2): a plain write whose
-answer is lost raises `SessionLost`, and `write` and `commit` below read again and compare before they decide.
+answer is lost raises `SessionLost`, and `commit` below reads again and compares before it decides.
 
 Rules
 - Every call waits at most `operation_timeout_s` for a connection and its answer together. If there has been no
   connection for longer than that, a call waits only AWAY_WAIT_S: calls that come one after the other do not each wait
   the whole limit.
-- A read is repeated until the limit; a write is sent once, except by `write` and `commit`.
+- A read is repeated until the limit; a write is sent once, except by `commit`.
 - Callbacks (`on_state`, watches) run in kazoo's threads: they hand over (`loop.call_soon_threadsafe`) and return.
   `on_state` must not call back into this object; a watch may, but holds up other watches meanwhile.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -509,30 +509,12 @@ class ZooKeeper:
 
     # --- Writes: decided although an answer may be lost (rule Z2) -----------------------------------------------------
 
-    def write(self, path: str, data: bytes, version: int) -> int:
-        """A versioned write; returns the new version. BadVersion only if *another client* changed the node: after a
-        lost answer the node is read again, and our own data at `version + 1` is success. SessionLost when that cannot
-        be decided within the limit.
-        """
-        assert version >= 0, "an unversioned write cannot race safely"
-        lost = False
-        deadline = self.clock.monotonic_s() + self.operation_timeout_s
-        while True:
-            try:
-                return self.set(path, data, version).version
-            except SessionLost as error:
-                lost = True
-                if isinstance(error, _Away) or self.clock.monotonic_s() >= deadline:
-                    raise
-            except BadVersion:
-                if lost:
-                    node = self.get(path)
-                    if node.data == data and node.stat.version == version + 1:
-                        return node.stat.version
-                raise
+    def commit(self, operations: Sequence[Operation], proof: Sequence[Operation] | None = None) -> None:
+        """A multi, sent again after a lost answer. If that fails, the nodes tell whether the first one succeeded.
 
-    def commit(self, operations: Sequence[Operation], landed: Callable[[], bool]) -> None:
-        """A multi, sent again after a lost answer. If that fails, `landed()` reads whether the first one succeeded."""
+        ``proof``: the operations whose nodes are read; by default all. All or nothing is done, so one suffices that
+        nobody else can have done; an empty sequence: what was done can be done again.
+        """
         lost = False
         deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
@@ -544,9 +526,27 @@ class ZooKeeper:
                 if isinstance(error, _Away) or self.clock.monotonic_s() >= deadline:
                     raise
             except (BadVersion, NodeExists, NoNode):
-                if lost and landed():
+                if lost and self.holds(operations if proof is None else proof):
                     return
                 raise
+
+    def commit_each(self, groups: Iterable[Sequence[Operation]], fence: Sequence[Operation] = ()) -> None:
+        """`commit` groups of operations, in multis of as many groups as fit (rule Z3), each behind the fence."""
+
+        def size(operation: Operation) -> int:
+            return size_bytes(operation, self.address.chroot)
+
+        for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
+            self.commit([*fence, *batch], batch)
+
+    def holds(self, operations: Sequence[Operation]) -> bool:
+        """Whether each node is as these operations, at least one, leave it: with their data, at the next version.
+
+        Another client's equal write at that version looks the same, and has wanted the same.
+        """
+        last = {one.path: one for one in operations if not isinstance(one, Check)}
+        nodes = self.get_many(list(last))
+        return bool(last) and all(_is_left_by(one, node) for one, node in zip(last.values(), nodes, strict=True))
 
     # --- Below --------------------------------------------------------------------------------------------------------
 
@@ -603,6 +603,16 @@ class _KazooWatch:
 
 def _kazoo_watch(watch: Watch | None) -> _KazooWatch | None:
     return None if watch is None else _KazooWatch(watch)
+
+
+def _is_left_by(operation: Create | SetData | Delete, node: ZNode | None) -> bool:
+    if isinstance(operation, Delete):
+        return node is None
+    if node is None or node.data != operation.data:
+        return False
+    if isinstance(operation, Create):
+        return node.stat.version == 0
+    return operation.version == ANY_VERSION or node.stat.version == operation.version + 1
 
 
 def _kazoo_acl(acl: Acl) -> ACL:
