@@ -211,10 +211,7 @@ def is_act_id(text: str) -> bool:
 
 def list_ids(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """The ids of all acts, the oldest first."""
-    try:
-        return sorted(one for one in zookeeper.children(paths.ACTS, watch) if is_act_id(one))
-    except NoNode:
-        return []
+    return [one for one in zookeeper.find_children(paths.ACTS, watch) if is_act_id(one)]
 
 
 def ids_since(zookeeper: ZooKeeper, time_ms: int) -> list[str]:

@@ -177,11 +177,7 @@ def find(zookeeper: ZooKeeper, broker_id: int) -> Registration | None:
 
 def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]:
     """All registered brokers by id; the watch fires when one comes or goes, but perhaps not when one is replaced."""
-    try:
-        names = zookeeper.children(paths.BROKER_IDS, watch)
-    except NoNode:
-        return []
-    ids = sorted(int(name) for name in names if name.isdigit())
+    ids = sorted(int(name) for name in zookeeper.find_children(paths.BROKER_IDS, watch) if name.isdigit())
     fences = zookeeper.get_many([paths.registration(broker_id) for broker_id in ids])
     nodes = zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
     return [

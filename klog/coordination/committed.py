@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper, size_bytes
-from klog.errors import NodeExists, NoNode, PolicyViolation, UnknownTopicOrPartition, ZooKeeperError
+from klog.errors import PolicyViolation, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
 NODES_MAX = 200_000
@@ -39,26 +39,26 @@ class CommittedOffset:
 
 def groups(zookeeper: ZooKeeper) -> list[str]:
     """Every group with a folder in 0.8's registry, of either protocol."""
-    try:
-        return sorted(paths.group_name(node) for node in zookeeper.children(paths.CONSUMERS))
-    except NoNode:
-        return []
+    return sorted(map(paths.group_name, zookeeper.find_children(paths.CONSUMERS)))
 
 
 def names(zookeeper: ZooKeeper, of: Sequence[str]) -> dict[str, list[TopicPartition]]:
     """For each of these groups the partitions it has committed in, in order; two rounds for all of them."""
-    folders = [paths.consumer_offsets(group) for group in of]
+    return dict(zip(of, partitions_below(zookeeper, list(map(paths.consumer_offsets, of))), strict=True))
+
+
+def partitions_below(zookeeper: ZooKeeper, folders: Sequence[str]) -> list[list[TopicPartition]]:
+    """For each of these parents of topics the partitions below it, in order; two rounds for all of them."""
     topics = [
-        (group, topic, f"{folder}/{topic}")
-        for group, folder, found in zip(of, folders, zookeeper.children_many(folders), strict=True)
-        for topic in found
+        (at, topic, f"{folder}/{topic}")
+        for at, (folder, names) in enumerate(zip(folders, zookeeper.children_many(folders), strict=True))
+        for topic in names
     ]
-    numbers = zookeeper.children_many([folder for _, _, folder in topics])
-    result: dict[str, list[TopicPartition]] = {group: [] for group in of}
-    for (group, topic, _), found in zip(topics, numbers, strict=True):
-        numbered = (int(one) for one in found if one.isascii() and one.isdigit())
-        result[group] += [TopicPartition(topic, number) for number in numbered if number < 2**31]
-    return {group: sorted(found) for group, found in result.items()}
+    found: list[list[TopicPartition]] = [[] for _ in folders]
+    for (at, topic, _), names in zip(topics, zookeeper.children_many([path for _, _, path in topics]), strict=True):
+        numbers = (int(one) for one in names if one.isascii() and one.isdigit())
+        found[at] += [TopicPartition(topic, number) for number in numbers if number < 2**31]
+    return list(map(sorted, found))
 
 
 def read(
@@ -261,22 +261,10 @@ def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:
     """Remove every group's offsets, owners and claims of a topic that is being deleted (rule L10)."""
     roots = [(paths.CONSUMERS, "/offsets"), (paths.CONSUMERS, "/owners"), (paths.COMMITS, ""), (paths.CLAIMS, "")]
     for root, below in roots:
-        try:
-            nodes = zookeeper.children(root)
-        except NoNode:
-            continue
-        folders = [f"{root}/{node}{below}/{topic}" for node in nodes]
+        folders = [f"{root}/{node}{below}/{topic}" for node in zookeeper.find_children(root)]
         for folder, found in zip(folders, zookeeper.children_many(folders), strict=True):
             for path in (*(f"{folder}/{one}" for one in found), folder):
-                _remove(zookeeper, path)
-
-
-def _remove(zookeeper: ZooKeeper, path: str) -> None:
-    """Remove the node if it exists; a folder with a new child stays."""
-    try:
-        zookeeper.delete(path)
-    except (NoNode, NodeExists):
-        pass
+                zookeeper.remove(path)
 
 
 def _encode(committed: CommittedOffset, commit_ms: int) -> bytes:

@@ -236,7 +236,4 @@ def _remove_tree(zookeeper: ZooKeeper, root: str) -> None:
         level = [f"{path}/{name}" for path, names in zip(level, below, strict=True) for name in names]
         everything += level
     for path in reversed(everything):
-        try:
-            zookeeper.delete(path)
-        except (NoNode, NodeExists):
-            pass
+        zookeeper.remove(path)

@@ -116,10 +116,7 @@ class TopicConfig:
 
 def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """All topics, sorted; the watch fires when one comes or goes."""
-    try:
-        return zookeeper.children(paths.TOPICS, watch)
-    except NoNode:
-        return []
+    return zookeeper.find_children(paths.TOPICS, watch)
 
 
 def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic | None:
@@ -195,10 +192,7 @@ def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None =
 
 def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """Topics whose deletion has been requested and is not done."""
-    try:
-        return zookeeper.children(paths.DELETE_TOPICS, watch)
-    except NoNode:
-        return []
+    return zookeeper.find_children(paths.DELETE_TOPICS, watch)
 
 
 def deleted(zookeeper: ZooKeeper, damage: Damage | None = None) -> dict[str, tuple[Topic, Deletion]]:
@@ -251,26 +245,6 @@ def _still_held(
         and there[name.topic].topic_id in (None, topic_id)
         and broker_id in there[name.topic].partitions.get(name.partition, ())
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Notices:
-    """Notices of changed settings. `last`: the highest number read; `is_all`: whether there were no more."""
-
-    topics: list[str]
-    last: int
-    is_all: bool
-    damage: Damage
-
-
-def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
-    """The topics whose settings changed by notices with numbers above `after`, some at a time.
-
-    The watch fires at the next notice, of any entity.
-    """
-    found = config_notices.read(zookeeper, after, watch)
-    changed = [name for kind, _, name in (one.partition("/") for one in found.entities) if kind == "topics"]
-    return Notices(changed, found.last, found.is_all, found.damage)
 
 
 # --- Writes -----------------------------------------------------------------------------------------------------------

@@ -326,6 +326,16 @@ class ZooKeeper:
         )
         return sorted(names)
 
+    def find_children(self, path: str, watch: Watch | None = None, *, make: bool = False) -> list[str]:
+        """As `children`, but empty for a missing node. With ``make`` the node is created: a cluster may be older."""
+        try:
+            return self.children(path, watch)
+        except NoNode:
+            if not make:
+                return []
+        self.ensure_path(path)
+        return self.children(path, watch)
+
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
         """All of these nodes in one round, in the order given; None for an absent node."""
         if self._multi_read:
@@ -422,6 +432,13 @@ class ZooKeeper:
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """BadVersion, NoNode, NodeExists (it has children); SessionLost: it may or may not be gone."""
         self._write("delete", path, lambda: self._client.delete_async(path, version))
+
+    def remove(self, path: str) -> None:
+        """Delete the node if it exists and has no children."""
+        try:
+            self.delete(path)
+        except (NoNode, NodeExists):
+            pass
 
     def ensure_path(self, path: str) -> None:
         """Create a persistent node and those above it, if missing; repeated until the limit, which does no harm."""

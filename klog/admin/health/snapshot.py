@@ -374,7 +374,16 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     """In a thread."""
     from klog.admin.acts import recent_acts
     from klog.admin.znode_acls import has_users, open_ones
-    from klog.coordination import brokers, cluster, controller_election, partition_states, paths, quotas, topics
+    from klog.coordination import (
+        brokers,
+        cluster,
+        config_notices,
+        controller_election,
+        partition_states,
+        paths,
+        quotas,
+        topics,
+    )
 
     if snapshot.metadata is not None:
         cluster_id = cluster.cluster_id(session) or ""
@@ -390,7 +399,7 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     snapshot.deleted = {name for name, topic in found.items() if topic.deletion is not None and name not in marked}
     snapshot.topics = {name: topic for name, topic in found.items() if name not in snapshot.deleted}
     topics.configs(session, list(snapshot.topics), snapshot.damage)
-    snapshot.damage |= topics.config_changes(session, -1).damage
+    snapshot.damage |= config_notices.read(session, -1).damage
     try:
         snapshot.damage |= quotas.read_all(session).damage
     except NotAllowedByZooKeeper:
