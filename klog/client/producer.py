@@ -37,7 +37,7 @@ from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
 from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings, untaken
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
-from klog.client.servers import librdkafka_servers
+from klog.client.servers import librdkafka_servers, silent_logger
 from klog.client.zookeeper_access import without_access
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination.zookeeper_access import ZooKeeperServers
@@ -109,7 +109,7 @@ class Producer:
             raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
         rdkafka.update(librdkafka_servers(rdkafka["bootstrap.servers"]))
         self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit, clock)
-        self._rdkafka = _open({**rdkafka, "logger": _quiet()})
+        self._rdkafka = _open({**rdkafka, "logger": silent_logger()})
         self._choice = PartitionChoice(
             self._rdkafka,
             None if isinstance(partitioner, str) else partitioner,
@@ -385,15 +385,6 @@ def _shut(
         publisher.close()
         _flush(rdkafka, clock, timeout_s)
     return left
-
-
-def _quiet() -> logging.Logger:
-    """librdkafka's own lines go to the log ``klog.librdkafka``."""
-    logger = logging.getLogger("klog.librdkafka")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
 
 
 def registered_brokers(zookeeper: str, protocol: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from klog.client.servers import silent_logger
 from klog.errors import UsageError
 
 
@@ -17,11 +17,3 @@ def made(kind: Callable[[Mapping[str, Any]], Any], settings: Mapping[str, Any]) 
         return kind({"logger": silent_logger(), **settings})
     except KafkaException as error:
         raise UsageError(f"librdkafka rejects the settings: {error.args[0].str().strip()}") from None
-
-
-def silent_logger() -> logging.Logger:
-    """librdkafka's own log lines go to the log ``klog.librdkafka``, which says nothing unless someone listens."""
-    logger = logging.getLogger("klog.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
