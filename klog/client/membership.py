@@ -144,16 +144,11 @@ class Membership:
             name for name, fence in self._fences.items() if name not in there or tuple(there[name].fence) != fence
         ]:
             del self._counts[name], self._fences[name]  # the topic was deleted, or created again
-        names = [name for name in there if name not in self._counts]
-        for name, stat in zip(names, self._created(names), strict=True):
-            self._fences[name] = tuple(there[name].fence)
-            is_older = stat <= self._entered_zxid
-            self._counts[name] = len(there[name].partitions) if is_older else 0
+        for name, topic in there.items():
+            if name not in self._counts:
+                self._fences[name] = tuple(topic.fence)
+                self._counts[name] = len(topic.partitions) if topic.created_zxid <= self._entered_zxid else 0
         return frozenset(one for one in wanted if one.partition >= self._counts[one.topic])
-
-    def _created(self, names: Collection[str]) -> list[int]:
-        nodes = self.zookeeper.get_many([paths.topic(name) for name in names])
-        return [0 if node is None else node.stat.created_zxid for node in nodes]
 
     def _changed(self, event: WatchEvent) -> None:
         """Called in ZooKeeper's watch thread."""
