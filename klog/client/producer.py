@@ -325,8 +325,8 @@ def _open(settings: dict[str, Any]) -> Any:
     """confluent-kafka's producer; InvalidConfig that names every setting it does not know, or the value it refuses."""
     try:
         return _RdKafka(settings)
-    except (KafkaException, TypeError) as error:
-        raise refused_settings(settings, error) from None
+    except (KafkaException, TypeError):
+        raise refused_settings(settings) from None
 
 
 def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Delivered, error: Any, answer: Any) -> None:
