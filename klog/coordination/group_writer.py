@@ -19,7 +19,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from klog.coordination import group_states, paths
 from klog.coordination.committed import OffsetWriter
@@ -186,8 +185,8 @@ class GroupWriter:
                 write.in_doubt = sent
                 return failed.bare()
             try:
-                verdict, why = self._judge(write)
-                if verdict is not _Verdict.UNFENCED:
+                is_settled, why = self._judge(write)
+                if is_settled:
                     return why
                 write.forget()
                 operations = write.prepare()
@@ -195,22 +194,16 @@ class GroupWriter:
                 return failed.bare()
         return error
 
-    def _judge(self, write: GroupWrite) -> tuple[_Verdict, KlogError | None]:
-        """Which fence has failed, if any, or whether an earlier try has succeeded after all."""
+    def _judge(self, write: GroupWrite) -> tuple[bool, KlogError | None]:
+        """Whether the outcome is settled, and the error of the fence that has failed: None if an earlier try has
+        succeeded after all. It is not settled where the operations themselves have failed."""
         slot = self._zookeeper.find(paths.group_slot(write.slot.slot))
         if slot is None or slot.stat.version != write.slot.version:
-            return _Verdict.FENCED, NotCoordinator(f"another broker coordinates group {write.group!r}")
+            return True, NotCoordinator(f"another broker coordinates group {write.group!r}")
         if self._zookeeper.holds(write.in_doubt):
             write.landed(write.in_doubt)
-            return _Verdict.LANDED, None
+            return True, None
         state = group_states.read(self._zookeeper, write.group)
         if state.version == write.expected:
-            return _Verdict.UNFENCED, None
-        return _Verdict.FENCED, GroupChanged(state)
-
-
-class _Verdict(Enum):
-    FENCED = auto()
-    LANDED = auto()
-    UNFENCED = auto()
-    """Neither: the operations themselves failed."""
+            return False, None
+        return True, GroupChanged(state)

@@ -208,39 +208,15 @@ def _versions(
                 raise OwnershipConflict(f"group {group!r}: {one} is owned by {holder} still")
             ours.add(one)
     found = dict(zip(beside, nodes[: len(names)], strict=True))
-    if any(owner is None for owner in nodes[len(names) :]):
-        for topic in {one.topic for one in names}:
-            _ensure(zookeeper, f"{paths.consumer_owners(group)}/{topic}")
     missing = [path for path, node in found.items() if node is None]
-    for folder in {path.rpartition("/")[0] for path in missing}:
-        _ensure(zookeeper, folder)
-    _make(zookeeper, missing)
+    below = [*missing, *(path for path, node in zip(owners, nodes[len(names) :], strict=True) if node is None)]
+    zookeeper.ensure_paths(sorted({path.rpartition("/")[0] for path in below}))
+    zookeeper.create_missing(missing, entries.encode({"version": 1}))  # other consumers may do the same
     again = zookeeper.get_many(beside) if missing else [found[path] for path in beside]
     versions = {one: node.stat.version for one, node in zip(names, again, strict=True) if node is not None}
     if len(versions) < len(names):
         raise OwnershipConflict(f"group {group!r}: a topic goes while its partitions are claimed")
     return versions, ours
-
-
-def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
-    """Create the nodes of partitions that were never claimed; other consumers may do the same."""
-    first = entries.encode({"version": 1})
-    for batch in _batches(zookeeper, [[Create(path, first)] for path in missing]):
-        try:
-            zookeeper.multi(batch)
-        except NodeExists:
-            for one in batch:
-                try:
-                    zookeeper.create(one.path, first)
-                except NodeExists:
-                    pass
-        except NoNode:
-            pass  # its topic is being deleted; a reader of the version finds none
-
-
-def _ensure(zookeeper: ZooKeeper, folder: str) -> None:
-    if zookeeper.exists(folder) is None:
-        zookeeper.ensure_path(folder)
 
 
 def _pairs(operations: Sequence[Operation]) -> list[Sequence[Operation]]:

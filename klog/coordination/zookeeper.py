@@ -196,7 +196,7 @@ class ZooKeeper:
         with self._outside() as outside:
             outside.start(timeout_s)
             outside.ensure_paths(ancestors(self.address.chroot))
-        self._read_many("create", ["/"], self._make)
+        self.create_missing(["/"])
 
     def _outside(self) -> ZooKeeper:
         """Another session, without the chroot."""
@@ -449,9 +449,14 @@ class ZooKeeper:
         folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
         there = self.get_many(list(folders))
         missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
-        self._read_many("create", missing, self._make)
+        self.create_missing(missing)
 
-    def _make(self, path: str) -> Any:
+    def create_missing(self, paths: Sequence[str], data: bytes = b"") -> None:
+        """Create persistent nodes, or accept existing ones, a thousand at once. Those without a parent are left out."""
+        for at in range(0, len(paths), NODES_MAX):
+            self._read_many("create", paths[at : at + NODES_MAX], lambda path: self._make(path, data))
+
+    def _make(self, path: str, data: bytes) -> Any:
         """Create a persistent node, or accept an existing one; ZooKeeper executes a session's requests in order."""
         result = self._client.handler.async_result()
 
@@ -461,7 +466,7 @@ class ZooKeeper:
             else:
                 result.set_exception(of.exception)
 
-        self._client.create_async(path, b"", self._acl(path)).rawlink(made)
+        self._client.create_async(path, data, self._acl(path)).rawlink(made)
         return result
 
     # --- ACLs ---------------------------------------------------------------------------------------------------------
