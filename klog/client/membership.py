@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from klog.client.assignment import assign, thread_id
+from klog.client.consumer_settings import ConsumerSettings
 from klog.client.streams import Lease
 from klog.client.subscription import STREAMS_MAX, Subscription, threads_of
 from klog.coordination import brokers, consumers, ownership_fence, paths, topics
@@ -52,12 +53,8 @@ class Membership:
         subscription: Subscription,
         lease: Lease,
         on_change: Callable[[], None],
-        *,
-        own_id: str | None,
-        exclude_internal: bool,
-        protocol: str,
+        settings: ConsumerSettings,
     ) -> None:
-        """``protocol``: security.protocol, by which the brokers' addresses are chosen."""
         self.zookeeper = zookeeper
         self.group = group
         self.consumer_id = ""
@@ -66,9 +63,7 @@ class Membership:
         self._lease = lease
         self._clock = lease.clock
         self._on_change = on_change
-        self._own_id = own_id
-        self._exclude_internal = exclude_internal
-        self._protocol = protocol
+        self._settings = settings
         self._writer = OffsetWriter(zookeeper)
         self._writing = threading.Lock()
         self._entered_zxid = 0
@@ -82,7 +77,7 @@ class Membership:
 
     def enter(self) -> None:
         """Register under a new id. GroupIsHeld while members of the brokers' protocol use the group."""
-        self.consumer_id = consumers.new_consumer_id(self.group, self._own_id)
+        self.consumer_id = consumers.new_consumer_id(self.group, self._settings.own_id)
         consumers.register(self.zookeeper, self.group, self._subscription.entry(self.consumer_id))
         if not self._entered_zxid:
             stat = self.zookeeper.exists(paths.consumer_id(self.group, self.consumer_id))
@@ -118,7 +113,7 @@ class Membership:
         if all(entry.consumer_id != self.consumer_id for entry in entries):
             raise self._evicted()
         names = topics.names(zookeeper, self._changed)
-        threads = {entry.consumer_id: threads_of(entry, names, self._exclude_internal) for entry in entries}
+        threads = {entry.consumer_id: threads_of(entry, names, self._settings.exclude_internal) for entry in entries}
         ours = threads[self.consumer_id]
         found = {name: topics.find(zookeeper, name, self._changed) for name in ours}
         there = {name: topic for name, topic in found.items() if topic is not None and topic.deletion is None}
@@ -133,7 +128,7 @@ class Membership:
             owners,
             {name: tuple(topic.fence) for name, topic in there.items()},
             self._newcomers(there, wanted),
-            brokers.client_addresses(alive, self._protocol),
+            brokers.client_addresses(alive, self._settings.security.protocol),
         )
 
     def _newcomers(
