@@ -14,7 +14,7 @@ from klog.client.assignment import assign, thread_id
 from klog.client.consumer_settings import ConsumerSettings
 from klog.client.streams import Lease
 from klog.client.subscription import STREAMS_MAX, Subscription, threads_of
-from klog.coordination import brokers, consumers, ownership_fence, paths, topics
+from klog.coordination import brokers, committed, consumers, ownership_fence, paths, topics
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.ownership_fence import OwnershipFence
 from klog.coordination.zookeeper import Check, WatchEvent, ZooKeeper
@@ -167,7 +167,8 @@ class Membership:
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's offsets; for owned partitions only, since then no other consumer moves them."""
-        return ownership_fence.start_of(self.zookeeper, self.group, partitions)
+        found = committed.read(self.zookeeper, self.group, partitions)
+        return {one: commit.offset for one, commit in found.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, only_ours: bool = False) -> set[TopicPartition]:
         """Commit offsets of partitions that we own. Returns those that another consumer has taken. Thread-safe.
@@ -196,7 +197,7 @@ class Membership:
             if not mine:
                 return
             written = {one: offset for one, offset in offsets.items() if one in mine}
-            lost = ownership_fence.release(self.zookeeper, self.group, self._writer, mine, written)
+            lost = ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, written, release=True)
             if lost:
                 named = ", ".join(map(str, sorted(lost)))
                 _log.warning(
@@ -218,5 +219,5 @@ class Membership:
             # If our entry was removed while the session lives, our owner nodes still exist: remove them.
             standing = ownership_fence.standing(self.zookeeper, self.group, self.owned)
             if standing:
-                ownership_fence.release(self.zookeeper, self.group, self._writer, standing, {})
+                ownership_fence.commit(self.zookeeper, self.group, self._writer, standing, {}, release=True)
             self.owned = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from klog.coordination import committed, entries, paths
+from klog.coordination import entries, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.zookeeper import (
     MULTI_BYTES_MAX,
@@ -90,7 +90,7 @@ def claim(
         except (BadVersion, NodeExists, NoNode) as error:
             made = {one.path for one in landed if isinstance(one, Create)}
             some = {one: claim for one, claim in claimed.items() if paths.consumer_owner(group, *one) in made}
-            release(zookeeper, group, OffsetWriter(zookeeper), some, {})
+            commit(zookeeper, group, OffsetWriter(zookeeper), some, {}, release=True)
             if zookeeper.exists(own) is None:
                 raise NoNode(f"consumer {consumer_id} of group {group!r} is no longer registered") from error
             raise OwnershipConflict(
@@ -98,35 +98,6 @@ def claim(
             ) from error
         landed += batch
     return claimed
-
-
-def commit(
-    zookeeper: ZooKeeper,
-    group: str,
-    writer: OffsetWriter,
-    claims: Mapping[TopicPartition, OwnershipFence],
-    offsets: Mapping[TopicPartition, int],
-) -> set[TopicPartition]:
-    """Commit these offsets. Returns the partitions that another thread has claimed meanwhile, of which nothing was
-    written.
-
-    Raises SessionLost if the outcome is unknown: commits may be repeated.
-    """
-    return _write(zookeeper, group, writer, claims, offsets, release=False)
-
-
-def release(
-    zookeeper: ZooKeeper,
-    group: str,
-    writer: OffsetWriter,
-    claims: Mapping[TopicPartition, OwnershipFence],
-    offsets: Mapping[TopicPartition, int],
-) -> set[TopicPartition]:
-    """Release these partitions, and commit the given offsets of some of them in the same step.
-
-    Returns the partitions that another thread has claimed meanwhile, of which nothing was written.
-    """
-    return _write(zookeeper, group, writer, claims, offsets, release=True)
 
 
 def standing(
@@ -141,16 +112,21 @@ def standing(
     }
 
 
-def _write(
+def commit(
     zookeeper: ZooKeeper,
     group: str,
     writer: OffsetWriter,
     claims: Mapping[TopicPartition, OwnershipFence],
     offsets: Mapping[TopicPartition, int],
     *,
-    release: bool,
+    release: bool = False,
 ) -> set[TopicPartition]:
-    """Write all in as few multis as possible; if one fails, write its partitions one by one, to see which are lost."""
+    """Commit these offsets; with ``release`` give up the partitions in the same step, also those without an offset.
+
+    Returns the partitions that another thread has claimed meanwhile, of which nothing was written. Raises SessionLost
+    if the outcome is unknown: commits may be repeated. Writes all in as few multis as possible; if one fails, its
+    partitions one by one, to see which are lost.
+    """
     lost: set[TopicPartition] = set()
     waiting = [list(claims)] if claims else []
     tries = dict.fromkeys(claims, 0)
@@ -231,8 +207,3 @@ def _batches(
         return size_bytes(operation, zookeeper.address.chroot)
 
     return list(batches(groups, size, MULTI_BYTES_MAX - sum(map(size, room_for))))
-
-
-def start_of(zookeeper: ZooKeeper, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The committed offset of each partition, to read from. Read after the claim: then no other can commit."""
-    return {one: found.offset for one, found in committed.read(zookeeper, group, partitions).items()}

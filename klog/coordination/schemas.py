@@ -155,7 +155,7 @@ class SchemaRegistry:
     def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
         """All subjects that have a version, deleted or not, or a level, by name; or the existing ones of these."""
         if names is None:
-            names = [paths.subject_name(one) for one in self._zookeeper.find_children(paths.SUBJECTS)]
+            names = list(map(paths.group_name, self._zookeeper.find_children(paths.SUBJECTS)))
         else:  # ZooKeeper disconnects a client that asks for a path of a megabyte
             names = [name for name in names if len(name) <= SUBJECT_CHARS_MAX]
         nodes = self._zookeeper.get_many([paths.subject(name) for name in names])

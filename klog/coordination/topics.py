@@ -302,7 +302,7 @@ def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence:
             f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}; {sorted(added)} do not follow them"
         )
     grown = replace(topic, partitions={**topic.partitions, **{number: tuple(ids) for number, ids in added.items()}})
-    return _replace(zookeeper, grown, fence)
+    return replace_assignment(zookeeper, grown, fence)
 
 
 def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
@@ -322,7 +322,7 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
     known, led = zookeeper.get_many([path, paths.partitions(topic.name)])
     topic_id = uuid.uuid4() if known is None or led is None else entries.parse_uuid(path, known.data.decode("latin-1"))
     named = replace(topic, topic_id=topic_id)
-    return _replace(zookeeper, named, [*fence, _remember(named, known is not None)])
+    return replace_assignment(zookeeper, named, [*fence, _remember(named, known is not None)])
 
 
 def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[Check]) -> None:
@@ -347,7 +347,9 @@ def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Opera
 
     Raises BadVersion if it was changed since it was read, or the fence fails.
     """
-    return _replace(zookeeper, topic, fence)
+    write = SetData(paths.topic(topic.name), encode(topic), topic.version)
+    zookeeper.commit([*fence, *topic.fence, write], [write])
+    return replace(topic, version=topic.version + 1)
 
 
 def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Operation] = ()) -> TopicConfig:
@@ -360,12 +362,6 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
     write = Create(path, data) if config.version < 0 else SetData(path, data, config.version)
     zookeeper.commit([*fence, *topic.fence, write, config_notices.of_topic(topic.name)], [write])
     return TopicConfig(dict(config.settings), config.version + 1)
-
-
-def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
-    write = SetData(paths.topic(topic.name), encode(topic), topic.version)
-    zookeeper.commit([*fence, *topic.fence, write], [write])
-    return replace(topic, version=topic.version + 1)
 
 
 def require(zookeeper: ZooKeeper, check: Check) -> None:
