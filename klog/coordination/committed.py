@@ -90,6 +90,11 @@ def read_many(
     return found
 
 
+def nodes_of(group: str, partition: TopicPartition) -> tuple[str, str]:
+    """A commit's two nodes: the number, and the note."""
+    return paths.consumer_offset(group, *partition), paths.commit_note(group, *partition)
+
+
 def offset_in(data: bytes) -> int | None:
     """The number in an offset's node; None if it is invalid or does not fit the protocol: any tool may write one.
 
@@ -136,8 +141,8 @@ class OffsetWriter:
         unknown: dict[str, str] = {}
         for group, partitions in wanted:
             nodes = self._of(group)
-            for topic, number in partitions:
-                for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number)):
+            for partition in partitions:
+                for path in nodes_of(group, partition):
                     if path not in nodes.known and path not in nodes.absent:
                         unknown[path] = group
         if not unknown:
@@ -184,10 +189,7 @@ class OffsetWriter:
         for partition, committed in offsets.items():
             number = str(committed.offset).encode()
             note = _encode(committed, committed.commit_ms or now_ms)
-            for path, data in (
-                (paths.consumer_offset(group, *partition), number),
-                (paths.commit_note(group, *partition), note),
-            ):
+            for path, data in zip(nodes_of(group, partition), (number, note), strict=True):
                 made.append(SetData(path, data) if path in known else Create(path, data))
         refused = sum(one.path not in known and one.path not in absent for one in made)
         if refused:
@@ -196,10 +198,9 @@ class OffsetWriter:
 
     def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:
         """The maximum bytes of a partition's two writes in a multi. Pure."""
-        chroot = self._zookeeper.address.chroot
-        return size_bytes(
-            Create(paths.consumer_offset(group, *partition), str(committed.offset).encode()), chroot
-        ) + size_bytes(Create(paths.commit_note(group, *partition), _encode(committed, LATEST_MS)), chroot)
+        contents = str(committed.offset).encode(), _encode(committed, LATEST_MS)
+        writes = map(Create, nodes_of(group, partition), contents)
+        return sum(size_bytes(one, self._zookeeper.address.chroot) for one in writes)
 
     def topic_fences(self, topics: Iterable[str]) -> list[Check]:
         """Checks that fail a commit once one of these topics is being deleted, so that none comes after its offsets are
@@ -249,11 +250,7 @@ def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fen
 
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
     """The operations that remove a group's committed offsets in these partitions, as far as they exist now."""
-    where = [
-        path
-        for partition in gone
-        for path in (paths.consumer_offset(group, *partition), paths.commit_note(group, *partition))
-    ]
+    where = [path for partition in gone for path in nodes_of(group, partition)]
     return [Delete(path) for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None]
 
 

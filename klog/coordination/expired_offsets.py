@@ -86,7 +86,7 @@ def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int
     found = dict(zip(partitions, numbers, strict=True))
     nodes: list[Delete] = []
     for one, note in zip(gone, notes, strict=True):
-        for path, node in ((paths.consumer_offset(group, *one), found[one]), (paths.commit_note(group, *one), note)):
+        for path, node in zip(committed.nodes_of(group, one), (found[one], note), strict=True):
             if node is not None:
                 nodes.append(Delete(path, node.stat.version))
     left = [end_ms for one, end_ms in ends.items() if one not in set(gone)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from klog.coordination import committed, consumers, entries, group_states, groups, offset_acts, paths
 from klog.coordination.acts import STATE_BYTES_MAX, Actor
@@ -155,17 +156,15 @@ def _some(
 ) -> tuple[list[TopicPartition], list[Operation]]:
     """The first partitions that fit into one multi beside ``kept_bytes``, and the operations that change them."""
     some = list(todo)[:PARTITIONS_AT_ONCE]
-    puts = {name: committed for name in some if (committed := todo[name]) is not None}
+    puts = {name: commit for name in some if (commit := todo[name]) is not None}
     made = writer.operations(group, puts)
     writes = {name: made[2 * at : 2 * at + 2] for at, name in enumerate(puts)}
-    gone = [name for name in some if name not in puts]
-    doomed = [path for name in gone for path in (paths.consumer_offset(group, *name), paths.commit_note(group, *name))]
+    doomed = {name: committed.nodes_of(group, name) for name in some if name not in puts}
     claims = [paths.ownership_fence(group, *name) for name in some]
-    nodes = zookeeper.get_many([*doomed, *claims])
-    there = {path for path, node in zip([*doomed, *claims], nodes, strict=True) if node is not None}
-    for name in gone:
-        where = (paths.consumer_offset(group, *name), paths.commit_note(group, *name))
-        writes[name] = [Delete(path) for path in where if path in there]
+    where = [*chain.from_iterable(doomed.values()), *claims]
+    there = {path for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None}
+    for name, nodes in doomed.items():
+        writes[name] = [Delete(path) for path in nodes if path in there]
     parts = [
         [*writes[name], *([SetData(claim, entries.encode({"version": 1}))] if claim in there else [])]
         for name, claim in zip(some, claims, strict=True)
