@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper, size_bytes
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper
 from klog.errors import PolicyViolation, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
@@ -200,7 +200,7 @@ class OffsetWriter:
         """The maximum bytes of a partition's two writes in a multi. Pure."""
         contents = str(committed.offset).encode(), _encode(committed, LATEST_MS)
         writes = map(Create, nodes_of(group, partition), contents)
-        return sum(size_bytes(one, self._zookeeper.address.chroot) for one in writes)
+        return sum(map(self._zookeeper.size_bytes, writes))
 
     def topic_fences(self, topics: Iterable[str]) -> list[Check]:
         """Checks that fail a commit once one of these topics is being deleted, so that none comes after its offsets are

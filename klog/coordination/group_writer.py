@@ -24,7 +24,7 @@ from klog.coordination import group_states, paths
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import GroupState
-from klog.coordination.zookeeper import Operation, ZooKeeper, size_bytes
+from klog.coordination.zookeeper import Operation, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotCoordinator
 from klog.names import TopicPartition
 
@@ -141,7 +141,7 @@ class GroupWriter:
             except KlogError as error:
                 outcomes[write] = error.bare()
                 continue
-            size = sum(size_bytes(one, self._zookeeper.address.chroot) for one in (write.slot.fence, *operations))
+            size = sum(map(self._zookeeper.size_bytes, (write.slot.fence, *operations)))
             if part and (filled_bytes + size > TOGETHER_BYTES_MAX or filled + len(operations) > OPERATIONS_MAX):
                 outcomes |= self._send(part)
                 part, filled_bytes, filled = [], 0, 0

@@ -21,7 +21,7 @@ from klog.coordination.acts import STATE_BYTES_MAX, Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.groups import Group, Member
-from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Delete, Operation, SetData, ZooKeeper, size_bytes
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NonEmptyGroup, NoNode, Refused, SessionLost
 from klog.names import TopicPartition
 
@@ -169,10 +169,7 @@ def _some(
         [*writes[name], *([SetData(claim, entries.encode({"version": 1}))] if claim in there else [])]
         for name, claim in zip(some, claims, strict=True)
     ]
-
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, zookeeper.address.chroot)
-
+    size = zookeeper.size_bytes
     operations: list[Operation] = []
     done: list[TopicPartition] = []
     room = MULTI_BYTES_MAX - kept_bytes - size(head)

@@ -11,21 +11,18 @@ topic's fence is checked too, since the deletion of a topic removes its claims.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from klog.coordination import entries, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
     Check,
     Create,
     Delete,
     Operation,
     SetData,
     ZooKeeper,
-    batches,
-    size_bytes,
 )
 from klog.errors import BadVersion, NodeExists, NoNode, OwnershipConflict
 from klog.names import TopicPartition
@@ -83,7 +80,7 @@ def claim(
         )
         claimed[partition] = OwnershipFence(partition, owner, (Check(beside, version + 1), *topic_fences))
     landed: list[Operation] = []
-    for batch in _batches(zookeeper, groups, room_for=[Check(own, 0)]):
+    for batch in zookeeper.batches(groups, [Check(own, 0)]):
         try:
             # The entry's name is never used twice, so the version at which it was created is a fence.
             zookeeper.commit([Check(own, 0), *batch])
@@ -140,7 +137,7 @@ def commit(
             if release:
                 part.append(Delete(paths.consumer_owner(group, *one)))
             parts.append(part)
-        sized = list(_batches(zookeeper, parts))
+        sized = list(zookeeper.batches(parts))
         if len(sized) > 1:
             half = len(some) // 2
             waiting += [some[:half], some[half:]]
@@ -198,12 +195,3 @@ def _versions(
 def _pairs(operations: Sequence[Operation]) -> list[Sequence[Operation]]:
     """Two writes per partition, as `OffsetWriter.operations` makes them."""
     return [operations[at : at + 2] for at in range(0, len(operations), 2)]
-
-
-def _batches(
-    zookeeper: ZooKeeper, groups: Iterable[Sequence[Operation]], room_for: Sequence[Operation] = ()
-) -> list[list[Operation]]:
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, zookeeper.address.chroot)
-
-    return list(batches(groups, size, MULTI_BYTES_MAX - sum(map(size, room_for))))

@@ -497,7 +497,7 @@ class ZooKeeper:
         Raises the first failing operation's error, with its path; SessionLost: all or nothing may have happened;
         ZooKeeperError above MULTI_BYTES_MAX (rule Z3): see `batches`.
         """
-        size = sum(size_bytes(operation, self.address.chroot) for operation in operations)
+        size = sum(map(self.size_bytes, operations))
         if size > MULTI_BYTES_MAX:
             raise ZooKeeperError(f"a multi of {len(operations)} operations has {size} bytes; at most {MULTI_BYTES_MAX}")
         if not operations:
@@ -553,13 +553,19 @@ class ZooKeeper:
                 raise
 
     def commit_each(self, groups: Iterable[Sequence[Operation]], fence: Sequence[Operation] = ()) -> None:
-        """`commit` groups of operations, in multis of as many groups as fit (rule Z3), each behind the fence."""
-
-        def size(operation: Operation) -> int:
-            return size_bytes(operation, self.address.chroot)
-
-        for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
+        """`commit` groups of operations in their `batches`, each behind the fence."""
+        for batch in self.batches(groups, fence):
             self.commit([*fence, *batch], batch)
+
+    def batches(
+        self, groups: Iterable[Sequence[Operation]], fence: Sequence[Operation] = ()
+    ) -> Iterator[list[Operation]]:
+        """Groups of operations, as many in each list as a multi holds behind the fence (rule Z3)."""
+        return batches(groups, self.size_bytes, MULTI_BYTES_MAX - sum(map(self.size_bytes, fence)))
+
+    def size_bytes(self, operation: Operation) -> int:
+        """`znodes.size_bytes` in this chroot."""
+        return size_bytes(operation, self.address.chroot)
 
     def holds(self, operations: Sequence[Operation]) -> bool:
         """Whether each node is as these operations, at least one, leave it: with their data, at the next version.
