@@ -94,10 +94,7 @@ def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | Non
     for _ in range(ELECTION_TRIES):
         epoch, node = _read(zookeeper)
         if epoch is None:
-            try:
-                zookeeper.create(paths.CONTROLLER_EPOCH, b"0")
-            except (NodeExists, SessionLost):
-                pass
+            zookeeper.create_missing([paths.CONTROLLER_EPOCH], b"0")
             continue
         replaced: list[Operation] = []
         if node is not None:

@@ -311,10 +311,7 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
     One that has had leaders had a UUID, which a tool has dropped: it gets the same again.
     """
     if topic.fence_version < 0:
-        try:
-            zookeeper.create(paths.topic_epoch(topic.name), b"0")
-        except NodeExists:
-            pass
+        zookeeper.create_missing([paths.topic_epoch(topic.name)], b"0")
         topic = replace(topic, fence_version=0)
     if topic.topic_id is not None:
         return topic

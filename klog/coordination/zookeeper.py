@@ -338,13 +338,13 @@ class ZooKeeper:
 
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
         """All of these nodes in one round, in the order given; None for an absent node."""
-        if self._multi_read:
-            found = self._read_at_once("get", paths, DATA)
-        else:
-            found = self._read_many("get", paths, self._client.get_async)
+        found = self._read_each("get", paths, DATA, self._client.get_async)
         return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
 
-    def _read_at_once(self, operation: str, paths: Sequence[str], what: int) -> list[Any]:
+    def _read_each(self, operation: str, paths: Sequence[str], what: int, send_one: Callable[[str], Any]) -> list[Any]:
+        """By multi-reads; by ``send_one`` where the server does not know them."""
+        if not self._multi_read:
+            return self._read_many(operation, paths, send_one)
         client = self._client
 
         def send(part: Sequence[str]) -> Any:
@@ -363,10 +363,7 @@ class ZooKeeper:
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """As `children` of each, in one round; an empty list for a missing node."""
-        if self._multi_read:
-            found = self._read_at_once("children", paths, CHILDREN)
-        else:
-            found = self._read_many("children", paths, self._client.get_children_async)
+        found = self._read_each("children", paths, CHILDREN, self._client.get_children_async)
         return [[] if names is None else sorted(names) for names in found]
 
     def exists_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Stat | None]:
