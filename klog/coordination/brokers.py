@@ -120,10 +120,8 @@ def register(
         # Read the fence before the entry: it may be too old, which fails the multi, but never too new.
         fence, node = zookeeper.get_many([beside, path])
         if fence is None:
-            try:
-                zookeeper.create(beside, entries.encode({"version": 1}), parents=True)
-            except (NodeExists, SessionLost):
-                pass
+            zookeeper.ensure_paths([paths.REGISTRATIONS])
+            zookeeper.create_missing([beside], entries.encode({"version": 1}))
             continue
         session = zookeeper.session_id
         if node is not None and node.data == data and node.stat.owner_session == session:

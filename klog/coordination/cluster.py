@@ -41,15 +41,14 @@ def secret(zookeeper: ZooKeeper) -> Secret | None:
 
 def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
     """The cluster's secret: the candidate if there was none. Brokers may race; all get the same."""
-    for _ in range(RACE_TRIES):
+    found = secret(zookeeper)
+    if found is None:
+        zookeeper.ensure_paths(paths.ancestors(paths.SECRET))
+        zookeeper.create_missing([paths.SECRET], entries.encode({"version": 1, "secret": candidate.text}))
         found = secret(zookeeper)
-        if found is not None:
-            return found
-        try:
-            zookeeper.create(paths.SECRET, entries.encode({"version": 1, "secret": candidate.text}), parents=True)
-        except (NodeExists, SessionLost):
-            pass  # read it: another broker's, or our own whose answer was lost
-    raise SessionLost(f"no secret could be made at ZooKeeper {zookeeper.address} in {RACE_TRIES} tries")
+    if found is None:
+        raise SessionLost(f"no secret could be made at ZooKeeper {zookeeper.address}")
+    return found
 
 
 def cluster_id(zookeeper: ZooKeeper) -> str | None:

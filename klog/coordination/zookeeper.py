@@ -49,6 +49,7 @@ from klog.coordination.znodes import (
     WatchEvent,
     ZNode,
     batches,
+    is_left_by,
     size_bytes,
 )
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
@@ -571,7 +572,7 @@ class ZooKeeper:
         """
         last = {one.path: one for one in operations if not isinstance(one, Check)}
         nodes = self.get_many(list(last))
-        return bool(last) and all(_is_left_by(one, node) for one, node in zip(last.values(), nodes, strict=True))
+        return bool(last) and all(is_left_by(one, node) for one, node in zip(last.values(), nodes, strict=True))
 
     # --- Below --------------------------------------------------------------------------------------------------------
 
@@ -628,16 +629,6 @@ class _KazooWatch:
 
 def _kazoo_watch(watch: Watch | None) -> _KazooWatch | None:
     return None if watch is None else _KazooWatch(watch)
-
-
-def _is_left_by(operation: Create | SetData | Delete, node: ZNode | None) -> bool:
-    if isinstance(operation, Delete):
-        return node is None
-    if node is None or node.data != operation.data:
-        return False
-    if isinstance(operation, Create):
-        return node.stat.version == 0
-    return operation.version == ANY_VERSION or node.stat.version == operation.version + 1
 
 
 def _kazoo_acl(acl: Acl) -> ACL:
