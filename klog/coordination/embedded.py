@@ -273,19 +273,14 @@ def _wanted(
     tls: tuple[str, str] | None,
 ) -> ServerSettings:
     """The settings for a start with these options, with the ports of the last start."""
+    now = replace(last, heap_bytes=heap_bytes or last.heap_bytes)
+    if ensemble is not None:
+        now = replace(now, server_id=server_id, ensemble=ensemble)
     files = tls or (None if last.tls is None else (last.tls.key_store, last.tls.trust_store))
-    listener = None
-    if files is not None:
-        before = last.tls or TlsListener(0, last.host, *files)
-        listener = TlsListener(before.port, before.host if host is None else host, *files)
-    return ServerSettings(
-        last.port,
-        LOOPBACK if listener is not None else last.host if host is None else host,
-        last.heap_bytes if heap_bytes is None else heap_bytes,
-        last.server_id if ensemble is None else server_id,
-        last.ensemble if ensemble is None else ensemble,
-        listener,
-    )
+    if files is None:
+        return replace(now, host=host or last.host)
+    before = last.tls or TlsListener(0, last.host, *files)
+    return replace(now, host=LOOPBACK, tls=TlsListener(before.port, host or before.host, *files))
 
 
 def find(directory: Path) -> ZooKeeperServer | None:
