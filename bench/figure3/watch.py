@@ -18,14 +18,13 @@ from confluent_kafka import TopicPartition as Assigned
 from bench.figure3.background import Background
 from bench.figure3.delays import Delays
 from klog.client.audit import HEADER, Stamp, read_stamp
-from klog.client.servers import librdkafka_servers
+from klog.client.servers import librdkafka_servers, silent_logger
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import KlogError
 from klog.export.files import format_named
 from klog.export.manifest import Manifest
 from klog.export.root import ExportRoot
 from klog.tools.audit.tally import Tally
-from klog.tools.librdkafka import silent_logger
 
 RUN_MESSAGES: Final = 2000
 WAIT_S: Final = 0.2

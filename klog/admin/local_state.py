@@ -154,8 +154,8 @@ def look(directory: Path) -> LocalCluster | None:
     if plan is None:
         return None
     home = directory / "zookeeper"
-    port, server = embedded.configured_port(home), embedded.find(home)
-    address = f"{HOST}:{port}" if port else ""
+    settings, server = embedded.settings(home), embedded.find(home)
+    address = f"{HOST}:{settings.port}" if settings else ""
     parts = [Part("zookeeper", None, address, embedded.log_file(home), server.identity if server else None)]
     for number, listen in plan.addresses():
         parent = 1 if plan.processes else number

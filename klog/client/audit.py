@@ -24,7 +24,7 @@ import json
 import secrets
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from klog.client.producer_settings import AuditSettings
@@ -193,10 +193,7 @@ class Auditor:
             publications = []
             for at in range(0, len(changed), COUNTS_MAX):
                 self._sequence += 1
-                counts = tuple(
-                    Count(**{name: getattr(one.count, name) for name in Count.__slots__})
-                    for one in changed[at : at + COUNTS_MAX]
-                )
+                counts = tuple(replace(one.count) for one in changed[at : at + COUNTS_MAX])
                 host, window_ms = settings.host, settings.window_ms
                 publications.append(
                     Publication(self.producer, host, self._sequence, now_ms, window_ms, closing, counts)

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klog.client.audit import TOPIC_SETTINGS, Auditor, Publication
+from klog.client.servers import silent_logger
 from klog.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ def ensure_audit_topic(settings: Mapping[str, Any], topic: str) -> bool:
 
     It gets as many replicas as the cluster's topics do, or, if brokers are away, as there are brokers.
     """
-    client = AdminClient({**settings, "logger": logging.getLogger("klog.librdkafka")})
+    client = AdminClient({**settings, "logger": silent_logger()})
     try:
         try:
             _create(client, topic, replicas=-1)

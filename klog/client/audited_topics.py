@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from klog.client.audit_publisher import admin_settings
+from klog.client.servers import silent_logger
 from klog.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class AuditedTopics:
     def _ask(self, topics: list[str]) -> None:
         # The client lives as long as its questions: a connection to each broker for a question in five minutes would
         # be one more for the brokers of each producer.
-        client = AdminClient({**self._settings, "logger": logging.getLogger("klog.librdkafka")})
+        client = AdminClient({**self._settings, "logger": silent_logger()})
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         is_settled = True
         for resource, answer in client.describe_configs(wanted, request_timeout=ANSWER_S).items():

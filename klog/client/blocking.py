@@ -164,6 +164,12 @@ def error_of(wire: int, message: str) -> KlogError:
     return known(message) if known else KlogError(f"{message} (error {wire})")
 
 
+def error_in(found: Any, where: object) -> KlogError | None:
+    """klog's error for the ``error_code`` of a part of a response, which is about ``where``; None without one."""
+    wire = int(found.error_code)
+    return error_of(wire, f"{where}: {found.error_code.name}") if wire else None
+
+
 def check_code(code: Any, what: str) -> None:
     """Raise klog's error for a response's ``error_code``, unless it is 0; ``what`` was asked."""
     if int(code):

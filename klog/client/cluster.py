@@ -33,7 +33,6 @@ from klog.names import TopicPartition, check_topic_name
 from klog.net.channel import Channel, Trace
 from klog.protocol import codec
 from klog.protocol.apis import OWN_KEYS_FROM, ApiKey
-from klog.security.client_security import ClientSecurity
 from klog.security.errors import TopicAuthorizationFailed
 
 CONNECT_TIMEOUT_S = 2.5
@@ -56,15 +55,15 @@ Q = TypeVar("Q")
 class Cluster:
     """One cluster, as one command sees it; made by `connect`."""
 
-    def __init__(
-        self, channel: Channel, *, bootstrap: str, source: str, timeout_s: float, trace: Trace | None, client_id: str
-    ) -> None:
+    _any: Channel
+    """Of the servers given, the one that has answered."""
+
+    def __init__(self, bootstrap: str, source: str, timeout_s: float, trace: Trace | None, client_id: str) -> None:
         self.bootstrap = bootstrap
         self.source = source
         self.timeout_s = timeout_s
         self._trace = trace
         self._client_id = client_id
-        self._any = channel
         self._channels: dict[int, asyncio.Task[Channel]] = {}
         self._metadata: Metadata | None = None
 
@@ -84,15 +83,8 @@ class Cluster:
         ``source`` names the address's source in errors. Raises UsageError for an invalid address, CannotConnect
         if no broker answers, WrongCluster if the cluster is not ``expected_cluster_id``.
         """
-        servers = parse_bootstrap(bootstrap, source)
-
-        async def open_channel(host: str, port: int) -> Channel:
-            return await _open(host, port, timeout_s, trace, client_id, security_of(bootstrap))
-
-        channel = await connect_any(servers, open_channel)
-        cluster = cls(
-            channel, bootstrap=bootstrap, source=source, timeout_s=timeout_s, trace=trace, client_id=client_id
-        )
+        cluster = cls(bootstrap, source, timeout_s, trace, client_id)
+        cluster._any = await connect_any(parse_bootstrap(bootstrap, source), cluster._open)
         if expected_cluster_id is not None:
             try:
                 await cluster.check_id(expected_cluster_id)
@@ -397,8 +389,15 @@ class Cluster:
         return await asyncio.shield(task)
 
     async def _open(self, host: str, port: int) -> Channel:
-        security = security_of(self.bootstrap)
-        return await _open(host, port, self.timeout_s, self._trace, self._client_id, security)
+        return await Channel.connect(
+            host,
+            port,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            timeout_s=self.timeout_s,
+            client_id=self._client_id,
+            trace=self._trace,
+            security=security_of(self.bootstrap),
+        )
 
     async def _open_to(self, node: BrokerNode) -> Channel:
         try:
@@ -425,17 +424,3 @@ def _final(error: KlogError) -> KlogError:
     """The error, marked as one that a retry would not change."""
     error.retriable = False
     return error
-
-
-async def _open(
-    host: str, port: int, timeout_s: float, trace: Trace | None, client_id: str, security: ClientSecurity
-) -> Channel:
-    return await Channel.connect(
-        host,
-        port,
-        connect_timeout_s=CONNECT_TIMEOUT_S,
-        timeout_s=timeout_s,
-        client_id=client_id,
-        trace=trace,
-        security=security,
-    )

@@ -12,7 +12,7 @@ partitions by the same algorithm. Offsets, owners and ids are in the nodes where
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any, overload
 
@@ -77,11 +77,7 @@ class Consumer:
             topic: [MessageStream(topic, number, self._lease, self._settings.timeout_s) for number in range(count)]
             for topic, count in wanted.items()
         }
-        self._start(
-            subscription,
-            [stream for some in made.values() for stream in some],
-            lambda partition, number: made[partition.topic][number],
-        )
+        self._start(subscription, [stream for some in made.values() for stream in some])
         return made[topics] if isinstance(topics, str) else made
 
     def create_message_streams_by_filter(
@@ -94,24 +90,17 @@ class Consumer:
         """
         subscription = Subscription.of_filter(whitelist, blacklist, streams)
         made = [MessageStream(None, number, self._lease, self._settings.timeout_s) for number in range(streams)]
-        self._start(subscription, made, lambda partition, number: made[number])
+        self._start(subscription, made)
         return made
 
-    def _start(
-        self,
-        subscription: Subscription,
-        streams: Collection[MessageStream],
-        stream_of: Callable[[TopicPartition, int], MessageStream],
-    ) -> None:
+    def _start(self, subscription: Subscription, streams: Collection[MessageStream]) -> None:
         if self._is_shut:
             raise Refused("the consumer was shut down", hint="make another one")
         if self._rebalancer is not None:
             raise Refused(
                 "a consumer makes its streams once", hint="name all topics in one call, or make another consumer"
             )
-        self._rebalancer = Rebalancer(
-            self._address, self.group, subscription, streams, stream_of, self._lease, self._settings
-        )
+        self._rebalancer = Rebalancer(self._address, self.group, subscription, streams, self._lease, self._settings)
         try:
             self._rebalancer.start()
         except BaseException:

@@ -17,7 +17,6 @@ from klog.client.zookeeper_access import without_access
 from klog.config.setting import INT_MAX, Setting, at_least, at_least_or_off, between, one_of, text_of
 from klog.coordination.zookeeper_access import ZooKeeperAccess
 from klog.errors import InvalidConfig
-from klog.security.client_security import SETTINGS as SETTINGS_OF_SECURITY
 from klog.security.client_security import ClientSecurity
 
 SMALLEST: Final = ("smallest", "earliest")
@@ -297,29 +296,21 @@ def read_settings(group: str, given: Mapping[str, Any]) -> ConsumerSettings:
 
 def check_librdkafka(settings: ConsumerSettings) -> None:
     """Check the rest with librdkafka. InvalidConfig names every setting that it does not know, or an invalid one."""
-    from confluent_kafka import Consumer, KafkaException
+    if not settings.others:
+        return
+    from confluent_kafka import Consumer
 
-    def refused(some: Mapping[str, Any]) -> str:
-        try:
-            Consumer({"group.id": "checked", **some}).close()
-        except KafkaException as error:
-            return str(error.args[0].str()).strip()
-        except (TypeError, ValueError) as error:
-            return str(error)
-        return ""
+    from klog.client.send_errors import settings_refused
 
-    others = [name for name in settings.others if name not in SETTINGS_OF_SECURITY and name != "oauth_cb"]
-    unknown = [name for name in others if "No such" in refused({name: settings.librdkafka[name]})]
+    unknown, reason = settings_refused(lambda some: Consumer(some).close(), settings.librdkafka)
     if unknown:
         near = [found for name in unknown for found in get_close_matches(name, _BY_NAME, 1, 0.8)]
         raise InvalidConfig(
             f"unknown setting{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}",
             hint=f"did you mean {', '.join(near)}?" if near else "docs/library.md has the settings of a consumer",
         )
-    if settings.others:
-        reason = refused(settings.librdkafka)
-        if reason:
-            raise InvalidConfig(reason)
+    if reason:
+        raise InvalidConfig(reason)
 
 
 def _librdkafka(group: str, values: Mapping[str, Any]) -> dict[str, Any]:

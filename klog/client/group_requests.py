@@ -7,7 +7,7 @@ from typing import Any
 
 from klog.client.blocking import check_code
 from klog.client.cluster import Cluster
-from klog.client.partition_requests import by_topic
+from klog.client.partition_requests import by_partition, by_topic
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
 
@@ -42,6 +42,5 @@ async def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, 
     ]
     member = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
     answer = await to_coordinator(cluster, group, ApiKey.OFFSET_COMMIT, 7, 5, **member, topics=topics)
-    for topic in answer.topics:
-        for one in topic.partitions:
-            check_code(one.error_code, f"committing {topic.name}-{one.partition_index} for group {group}")
+    for name, one in by_partition(answer.topics):
+        check_code(one.error_code, f"committing {name} for group {group}")

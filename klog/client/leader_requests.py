@@ -6,12 +6,12 @@ error each. If the broker does not know the request (plain Kafka and klog's own 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import error_of
-from klog.client.partition_requests import CONSUMER, by_topic
+from klog.client.blocking import error_in
+from klog.client.partition_requests import CONSUMER, by_partition, by_topic
 from klog.client.positions import EARLIEST, LATEST
 from klog.errors import KlogError
 from klog.names import TopicPartition
@@ -44,9 +44,9 @@ async def list_offsets(
     """
     answer = await channel.request(partition_requests.list_offsets(channel, share, replica_id=replica_id))
     return {
-        one: _error(found, one)
+        one: error_in(found, one)
         or FoundOffset(found.offset if found.offset >= 0 else None, found.timestamp if found.timestamp >= 0 else None)
-        for one, found in _flat(answer.topics, "partitions")
+        for one, found in by_partition(answer.topics)
     }
 
 
@@ -59,14 +59,14 @@ async def count_messages(
     asked = {one: [bounds] for one, bounds in share.items()}
     answer = await channel.request(partition_requests.count_messages(asked))
     return {
-        one: _error(found, one)
+        one: error_in(found, one)
         or Counted(
             int(found.from_offset),
             int(found.to_offset),
             int(found.messages) if found.messages >= 0 else None,
             int(found.bytes),
         )
-        for one, found in _flat(answer.topics, "ranges")
+        for one, found in by_partition(answer.topics, "ranges")
     }
 
 
@@ -98,13 +98,13 @@ async def measure(
     ranges = {one: [(first, LATEST) for first in (EARLIEST, *offsets)] for one, offsets in asked.items()}
     answer = await channel.request(partition_requests.count_messages(ranges))
     answers: dict[TopicPartition, list[Any]] = {}
-    for one, found in _flat(answer.topics, "ranges"):
+    for one, found in by_partition(answer.topics, "ranges"):
         answers.setdefault(one, []).append(found)
     return {one: _measured(one, asked[one], found) for one, found in answers.items()}
 
 
 def _measured(one: TopicPartition, asked: Sequence[int], answers: Sequence[Any]) -> Measured | KlogError:
-    failed = next((error for found in answers if (error := _error(found, one)) is not None), None)
+    failed = next((error for found in answers if (error := error_in(found, one)) is not None), None)
     if failed is not None:
         return failed
     whole, *rest = answers
@@ -133,9 +133,9 @@ async def message_times(
         )
     )
     return {
-        one: _error(found, one)
+        one: error_in(found, one)
         or {offset: int(when) if when >= 0 else None for offset, when in zip(asked[one], found.timestamps, strict=True)}
-        for one, found in _flat(answer.topics, "partitions")
+        for one, found in by_partition(answer.topics)
     }
 
 
@@ -146,15 +146,4 @@ async def find_message(
     if ApiKey.FIND_MESSAGE not in channel.versions:
         return dict.fromkeys(share)
     answer = await channel.request(partition_requests.find_message(share))
-    return {one: _error(found, one) or int(found.offset) for one, found in _flat(answer.topics, "partitions")}
-
-
-def _flat(topics: Any, inner: str) -> Iterable[tuple[TopicPartition, Any]]:
-    for topic in topics:
-        for one in getattr(topic, inner):
-            yield TopicPartition(str(topic.name), int(one.partition_index)), one
-
-
-def _error(found: Any, one: TopicPartition) -> KlogError | None:
-    wire = int(found.error_code)
-    return error_of(wire, f"{one}: {found.error_code.name}") if wire else None
+    return {one: error_in(found, one) or int(found.offset) for one, found in by_partition(answer.topics)}

@@ -21,13 +21,9 @@ def ask_ends(
     ``timeout_s``."""
     found: dict[TopicPartition, int | KlogError] = {}
 
-    async def in_time() -> dict[TopicPartition, int | KlogError]:
-        async with asyncio.timeout(timeout_s):
-            return await _ask(bootstrap, wanted, timeout_s)
-
     def ask() -> None:
         try:
-            found.update(asyncio.run(in_time()))
+            found.update(asyncio.run(_ask(bootstrap, wanted, timeout_s)))
         except TimeoutError:
             pass
         except KlogError as error:
@@ -47,12 +43,7 @@ async def _ask(
     from klog.client import leader_requests
     from klog.client.cluster import Cluster
 
-    async with await Cluster.connect(bootstrap, source="ZooKeeper", timeout_s=timeout_s) as cluster:
+    connecting = Cluster.connect(bootstrap, source="ZooKeeper", timeout_s=timeout_s)
+    async with asyncio.timeout(timeout_s), await connecting as cluster:
         answers = await cluster.to_leaders(wanted, leader_requests.list_offsets)
-    found: dict[TopicPartition, int | KlogError] = {}
-    for one, answer in answers.items():
-        if isinstance(answer, KlogError):
-            found[one] = answer
-        elif answer.offset is not None:
-            found[one] = answer.offset
-    return found
+    return {one: found if isinstance(found, KlogError) else found.offset or 0 for one, found in answers.items()}

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from klog.client.assignment import assign, thread_id
+from klog.client.consumer_settings import ConsumerSettings
 from klog.client.streams import Lease
 from klog.client.subscription import STREAMS_MAX, Subscription, threads_of
-from klog.coordination import brokers, consumers, ownership_fence, paths, topics
+from klog.coordination import brokers, committed, consumers, ownership_fence, paths, topics
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.ownership_fence import OwnershipFence
 from klog.coordination.zookeeper import Check, WatchEvent, ZooKeeper
@@ -52,12 +53,8 @@ class Membership:
         subscription: Subscription,
         lease: Lease,
         on_change: Callable[[], None],
-        *,
-        own_id: str | None,
-        exclude_internal: bool,
-        protocol: str,
+        settings: ConsumerSettings,
     ) -> None:
-        """``protocol``: security.protocol, by which the brokers' addresses are chosen."""
         self.zookeeper = zookeeper
         self.group = group
         self.consumer_id = ""
@@ -66,9 +63,7 @@ class Membership:
         self._lease = lease
         self._clock = lease.clock
         self._on_change = on_change
-        self._own_id = own_id
-        self._exclude_internal = exclude_internal
-        self._protocol = protocol
+        self._settings = settings
         self._writer = OffsetWriter(zookeeper)
         self._writing = threading.Lock()
         self._entered_zxid = 0
@@ -82,7 +77,7 @@ class Membership:
 
     def enter(self) -> None:
         """Register under a new id. GroupIsHeld while members of the brokers' protocol use the group."""
-        self.consumer_id = consumers.new_consumer_id(self.group, self._own_id)
+        self.consumer_id = consumers.new_consumer_id(self.group, self._settings.own_id)
         consumers.register(self.zookeeper, self.group, self._subscription.entry(self.consumer_id))
         if not self._entered_zxid:
             stat = self.zookeeper.exists(paths.consumer_id(self.group, self.consumer_id))
@@ -118,7 +113,7 @@ class Membership:
         if all(entry.consumer_id != self.consumer_id for entry in entries):
             raise self._evicted()
         names = topics.names(zookeeper, self._changed)
-        threads = {entry.consumer_id: threads_of(entry, names, self._exclude_internal) for entry in entries}
+        threads = {entry.consumer_id: threads_of(entry, names, self._settings.exclude_internal) for entry in entries}
         ours = threads[self.consumer_id]
         found = {name: topics.find(zookeeper, name, self._changed) for name in ours}
         there = {name: topic for name, topic in found.items() if topic is not None and topic.deletion is None}
@@ -133,7 +128,7 @@ class Membership:
             owners,
             {name: tuple(topic.fence) for name, topic in there.items()},
             self._newcomers(there, wanted),
-            brokers.client_addresses(alive, self._protocol),
+            brokers.client_addresses(alive, self._settings.security.protocol),
         )
 
     def _newcomers(
@@ -144,16 +139,11 @@ class Membership:
             name for name, fence in self._fences.items() if name not in there or tuple(there[name].fence) != fence
         ]:
             del self._counts[name], self._fences[name]  # the topic was deleted, or created again
-        names = [name for name in there if name not in self._counts]
-        for name, stat in zip(names, self._created(names), strict=True):
-            self._fences[name] = tuple(there[name].fence)
-            is_older = stat <= self._entered_zxid
-            self._counts[name] = len(there[name].partitions) if is_older else 0
+        for name, topic in there.items():
+            if name not in self._counts:
+                self._fences[name] = tuple(topic.fence)
+                self._counts[name] = len(topic.partitions) if topic.created_zxid <= self._entered_zxid else 0
         return frozenset(one for one in wanted if one.partition >= self._counts[one.topic])
-
-    def _created(self, names: Collection[str]) -> list[int]:
-        nodes = self.zookeeper.get_many([paths.topic(name) for name in names])
-        return [0 if node is None else node.stat.created_zxid for node in nodes]
 
     def _changed(self, event: WatchEvent) -> None:
         """Called in ZooKeeper's watch thread."""
@@ -177,7 +167,8 @@ class Membership:
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's offsets; for owned partitions only, since then no other consumer moves them."""
-        return ownership_fence.start_of(self.zookeeper, self.group, partitions)
+        found = committed.read(self.zookeeper, self.group, partitions)
+        return {one: commit.offset for one, commit in found.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, only_ours: bool = False) -> set[TopicPartition]:
         """Commit offsets of partitions that we own. Returns those that another consumer has taken. Thread-safe.
@@ -206,7 +197,7 @@ class Membership:
             if not mine:
                 return
             written = {one: offset for one, offset in offsets.items() if one in mine}
-            lost = ownership_fence.release(self.zookeeper, self.group, self._writer, mine, written)
+            lost = ownership_fence.commit(self.zookeeper, self.group, self._writer, mine, written, release=True)
             if lost:
                 named = ", ".join(map(str, sorted(lost)))
                 _log.warning(
@@ -228,5 +219,5 @@ class Membership:
             # If our entry was removed while the session lives, our owner nodes still exist: remove them.
             standing = ownership_fence.standing(self.zookeeper, self.group, self.owned)
             if standing:
-                ownership_fence.release(self.zookeeper, self.group, self._writer, standing, {})
+                ownership_fence.commit(self.zookeeper, self.group, self._writer, standing, {}, release=True)
             self.owned = {}

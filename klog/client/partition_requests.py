@@ -6,7 +6,7 @@ newest version that the broker and klog share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from klog.names import TopicPartition
@@ -35,6 +35,13 @@ def by_topic(wanted: Mapping[TopicPartition, Q]) -> list[tuple[str, list[tuple[i
     for one, question in wanted.items():
         topics.setdefault(one.topic, []).append((one.partition, question))
     return list(topics.items())
+
+
+def by_partition(topics: Iterable[Any], inner: str = "partitions") -> Iterator[tuple[TopicPartition, Any]]:
+    """The parts of a response by their partitions; ``inner``: the name of a topic's list of them."""
+    for topic in topics:
+        for one in getattr(topic, inner):
+            yield TopicPartition(str(topic.name), int(one.partition_index)), one
 
 
 def fetch(

@@ -37,7 +37,7 @@ from klog.client.partition_choice import PartitionChoice, Partitioner
 from klog.client.producer_settings import AuditSettings, read_settings
 from klog.client.send_errors import error_from, may_be_in_the_log, refused_settings, untaken
 from klog.client.sending import Callback, Sending, SendingOne, SendingSet
-from klog.client.servers import librdkafka_servers
+from klog.client.servers import librdkafka_servers, silent_logger
 from klog.client.zookeeper_access import without_access
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination.zookeeper_access import ZooKeeperServers
@@ -109,7 +109,7 @@ class Producer:
             raise InvalidConfig("a producer needs bootstrap_servers='host:port,...' or zookeeper='host:port/chroot'")
         rdkafka.update(librdkafka_servers(rdkafka["bootstrap.servers"]))
         self._auditor = None if self._settings.audit is None else Auditor(self._settings.audit, clock)
-        self._rdkafka = _open({**rdkafka, "logger": _quiet()})
+        self._rdkafka = _open({**rdkafka, "logger": silent_logger()})
         self._choice = PartitionChoice(
             self._rdkafka,
             None if isinstance(partitioner, str) else partitioner,
@@ -121,9 +121,6 @@ class Producer:
         # librdkafka asks for its producer id when it starts, then every 500 ms; a message that is handed over in the
         # first milliseconds disturbs the first attempt. So it gets a moment for itself.
         self._rdkafka.poll(HEAD_START_S)
-        self._end = threading.Event()
-        self._closed = threading.Event()
-        self._room = threading.Condition()
         self._watchers = threading.Condition() if self._settings.is_async else None
         self._topics: set[str] = set()
         self._audited: set[str] = set()
@@ -133,18 +130,10 @@ class Producer:
             else AuditedTopics(rdkafka, self._audited, age_s=self._settings.metadata_age_s, clock=clock)
         )
         self._max_bytes = {} if self._audited_topics is None else self._audited_topics.max_bytes
-        self._thread = threading.Thread(
-            target=_serve,
-            args=(self._rdkafka, self._end, self._room, publisher, self._audited_topics),
-            name="klog-producer",
-            daemon=True,
-        )
-        self._thread.start()
-        # Also runs at the end of the program, and when the producer is garbage: `_shut` holds no reference to it.
-        self._finalizer = weakref.finalize(
-            self, _shut, self._rdkafka, self._closed, self._end, self._thread, publisher, clock, None
-        )
-        self._publisher = publisher
+        self._serving = _Serving(self._rdkafka, publisher, self._audited_topics, clock)
+        self._room, self._closed = self._serving.room, self._serving.closed
+        # Also runs at the end of the program, and when the producer is garbage.
+        self._finalizer = weakref.finalize(self, self._serving.shut, None)
 
     # --- Sending ---
 
@@ -267,8 +256,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was sent before is acknowledged or has failed; TimedOut after ``timeout`` seconds."""
-        left = _flush(self._rdkafka, self._clock, timeout)
-        if left:
+        if self._serving.flush(timeout):
             raise TimedOut(f"after {timeout:g} s not all messages are acknowledged")
 
     def close(self, timeout: float | None = None) -> None:
@@ -279,8 +267,7 @@ class Producer:
         """
         if self._finalizer.detach() is None:
             return
-        left = _shut(self._rdkafka, self._closed, self._end, self._thread, self._publisher, self._clock, timeout)
-        if left:
+        if self._serving.shut(timeout):
             raise TimedOut(f"what was not acknowledged within {timeout:g} s was given up")
 
     def __len__(self) -> int:
@@ -325,8 +312,8 @@ def _open(settings: dict[str, Any]) -> Any:
     """confluent-kafka's producer; InvalidConfig that names every setting it does not know, or the value it refuses."""
     try:
         return _RdKafka(settings)
-    except (KafkaException, TypeError) as error:
-        raise refused_settings(settings, error) from None
+    except (KafkaException, TypeError):
+        raise refused_settings(settings) from None
 
 
 def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Delivered, error: Any, answer: Any) -> None:
@@ -335,65 +322,55 @@ def _settle_audited(auditor: Auditor, window: Any, topic: str, delivered: _Deliv
     delivered(error, answer)
 
 
-def _serve(
-    rdkafka: Any,
-    end: threading.Event,
-    room: threading.Condition,
-    publisher: AuditPublisher | None,
-    audited_topics: AuditedTopics | None,
-) -> None:
+class _Serving:
     """The producer's thread. It has no reference to the Producer, which can thus be garbage-collected."""
-    while not end.is_set():
-        if rdkafka.poll(POLL_S):
-            with room:
-                room.notify_all()
-        if publisher is not None:
-            publisher.tick()
-        if audited_topics is not None:
-            audited_topics.tick()
 
+    def __init__(
+        self, rdkafka: Any, publisher: AuditPublisher | None, audited_topics: AuditedTopics | None, clock: Clock
+    ) -> None:
+        self.closed = threading.Event()
+        self.room = threading.Condition()
+        self._rdkafka = rdkafka
+        self._publisher = publisher
+        self._audited_topics = audited_topics
+        self._clock = clock
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="klog-producer", daemon=True)
+        self._thread.start()
 
-def _flush(rdkafka: Any, clock: Clock, timeout_s: float | None) -> int:
-    """Flush for that time; None waits for all. Returns the number of messages left."""
-    deadline = None if timeout_s is None else clock.monotonic_s() + timeout_s
-    while True:
-        wait_s = POLL_S if deadline is None else min(POLL_S, max(deadline - clock.monotonic_s(), 0.0))
-        left: int = rdkafka.flush(wait_s)
-        if left == 0 or (deadline is not None and clock.monotonic_s() >= deadline):
-            return left
+    def _run(self) -> None:
+        while not self._end.is_set():
+            if self._rdkafka.poll(POLL_S):
+                with self.room:
+                    self.room.notify_all()
+            if self._publisher is not None:
+                self._publisher.tick()
+            if self._audited_topics is not None:
+                self._audited_topics.tick()
 
+    def flush(self, timeout_s: float | None) -> int:
+        """Flush for that time; None waits for all. Returns the number of messages left."""
+        deadline = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        while True:
+            wait_s = POLL_S if deadline is None else min(POLL_S, max(deadline - self._clock.monotonic_s(), 0.0))
+            left: int = self._rdkafka.flush(wait_s)
+            if left == 0 or (deadline is not None and self._clock.monotonic_s() >= deadline):
+                return left
 
-def _shut(
-    rdkafka: Any,
-    closed: threading.Event,
-    end: threading.Event,
-    thread: threading.Thread,
-    publisher: AuditPublisher | None,
-    clock: Clock,
-    timeout_s: float | None,
-) -> int:
-    """Flush, publish the last counts, and end the thread. Returns the number of dropped messages."""
-    closed.set()
-    left = _flush(rdkafka, clock, timeout_s)
-    end.set()
-    if thread is not threading.current_thread():
-        thread.join()
-    if left:
-        rdkafka.purge()
-        rdkafka.poll(0)
-    if publisher is not None:
-        publisher.close()
-        _flush(rdkafka, clock, timeout_s)
-    return left
-
-
-def _quiet() -> logging.Logger:
-    """librdkafka's own lines go to the log ``klog.librdkafka``."""
-    logger = logging.getLogger("klog.librdkafka")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
+    def shut(self, timeout_s: float | None) -> int:
+        """Flush, publish the last counts, and end the thread. Returns the number of dropped messages."""
+        self.closed.set()
+        left = self.flush(timeout_s)
+        self._end.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        if left:
+            self._rdkafka.purge()
+            self._rdkafka.poll(0)
+        if self._publisher is not None:
+            self._publisher.close()
+            self.flush(timeout_s)
+        return left
 
 
 def registered_brokers(zookeeper: str, protocol: str) -> str:

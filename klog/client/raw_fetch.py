@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from klog.client import partition_requests
-from klog.client.blocking import BlockingChannel, error_of
+from klog.client.blocking import BlockingChannel, error_in, error_of
 from klog.client.bootstrap import parse_bootstrap
 from klog.client.metadata import TopicNode, metadata_of
+from klog.client.partition_requests import by_partition
 from klog.client.positions import EARLIEST, LATEST
 from klog.client.servers import security_of
 from klog.clock import SYSTEM_CLOCK, Clock
@@ -430,45 +431,32 @@ class RawCluster:
 
 
 def _ask_offsets(channel: BlockingChannel, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+    answer = channel.request(partition_requests.list_offsets(channel, wanted))
     return {
-        TopicPartition(topic.name, one.partition_index): _answer(
-            one.error_code, TopicPartition(topic.name, one.partition_index), FoundOffset(one.offset, one.timestamp)
-        )
-        for topic in channel.request(partition_requests.list_offsets(channel, wanted)).topics
-        for one in topic.partitions
+        name: error_in(one, name) or FoundOffset(one.offset, one.timestamp) for name, one in by_partition(answer.topics)
     }
 
 
 def _ask_counts(channel: BlockingChannel, wanted: dict[TopicPartition, Range]) -> dict[TopicPartition, Any]:
     if not channel.serves(ApiKey.COUNT_MESSAGES):
         return dict.fromkeys(wanted)
-    found = {}
+    found: dict[TopicPartition, Any] = {}
     ranges = {partition: [(one.from_offset, one.to_offset)] for partition, one in wanted.items()}
-    for topic in channel.request(partition_requests.count_messages(ranges)).topics:
-        for one in topic.ranges:
-            asked = wanted[TopicPartition(topic.name, one.partition_index)]
-            answer = _answer(one.error_code, asked, int(one.messages))
-            if one.error_code == 0 and (one.from_offset, one.to_offset) != (asked.from_offset, asked.to_offset):
-                # The broker has counted only the part of the range that it still has: the range is no longer whole.
-                answer = OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
-            found[TopicPartition(topic.name, one.partition_index)] = answer
+    for name, one in by_partition(channel.request(partition_requests.count_messages(ranges)).topics, "ranges"):
+        asked = wanted[name]
+        error = error_in(one, asked)
+        if error is None and (one.from_offset, one.to_offset) != (asked.from_offset, asked.to_offset):
+            # The broker has counted only the part of the range that it still has: the range is no longer whole.
+            error = OffsetOutOfRange(f"{asked}: the log has only [{one.from_offset}, {one.to_offset}) of it")
+        found[name] = int(one.messages) if error is None else error
     return found
 
 
 def _ask_nths(channel: BlockingChannel, wanted: dict[TopicPartition, Any]) -> dict[TopicPartition, Any]:
     if not channel.serves(ApiKey.FIND_MESSAGE):
         return {one: offset + n for one, (offset, n) in wanted.items()}
-    return {
-        TopicPartition(topic.name, one.partition_index): _answer(
-            one.error_code, TopicPartition(topic.name, one.partition_index), int(one.offset)
-        )
-        for topic in channel.request(partition_requests.find_message(wanted)).topics
-        for one in topic.partitions
-    }
-
-
-def _answer(error_code: Any, where: object, value: Any) -> Any:
-    return value if error_code == 0 else error_of(int(error_code), f"{where}: {error_code.name}")
+    answer = channel.request(partition_requests.find_message(wanted))
+    return {name: error_in(one, name) or int(one.offset) for name, one in by_partition(answer.topics)}
 
 
 def _fetch_error(one: Any, wanted: Range, position: int) -> KlogError:

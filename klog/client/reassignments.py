@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from klog.client.blocking import error_of
 from klog.client.cluster import Cluster
-from klog.client.partition_requests import by_topic
+from klog.client.partition_requests import by_partition, by_topic
 from klog.errors import BrokerNotAvailable, CannotConnect, KlogError, NotController, Refused, TimedOut
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
@@ -72,11 +72,7 @@ async def alter_reassignments(
         topics=topics,
     )
     _check(answer, cluster)
-    return {
-        TopicPartition(str(topic.name), int(one.partition_index)): _error(one)
-        for topic in answer.responses
-        for one in topic.partitions
-    }
+    return {name: _error(one) for name, one in by_partition(answer.responses)}
 
 
 async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
@@ -107,23 +103,13 @@ async def describe_reassignments(cluster: Cluster) -> list[Reassigning]:
     _check(answer, cluster)
     metadata = await cluster.metadata([str(topic.name) for topic in answer.topics], fresh=True)
     found = []
-    for topic in answer.topics:
-        for one in topic.partitions:
-            known = metadata.topics[str(topic.name)].partitions[int(one.partition_index)]
-            adding, removing = set(one.adding_replicas), set(one.removing_replicas)
-            target = tuple(int(replica) for replica in one.replicas if replica not in removing)
-            found.append(
-                Reassigning(
-                    TopicPartition(str(topic.name), int(one.partition_index)),
-                    tuple(int(replica) for replica in one.replicas if replica not in adding),
-                    target,
-                    tuple(replica for replica in target if replica not in known.isr),
-                    known.leader,
-                    0,
-                    COPYING,
-                    "",
-                )
-            )
+    for name, one in by_partition(answer.topics):
+        known = metadata.topics[name.topic].partitions[name.partition]
+        adding, removing = set(one.adding_replicas), set(one.removing_replicas)
+        origin = tuple(int(replica) for replica in one.replicas if replica not in adding)
+        target = tuple(int(replica) for replica in one.replicas if replica not in removing)
+        missing = tuple(replica for replica in target if replica not in known.isr)
+        found.append(Reassigning(name, origin, target, missing, known.leader, 0, COPYING, ""))
     return sorted(found)
 
 
@@ -183,12 +169,7 @@ async def _bytes_of(cluster: Cluster, broker_id: int, topics: list[dict[str, Any
         answer = await cluster.to_broker(broker_id, ApiKey.DESCRIBE_LOG_DIRS, DESCRIBE_LOG_DIRS_MAX, 1, topics=topics)
     except (BrokerNotAvailable, CannotConnect, TimedOut):
         return None
-    return {
-        TopicPartition(str(topic.name), int(one.partition_index)): int(one.partition_size)
-        for folder in answer.results
-        for topic in folder.topics
-        for one in topic.partitions
-    }
+    return {name: int(one.partition_size) for folder in answer.results for name, one in by_partition(folder.topics)}
 
 
 def _is_refused(answer: Any) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from klog.client.consumer_settings import ConsumerSettings
@@ -56,15 +56,13 @@ class Rebalancer:
         group: str,
         subscription: Subscription,
         streams: Collection[MessageStream],
-        stream_of: Callable[[TopicPartition, int], MessageStream],
         lease: Lease,
         settings: ConsumerSettings,
     ) -> None:
-        """``stream_of``: which stream reads a partition, by the number of the thread that owns it."""
         self._group = group
         self._settings = settings
         self._streams = streams
-        self._stream_of = stream_of
+        self._stream_of = {(stream.topic, stream.number): stream for stream in streams}
         self._lease = lease
         self._clock = lease.clock
         self._wakeup = threading.Condition()
@@ -92,16 +90,7 @@ class Rebalancer:
         self._zookeeper = ZooKeeper(
             ZooKeeperServers(zookeeper, settings.access), settings.session_timeout_ms, self._state_changed
         )
-        self.membership = Membership(
-            self._zookeeper,
-            group,
-            subscription,
-            lease,
-            self._changed,
-            own_id=settings.own_id,
-            exclude_internal=settings.exclude_internal,
-            protocol=settings.security.protocol,
-        )
+        self.membership = Membership(self._zookeeper, group, subscription, lease, self._changed, settings)
         self._thread = threading.Thread(target=self._run, name=f"klog-consumer-{group}", daemon=True)
 
     # --- from other threads -------------------------------------------------------------------------------------------
@@ -369,7 +358,9 @@ class Rebalancer:
         self._saved.update(committed | fresh)
         by_stream: dict[MessageStream, dict[TopicPartition, int]] = {}
         for one, start in ready.items():
-            by_stream.setdefault(self._stream_of(one, self._numbers[one]), {})[one] = start
+            number = self._numbers[one]
+            stream = self._stream_of.get((None, number)) or self._stream_of[one.topic, number]  # None: of a filter
+            by_stream.setdefault(stream, {})[one] = start
         for stream, share in by_stream.items():
             if not stream.is_open:
                 stream.open(self._librdkafka)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -102,25 +102,32 @@ def may_be_in_the_log(error: KafkaError) -> bool:
     return error.code() not in _NOT_IN_THE_LOG
 
 
-def refused_settings(settings: Mapping[str, Any], error: Exception) -> InvalidConfig:
-    """An error with every name that librdkafka does not know (it reports one at a time), or the value it refuses."""
+def settings_refused(make: Callable[[dict[str, Any]], object], settings: Mapping[str, Any]) -> tuple[list[str], str]:
+    """The names of settings that librdkafka does not know, of which it reports one at a time, and what it says of the
+    others; ``make`` makes a client of it."""
     unknown: list[str] = []
     left = dict(settings)
-    while isinstance(error, KafkaException):
-        match = _UNKNOWN_NAME.search(error.args[0].str())
+    while True:
+        try:
+            make(left)
+            return unknown, ""
+        except KafkaException as error:
+            said = str(error.args[0].str()).strip()
+        except (TypeError, ValueError) as error:
+            return unknown, str(error)
+        match = _UNKNOWN_NAME.search(said)
         if match is None or match[1] not in left:
-            break
+            return unknown, said
         unknown.append(match[1])
         del left[match[1]]
-        try:
-            Producer(left)
-            break
-        except (KafkaException, TypeError) as next_one:
-            error = next_one
+
+
+def refused_settings(settings: Mapping[str, Any]) -> InvalidConfig:
+    """The error of a producer's settings that librdkafka refuses."""
+    unknown, said = settings_refused(Producer, settings)
     if unknown:
         named = ", ".join(sorted(unknown))
         return InvalidConfig(
             f"a producer has no setting {named}", hint="Kafka's names, of today or of 0.8, with _ for ."
         )
-    said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
     return InvalidConfig(f"librdkafka refuses a setting: {said}")

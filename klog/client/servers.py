@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,6 +54,15 @@ def more_servers(servers: str, addresses: Iterable[str]) -> Servers:
 def librdkafka_servers(servers: str) -> dict[str, Any]:
     """confluent-kafka's settings of which cluster it is, and how to connect to it."""
     return {"bootstrap.servers": str(servers), **librdkafka_security(security_of(servers))}
+
+
+def silent_logger() -> logging.Logger:
+    """librdkafka's own lines go to the log ``klog.librdkafka``, which is silent unless a program adds a handler."""
+    logger = logging.getLogger("klog.librdkafka")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
 
 
 def properties_of(servers: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ from confluent_kafka import TopicPartition as Assigned
 
 from klog.client.blocking import error_of
 from klog.client.message import Message
+from klog.client.servers import silent_logger
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.errors import ConsumerTimeout, CorruptBatch, KlogError, NotOwned
 from klog.names import TopicPartition
@@ -233,7 +234,7 @@ class MessageStream(Iterator[Message]):
         """Open a librdkafka with these settings; it replaces an earlier one and continues at its offsets."""
         with self._visit():
             self._close_source()
-            self._source = Consumer(dict(settings), logger=_librdkafka_log())
+            self._source = Consumer(dict(settings), logger=silent_logger())
             self._ahead.clear()
             if self._next:
                 self._source.incremental_assign([Assigned(*key, offset) for key, offset in self._next.items()])
@@ -343,12 +344,3 @@ def _messages(found: list[Any]) -> list[Message]:
 def _key(message: Message) -> tuple[str, int]:
     """Its partition. What was read has one; the types of a `Message` allow for none."""
     return message.topic or "", message.partition or 0
-
-
-def _librdkafka_log() -> logging.Logger:
-    """The logger of librdkafka's connection errors, silent unless a program adds a handler: librdkafka retries."""
-    logger = logging.getLogger("klog.librdkafka")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-        logger.propagate = False
-    return logger

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klog.coordination import entries, paths
-from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination import config_notices, entries, paths
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.entries import JsonNode
 from klog.coordination.zookeeper import MULTI_BYTES_MAX, Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
@@ -36,8 +36,6 @@ ACL_ACT: Final = "acls"
 
 NODE_BYTES_MAX: Final = MULTI_BYTES_MAX // 4
 RACE_TRIES: Final = 50
-NOTICE_AGE_MS: Final = 15 * 60_000
-"""As in Kafka: by then every broker has seen it, or reads everything."""
 NOTICES_AT_ONCE: Final = 1_000
 NOTICES_KEPT: Final = 100
 """Beyond this number, old notices are removed."""
@@ -114,11 +112,7 @@ def notices(zookeeper: ZooKeeper, after: Mapping[PatternType, int], watch: Watch
     last = dict(after)
     count = 0
     for pattern_type, folder in _CHANGES.items():
-        numbered = sorted(
-            (int(one.removeprefix(_NOTICE)), one)
-            for one in _children(zookeeper, folder, watch)
-            if one.removeprefix(_NOTICE).isdecimal()
-        )
+        numbered = config_notices.numbered(zookeeper, folder, _NOTICE, watch)
         count += len(numbered)
         new = [one for one in numbered if one[0] > after.get(pattern_type, -1)]
         if numbered:
@@ -126,9 +120,8 @@ def notices(zookeeper: ZooKeeper, after: Mapping[PatternType, int], watch: Watch
         if len(new) > NOTICES_AT_ONCE or (numbered and numbered[-1][0] < after.get(pattern_type, -1)):
             patterns = None  # reading everything is cheaper, or the folder was created again
             continue
-        nodes = zookeeper.get_many([f"{folder}/{name}" for _, name in new])
-        for (_, name), node in zip(new, nodes, strict=True):
-            named = None if node is None else _noticed(f"{folder}/{name}", node.data, pattern_type)
+        for (_, path), node in zip(new, zookeeper.get_many([path for _, path in new]), strict=True):
+            named = None if node is None else _noticed(path, node.data, pattern_type)
             if named is None:
                 patterns = None
             elif patterns is not None:
@@ -136,25 +129,10 @@ def notices(zookeeper: ZooKeeper, after: Mapping[PatternType, int], watch: Watch
     return Notices(patterns, last, count)
 
 
-def _children(zookeeper: ZooKeeper, folder: str, watch: Watch) -> list[str]:
-    try:
-        return zookeeper.children(folder, watch)
-    except NoNode:  # a tool has removed it
-        ensure_folders(zookeeper)
-        return zookeeper.children(folder, watch)
-
-
 def forget_notices(zookeeper: ZooKeeper) -> None:
-    """Remove notices older than `NOTICE_AGE_MS`, by this process's clock."""
-    oldest_ms = zookeeper.clock.now_ms() - NOTICE_AGE_MS
+    """As `config_notices.forget`."""
     for folder in _CHANGES.values():
-        where = [f"{folder}/{name}" for name in zookeeper.children(folder)]
-        for path, stat in zip(where, zookeeper.exists_many(where), strict=True):
-            if stat is not None and stat.created_ms < oldest_ms:
-                try:
-                    zookeeper.delete(path)
-                except NoNode:  # another broker has removed it
-                    continue
+        config_notices.forget(zookeeper, folder)
 
 
 def _noticed(path: str, data: bytes, pattern_type: PatternType) -> Pattern | None:
@@ -270,7 +248,7 @@ def change(
         )
         operations = [_write(path, node, data if after else None), _notice(pattern), act.write]
         try:
-            zookeeper.commit(operations, landed(zookeeper, act))
+            zookeeper.commit(operations, [act.write])
         except (BadVersion, NodeExists):
             continue
         except NoNode:

@@ -23,13 +23,13 @@ import json
 import logging
 import secrets
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from klog.clock import SYSTEM_CLOCK, Clock
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Create, Delete, Operation, SetData, Watch, ZooKeeper
+from klog.coordination.zookeeper import Create, Delete, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import KlogError, NoNode, ZooKeeperError
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,11 @@ UNDO_CLIENT: Final = "klog-undo-"
 """Prefix of the client id in a request that undoes an act, before the act's id. Kafka's protocol has no better
 place."""
 
+_SUBJECTS: Final = {
+    **{one: one for one in ("topic", "group", "schema", "broker", "path", "acl", "quota", "user")},
+    "broker": "id",
+}
+"""An act's possible subjects, and their keys in the node."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TIME_CHARS: Final = 8
 _RANDOM_CHARS: Final = 4
@@ -114,11 +119,11 @@ class Act:
     time_ms: int
     kind: str
     actor: Actor
-    topic: str | None = None
-    group: str | None = None
     before: Any = None
     after: Any = None
     undoes: str | None = None
+    topic: str | None = None
+    group: str | None = None
     schema: str | None = None
     broker: int | None = None
     path: str | None = None
@@ -135,14 +140,7 @@ class Act:
             "host": self.actor.host,
             **({"principal": self.actor.principal} if self.actor.principal else {}),
             **({} if self.actor.request is None else {"request": self.actor.request}),
-            **({} if self.topic is None else {"topic": self.topic}),
-            **({} if self.group is None else {"group": self.group}),
-            **({} if self.schema is None else {"schema": self.schema}),
-            **({} if self.broker is None else {"id": self.broker}),
-            **({} if self.path is None else {"path": self.path}),
-            **({} if self.acl is None else {"acl": self.acl}),
-            **({} if self.quota is None else {"quota": self.quota}),
-            **({} if self.user is None else {"user": self.user}),
+            **{key: found for name, key in _SUBJECTS.items() if (found := getattr(self, name)) is not None},
             "before": self.before,
             "after": self.after,
             "undoes": self.undoes,
@@ -161,39 +159,19 @@ class Act:
 
     @property
     def write(self) -> Create:
-        """The operation for the transaction that makes the change."""
+        """The operation for the transaction that makes the change; also its proof (`ZooKeeper.commit`)."""
         return Create(paths.act(self.act_id), entries.encode({"version": 1, **self.facts()}))
 
 
 def new_act(
-    kind: str,
-    actor: Actor,
-    *,
-    topic: str | None = None,
-    group: str | None = None,
-    schema: str | None = None,
-    broker: int | None = None,
-    path: str | None = None,
-    acl: str | None = None,
-    quota: str | None = None,
-    user: str | None = None,
-    before: Any = None,
-    after: Any = None,
-    clock: Clock = SYSTEM_CLOCK,
+    kind: str, actor: Actor, *, before: Any = None, after: Any = None, clock: Clock = SYSTEM_CLOCK, **subject: Any
 ) -> Act:
-    """A new act, to be written with the change."""
+    """A new act, to be written with the change; its subject by the name of its field in `Act`."""
     if len(json.dumps([before, after])) > STATE_BYTES_MAX:
         before = after = None
     now_ms = clock.now_ms()
     shown = actor._replace(client=actor.client[:CLIENT_CHARS_MAX], principal=actor.principal[:CLIENT_CHARS_MAX])
-    undoes = actor.undoes
-    subject = (schema, broker, path, acl, quota, user)
-    return Act(new_id(now_ms), now_ms, kind, shown, topic, group, before, after, undoes, *subject)
-
-
-def landed(zookeeper: ZooKeeper, act: Act) -> Callable[[], bool]:
-    """For `ZooKeeper.commit`: whether the transaction with the act succeeded."""
-    return lambda: zookeeper.exists(paths.act(act.act_id)) is not None
+    return Act(new_id(now_ms), now_ms, kind, shown, before, after, actor.undoes, **subject)
 
 
 def new_id(now_ms: int) -> str:
@@ -216,10 +194,7 @@ def is_act_id(text: str) -> bool:
 
 def list_ids(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """The ids of all acts, the oldest first."""
-    try:
-        return sorted(one for one in zookeeper.children(paths.ACTS, watch) if is_act_id(one))
-    except NoNode:
-        return []
+    return [one for one in zookeeper.find_children(paths.ACTS, watch) if is_act_id(one)]
 
 
 def ids_since(zookeeper: ZooKeeper, time_ms: int) -> list[str]:
@@ -231,15 +206,21 @@ def ids_since(zookeeper: ZooKeeper, time_ms: int) -> list[str]:
 def read_by_transaction(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[tuple[int, Act]]:
     """These acts with the transactions that wrote them, in their order. Unreadable nodes are skipped."""
     found = []
+    for act_id, node in _nodes(zookeeper, act_ids):
+        try:
+            found.append((node.stat.created_zxid, _decoded(act_id, node)))
+        except ZooKeeperError as error:
+            log.warning("an act is left out: %s", error.message)
+    return sorted(found, key=lambda one: one[0])
+
+
+def _nodes(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> Iterator[tuple[str, ZNode]]:
+    """The nodes of these acts, without those removed meanwhile."""
     for at in range(0, len(act_ids), READ_AT_ONCE):
         part = act_ids[at : at + READ_AT_ONCE]
-        for act_id, node in zip(part, zookeeper.get_many([paths.act(one) for one in part]), strict=True):
+        for act_id, node in zip(part, zookeeper.get_many(list(map(paths.act, part))), strict=True):
             if node is not None:
-                try:
-                    found.append((node.stat.created_zxid, _decoded(act_id, paths.act(act_id), node.data)))
-                except ZooKeeperError as error:
-                    log.warning("an act is left out: %s", error.message)
-    return sorted(found, key=lambda one: one[0])
+                yield act_id, node
 
 
 def published(zookeeper: ZooKeeper) -> int:
@@ -257,15 +238,12 @@ def last_change(zookeeper: ZooKeeper) -> int:
 def mark_published(zookeeper: ZooKeeper, zxid: int, fence: Sequence[Operation]) -> None:
     """Record that acts up to this transaction are in ``klog.events``. Raises BadVersion once another controller is
     elected."""
-    change = SetData(paths.ACTS, entries.encode({"version": 1, "published": zxid}))
-    zookeeper.commit([*fence, change], lambda: published(zookeeper) >= zxid)
+    zookeeper.commit([*fence, SetData(paths.ACTS, entries.encode({"version": 1, "published": zxid}))])
 
 
 def read(zookeeper: ZooKeeper, act_ids: Sequence[str]) -> list[Act]:
     """These acts, without those removed meanwhile. Raises ZooKeeperError for a node that is not an act."""
-    where = [paths.act(one) for one in act_ids]
-    nodes = zip(act_ids, where, zookeeper.get_many(where), strict=True)
-    return [_decoded(act_id, path, node.data) for act_id, path, node in nodes if node is not None]
+    return [_decoded(act_id, node) for act_id, node in _nodes(zookeeper, act_ids)]
 
 
 def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
@@ -273,14 +251,17 @@ def find(zookeeper: ZooKeeper, act_id: str) -> Act | None:
     return next(iter(read(zookeeper, [act_id])), None) if is_act_id(act_id) else None
 
 
-def _decoded(act_id: str, path: str, data: bytes) -> Act:
-    entry = entries.JsonNode(path, data)
+def _decoded(act_id: str, node: ZNode) -> Act:
+    path = paths.act(act_id)
+    entry = entries.JsonNode(path, node.data)
     fields = entry.fields
-    for name in ("topic", "group", "schema", "path", "acl", "quota", "user", "undoes"):
-        if not isinstance(fields.get(name), str | None):
+    for name in (*_SUBJECTS.values(), "undoes"):
+        if name != "id" and not isinstance(fields.get(name), str | None):
             raise ZooKeeperError(f"ZooKeeper node {path}: {name} is not a text")
     if not 0 <= entry.integer("time") <= TIME_MS_MAX:
         raise ZooKeeperError(f"ZooKeeper node {path}: time {entry.integer('time')} is not in the years 1970 to 9999")
+    there = {name: key for name, key in _SUBJECTS.items() if key in fields}
+    subject: dict[str, Any] = {name: entry.integer(key) if key == "id" else fields[key] for name, key in there.items()}
     return Act(
         act_id,
         entry.integer("time"),
@@ -291,17 +272,10 @@ def _decoded(act_id: str, path: str, data: bytes) -> Act:
             entry.text("principal", ""),
             entry.integer("request") if "request" in fields else None,
         ),
-        fields.get("topic"),
-        fields.get("group"),
         fields.get("before"),
         fields.get("after"),
         fields.get("undoes"),
-        fields.get("schema"),
-        entry.integer("id") if "id" in fields else None,
-        fields.get("path"),
-        fields.get("acl"),
-        fields.get("quota"),
-        fields.get("user"),
+        **subject,
     )
 
 
@@ -310,9 +284,8 @@ def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max
     gone = 0
     try:
         for act_id in _to_forget(_sizes(zookeeper), kept_max, kept_bytes_max):
-            path = paths.act(act_id)
             try:
-                zookeeper.commit([Delete(path)], lambda path=path: zookeeper.exists(path) is None)  # type: ignore[misc]
+                zookeeper.commit([Delete(paths.act(act_id))])
             except NoNode:
                 continue
             gone += 1
@@ -324,16 +297,12 @@ def forget_oldest(zookeeper: ZooKeeper, kept_max: int = KEPT_MAX, kept_bytes_max
 def _sizes(zookeeper: ZooKeeper) -> dict[str, tuple[str, int]]:
     """Act -> its host ("" if unreadable) and its bytes; the oldest first."""
     sizes: dict[str, tuple[str, int]] = {}
-    ids = list_ids(zookeeper)
-    for at in range(0, len(ids), READ_AT_ONCE):
-        part = ids[at : at + READ_AT_ONCE]
-        for act_id, node in zip(part, zookeeper.get_many([paths.act(one) for one in part]), strict=True):
-            if node is not None:
-                try:
-                    host = _decoded(act_id, paths.act(act_id), node.data).actor.host
-                except ZooKeeperError:
-                    host = ""
-                sizes[act_id] = host, len(node.data)
+    for act_id, node in _nodes(zookeeper, list_ids(zookeeper)):
+        try:
+            host = _decoded(act_id, node).actor.host
+        except ZooKeeperError:
+            host = ""
+        sizes[act_id] = host, len(node.data)
     return sizes
 
 

@@ -120,10 +120,8 @@ def register(
         # Read the fence before the entry: it may be too old, which fails the multi, but never too new.
         fence, node = zookeeper.get_many([beside, path])
         if fence is None:
-            try:
-                zookeeper.create(beside, entries.encode({"version": 1}), parents=True)
-            except (NodeExists, SessionLost):
-                pass
+            zookeeper.ensure_paths([paths.REGISTRATIONS])
+            zookeeper.create_missing([beside], entries.encode({"version": 1}))
             continue
         session = zookeeper.session_id
         if node is not None and node.data == data and node.stat.owner_session == session:
@@ -155,7 +153,7 @@ def unregister(zookeeper: ZooKeeper, registration: Registration) -> None:
         paths.registration(broker_id), entries.encode({"version": 1, LEFT: True}), registration.fence_version
     )
     try:
-        zookeeper.commit([left, Delete(paths.broker(broker_id))], lambda: find(zookeeper, broker_id) is None)
+        zookeeper.commit([left, Delete(paths.broker(broker_id))])
     except (BadVersion, NoNode):
         pass
 
@@ -177,11 +175,7 @@ def find(zookeeper: ZooKeeper, broker_id: int) -> Registration | None:
 
 def live(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Registration]:
     """All registered brokers by id; the watch fires when one comes or goes, but perhaps not when one is replaced."""
-    try:
-        names = zookeeper.children(paths.BROKER_IDS, watch)
-    except NoNode:
-        return []
-    ids = sorted(int(name) for name in names if name.isdigit())
+    ids = sorted(int(name) for name in zookeeper.find_children(paths.BROKER_IDS, watch) if name.isdigit())
     fences = zookeeper.get_many([paths.registration(broker_id) for broker_id in ids])
     nodes = zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
     return [

@@ -41,15 +41,14 @@ def secret(zookeeper: ZooKeeper) -> Secret | None:
 
 def ensure_secret(zookeeper: ZooKeeper, candidate: Secret) -> Secret:
     """The cluster's secret: the candidate if there was none. Brokers may race; all get the same."""
-    for _ in range(RACE_TRIES):
+    found = secret(zookeeper)
+    if found is None:
+        zookeeper.ensure_paths(paths.ancestors(paths.SECRET))
+        zookeeper.create_missing([paths.SECRET], entries.encode({"version": 1, "secret": candidate.text}))
         found = secret(zookeeper)
-        if found is not None:
-            return found
-        try:
-            zookeeper.create(paths.SECRET, entries.encode({"version": 1, "secret": candidate.text}), parents=True)
-        except (NodeExists, SessionLost):
-            pass  # read it: another broker's, or our own whose answer was lost
-    raise SessionLost(f"no secret could be made at ZooKeeper {zookeeper.address} in {RACE_TRIES} tries")
+    if found is None:
+        raise SessionLost(f"no secret could be made at ZooKeeper {zookeeper.address}")
+    return found
 
 
 def cluster_id(zookeeper: ZooKeeper) -> str | None:
@@ -82,7 +81,9 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
         found = cluster_id(zookeeper)
         if found is not None:
             return found
-        missing = _missing_folders(zookeeper)
+        folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
+        there = zookeeper.get_many(folders)
+        missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
         made = entries.encode({"version": str(LAYOUT_VERSION), "id": uuid_text(uuid.uuid4())})
         try:
             zookeeper.multi([*map(Create, missing), Create(paths.CLUSTER_ID, made)])
@@ -96,21 +97,14 @@ def ensure_cluster(zookeeper: ZooKeeper) -> str:
 
 def ensure_folders(zookeeper: ZooKeeper) -> None:
     """Create the folders without the id, which `restore_id` writes when all registries of the cluster are restored."""
-    missing = _missing_folders(zookeeper)
-    if missing:
-        zookeeper.commit(list(map(Create, missing)), lambda: not _missing_folders(zookeeper))
+    zookeeper.ensure_paths(paths.PERSISTENT)
 
 
 def restore_id(zookeeper: ZooKeeper, known: str) -> None:
     """Write the id that the cluster had. Raises Refused if there is another by now."""
     data = entries.encode({"version": str(LAYOUT_VERSION), "id": known})
     try:
-        zookeeper.commit([Create(paths.CLUSTER_ID, data)], lambda: cluster_id(zookeeper) == known)
+        zookeeper.commit([Create(paths.CLUSTER_ID, data)])
     except NodeExists:
         if cluster_id(zookeeper) != known:
             raise Refused(f"ZooKeeper {zookeeper.address} belongs to another cluster by now") from None
-
-
-def _missing_folders(zookeeper: ZooKeeper) -> list[str]:
-    folders = sorted({folder for path in paths.PERSISTENT for folder in (*paths.ancestors(path), path)})
-    return [folder for folder, node in zip(folders, zookeeper.get_many(folders), strict=True) if node is None]

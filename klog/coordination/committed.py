@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper, size_bytes
-from klog.errors import NodeExists, NoNode, PolicyViolation, UnknownTopicOrPartition, ZooKeeperError
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZNode, ZooKeeper
+from klog.errors import PolicyViolation, UnknownTopicOrPartition, ZooKeeperError
 from klog.names import TopicPartition
 
 NODES_MAX = 200_000
@@ -39,26 +39,26 @@ class CommittedOffset:
 
 def groups(zookeeper: ZooKeeper) -> list[str]:
     """Every group with a folder in 0.8's registry, of either protocol."""
-    try:
-        return sorted(paths.group_name(node) for node in zookeeper.children(paths.CONSUMERS))
-    except NoNode:
-        return []
+    return sorted(map(paths.group_name, zookeeper.find_children(paths.CONSUMERS)))
 
 
 def names(zookeeper: ZooKeeper, of: Sequence[str]) -> dict[str, list[TopicPartition]]:
     """For each of these groups the partitions it has committed in, in order; two rounds for all of them."""
-    folders = [paths.consumer_offsets(group) for group in of]
+    return dict(zip(of, partitions_below(zookeeper, list(map(paths.consumer_offsets, of))), strict=True))
+
+
+def partitions_below(zookeeper: ZooKeeper, folders: Sequence[str]) -> list[list[TopicPartition]]:
+    """For each of these parents of topics the partitions below it, in order; two rounds for all of them."""
     topics = [
-        (group, topic, f"{folder}/{topic}")
-        for group, folder, found in zip(of, folders, zookeeper.children_many(folders), strict=True)
-        for topic in found
+        (at, topic, f"{folder}/{topic}")
+        for at, (folder, names) in enumerate(zip(folders, zookeeper.children_many(folders), strict=True))
+        for topic in names
     ]
-    numbers = zookeeper.children_many([folder for _, _, folder in topics])
-    result: dict[str, list[TopicPartition]] = {group: [] for group in of}
-    for (group, topic, _), found in zip(topics, numbers, strict=True):
-        numbered = (int(one) for one in found if one.isascii() and one.isdigit())
-        result[group] += [TopicPartition(topic, number) for number in numbered if number < 2**31]
-    return {group: sorted(found) for group, found in result.items()}
+    found: list[list[TopicPartition]] = [[] for _ in folders]
+    for (at, topic, _), names in zip(topics, zookeeper.children_many([path for _, _, path in topics]), strict=True):
+        numbers = (int(one) for one in names if one.isascii() and one.isdigit())
+        found[at] += [TopicPartition(topic, number) for number in numbers if number < 2**31]
+    return list(map(sorted, found))
 
 
 def read(
@@ -88,6 +88,11 @@ def read_many(
             path = paths.commit_note(group, *partition)
             found[group][partition] = _decode(path, offset, number.stat.modified_ms, note)
     return found
+
+
+def nodes_of(group: str, partition: TopicPartition) -> tuple[str, str]:
+    """A commit's two nodes: the number, and the note."""
+    return paths.consumer_offset(group, *partition), paths.commit_note(group, *partition)
 
 
 def offset_in(data: bytes) -> int | None:
@@ -136,8 +141,8 @@ class OffsetWriter:
         unknown: dict[str, str] = {}
         for group, partitions in wanted:
             nodes = self._of(group)
-            for topic, number in partitions:
-                for path in (paths.consumer_offset(group, topic, number), paths.commit_note(group, topic, number)):
+            for partition in partitions:
+                for path in nodes_of(group, partition):
                     if path not in nodes.known and path not in nodes.absent:
                         unknown[path] = group
         if not unknown:
@@ -184,10 +189,7 @@ class OffsetWriter:
         for partition, committed in offsets.items():
             number = str(committed.offset).encode()
             note = _encode(committed, committed.commit_ms or now_ms)
-            for path, data in (
-                (paths.consumer_offset(group, *partition), number),
-                (paths.commit_note(group, *partition), note),
-            ):
+            for path, data in zip(nodes_of(group, partition), (number, note), strict=True):
                 made.append(SetData(path, data) if path in known else Create(path, data))
         refused = sum(one.path not in known and one.path not in absent for one in made)
         if refused:
@@ -196,10 +198,9 @@ class OffsetWriter:
 
     def size_bytes(self, group: str, partition: TopicPartition, committed: CommittedOffset) -> int:
         """The maximum bytes of a partition's two writes in a multi. Pure."""
-        chroot = self._zookeeper.address.chroot
-        return size_bytes(
-            Create(paths.consumer_offset(group, *partition), str(committed.offset).encode()), chroot
-        ) + size_bytes(Create(paths.commit_note(group, *partition), _encode(committed, LATEST_MS)), chroot)
+        contents = str(committed.offset).encode(), _encode(committed, LATEST_MS)
+        writes = map(Create, nodes_of(group, partition), contents)
+        return sum(map(self._zookeeper.size_bytes, writes))
 
     def topic_fences(self, topics: Iterable[str]) -> list[Check]:
         """Checks that fail a commit once one of these topics is being deleted, so that none comes after its offsets are
@@ -244,18 +245,12 @@ def delete(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition], fen
     If another client deletes a node at the same moment, the multi fails with NoNode: read again and decide.
     """
     doomed = ends(zookeeper, group, gone)
-    zookeeper.commit(
-        [*fence, *doomed], lambda: all(node is None for node in zookeeper.get_many([one.path for one in doomed]))
-    )
+    zookeeper.commit([*fence, *doomed], doomed)
 
 
 def ends(zookeeper: ZooKeeper, group: str, gone: Iterable[TopicPartition]) -> list[Delete]:
     """The operations that remove a group's committed offsets in these partitions, as far as they exist now."""
-    where = [
-        path
-        for partition in gone
-        for path in (paths.consumer_offset(group, *partition), paths.commit_note(group, *partition))
-    ]
+    where = [path for partition in gone for path in nodes_of(group, partition)]
     return [Delete(path) for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None]
 
 
@@ -263,22 +258,10 @@ def forget_topic(zookeeper: ZooKeeper, topic: str) -> None:
     """Remove every group's offsets, owners and claims of a topic that is being deleted (rule L10)."""
     roots = [(paths.CONSUMERS, "/offsets"), (paths.CONSUMERS, "/owners"), (paths.COMMITS, ""), (paths.CLAIMS, "")]
     for root, below in roots:
-        try:
-            nodes = zookeeper.children(root)
-        except NoNode:
-            continue
-        folders = [f"{root}/{node}{below}/{topic}" for node in nodes]
+        folders = [f"{root}/{node}{below}/{topic}" for node in zookeeper.find_children(root)]
         for folder, found in zip(folders, zookeeper.children_many(folders), strict=True):
             for path in (*(f"{folder}/{one}" for one in found), folder):
-                _remove(zookeeper, path)
-
-
-def _remove(zookeeper: ZooKeeper, path: str) -> None:
-    """Remove the node if it exists; a folder with a new child stays."""
-    try:
-        zookeeper.delete(path)
-    except (NoNode, NodeExists):
-        pass
+                zookeeper.remove(path)
 
 
 def _encode(committed: CommittedOffset, commit_ms: int) -> bytes:

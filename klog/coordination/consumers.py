@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from klog.clock import SYSTEM_CLOCK, Clock
-from klog.coordination import entries, group_states, paths
+from klog.coordination import committed, entries, group_states, paths
 from klog.coordination.group_states import COORDINATOR, ZOOKEEPER, GroupState
 from klog.coordination.zookeeper import Create, Watch, ZNode, ZooKeeper
 from klog.errors import BadVersion, GroupIsHeld, NodeExists, NoNode, SessionLost
@@ -100,25 +100,13 @@ def register(zookeeper: ZooKeeper, group: str, entry: ConsumerEntry) -> GroupSta
 
 def unregister(zookeeper: ZooKeeper, group: str, consumer_id: str) -> None:
     """Remove the entry, if it exists."""
-    try:
-        zookeeper.delete(paths.consumer_id(group, consumer_id))
-    except NoNode:
-        pass
+    zookeeper.remove(paths.consumer_id(group, consumer_id))
 
 
 def members(zookeeper: ZooKeeper, group: str, watch: Watch | None = None) -> list[ConsumerEntry]:
     """The consumers of one group, by id; the watch fires when one comes or goes."""
-    folder = paths.consumer_ids(group)
-    try:
-        nodes = zookeeper.children(folder, watch)
-    except NoNode:
-        return []
-    where = [f"{folder}/{node}" for node in nodes]
-    return [
-        _decode(path, paths.group_name(node), found)
-        for path, node, found in zip(where, nodes, zookeeper.get_many(where), strict=True)
-        if found is not None
-    ]
+    nodes = zookeeper.find_children(paths.consumer_ids(group), watch)
+    return [entry for _, entry in _entries(zookeeper, [(group, node) for node in nodes])]
 
 
 def _held(state: GroupState) -> str:
@@ -134,38 +122,30 @@ def live(zookeeper: ZooKeeper, groups: Sequence[str], *, of_members: bool = Fals
 
     Includes members of the brokers' protocol only with `of_members`; their coordinator knows whether they are alive.
     """
-    folders = [paths.consumer_ids(group) for group in groups]
-    where = [
-        (group, node, f"{folder}/{node}")
-        for group, folder, nodes in zip(groups, folders, zookeeper.children_many(folders), strict=True)
-        for node in nodes
-    ]
+    listed = zookeeper.children_many(list(map(paths.consumer_ids, groups)))
     found: dict[str, list[ConsumerEntry]] = {group: [] for group in groups}
-    for (group, name, path), node in zip(where, zookeeper.get_many([path for _, _, path in where]), strict=True):
-        if node is not None:  # it has left between the two reads
-            entry = _decode(path, paths.group_name(name), node)
-            if of_members or not entry.is_member:
-                found[group].append(entry)
+    nodes = [(group, node) for group, names in zip(groups, listed, strict=True) for node in names]
+    for group, entry in _entries(zookeeper, nodes):
+        if of_members or not entry.is_member:
+            found[group].append(entry)
     return found
+
+
+def _entries(zookeeper: ZooKeeper, nodes: Iterable[tuple[str, str]]) -> Iterator[tuple[str, ConsumerEntry]]:
+    """Of groups and their consumers' nodes those that have not left since they were listed."""
+    where = [(group, paths.group_name(node), f"{paths.consumer_ids(group)}/{node}") for group, node in nodes]
+    for (group, name, path), node in zip(where, zookeeper.get_many([path for _, _, path in where]), strict=True):
+        if node is not None:
+            yield group, _decode(path, name, node)
 
 
 def owners(zookeeper: ZooKeeper, groups: Sequence[str]) -> dict[str, dict[TopicPartition, str]]:
     """The thread that owns each partition, for each of these groups; three rounds for all of them."""
-    folders = [paths.consumer_owners(group) for group in groups]
-    topics = [
-        (group, topic, f"{folder}/{topic}")
-        for group, folder, found in zip(groups, folders, zookeeper.children_many(folders), strict=True)
-        for topic in found
-    ]
-    numbers = zookeeper.children_many([folder for _, _, folder in topics])
-    leaves = [
-        (group, TopicPartition(topic, int(one)), f"{folder}/{one}")
-        for (group, topic, folder), found in zip(topics, numbers, strict=True)
-        for one in found
-        if one.isascii() and one.isdigit()
-    ]
+    below = committed.partitions_below(zookeeper, list(map(paths.consumer_owners, groups)))
+    leaves = [(group, partition) for group, some in zip(groups, below, strict=True) for partition in some]
+    nodes = zookeeper.get_many([paths.consumer_owner(group, *partition) for group, partition in leaves])
     result: dict[str, dict[TopicPartition, str]] = {group: {} for group in groups}
-    for (group, partition, _), node in zip(leaves, zookeeper.get_many([path for _, _, path in leaves]), strict=True):
+    for (group, partition), node in zip(leaves, nodes, strict=True):
         if node is not None:
             result[group][partition] = node.data.decode("utf-8", "replace")
     return result

@@ -64,7 +64,7 @@ def restore_epoch(zookeeper: ZooKeeper, epoch: int) -> None:
         return
     data = str(epoch).encode()
     write = Create(path, data) if node is None else SetData(path, data, node.stat.version)
-    zookeeper.commit([write], lambda: _epoch(zookeeper) == epoch)
+    zookeeper.commit([write])
 
 
 def _epoch(zookeeper: ZooKeeper) -> int:
@@ -94,10 +94,7 @@ def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | Non
     for _ in range(ELECTION_TRIES):
         epoch, node = _read(zookeeper)
         if epoch is None:
-            try:
-                zookeeper.create(paths.CONTROLLER_EPOCH, b"0")
-            except (NodeExists, SessionLost):
-                pass
+            zookeeper.create_missing([paths.CONTROLLER_EPOCH], b"0")
             continue
         replaced: list[Operation] = []
         if node is not None:
@@ -126,12 +123,7 @@ def elect(zookeeper: ZooKeeper, broker_id: int, instead_of: ControllerTerm | Non
 
 def resign(zookeeper: ZooKeeper, term: ControllerTerm) -> None:
     """Resign: remove `/controller`; BadVersion or NoNode when the term is already over."""
-
-    def gone() -> bool:
-        node = zookeeper.find(paths.CONTROLLER)
-        return node is None or node.stat.owner_session != term.session
-
-    zookeeper.commit([term.fence, Delete(paths.CONTROLLER)], gone)
+    zookeeper.commit([term.fence, Delete(paths.CONTROLLER)])
 
 
 def _term(node: ZNode, epoch: ZNode) -> ControllerTerm:

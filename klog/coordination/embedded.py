@@ -97,25 +97,24 @@ class ZooKeeperServer:
     """A server that was started on `directory`; each method checks again whether it is alive."""
 
     directory: Path
-    port: int
+    settings: ServerSettings
     identity: ProcessId
-    host: str = LOOPBACK
-    """Its address for clients."""
-    tls: TlsListener | None = None
-    """The listener of clients by TLS; the other port is then for this machine."""
+
+    @property
+    def port(self) -> int:
+        """The port for processes on this machine, and for clients without TLS."""
+        return self.settings.port
 
     @property
     def address(self) -> str:
         """The address for processes on this machine."""
-        return host_port(self._reached_at, self.port)
+        return host_port(self.settings.reached_at, self.port)
 
     @property
     def listens_at(self) -> str:
-        return host_port(self.host, self.port) if self.tls is None else host_port(self.tls.host, self.tls.port)
-
-    @property
-    def _reached_at(self) -> str:
-        return ServerSettings(self.port, self.host).reached_at
+        """The address for clients."""
+        listener = self.settings.tls or self.settings
+        return host_port(listener.host, listener.port)
 
     @property
     def log_file(self) -> Path:
@@ -126,16 +125,20 @@ class ZooKeeperServer:
         try:
             if self.mode() is None:
                 return False
-            if self.tls is not None:  # Java opens it after the other
-                socket.create_connection((ServerSettings(0, self.tls.host).reached_at, self.tls.port), 1.0).close()
-            return f"dataDir={_data(self.directory)}" in four_letter_word(self._reached_at, self.port, b"conf", 1.0)
+            tls = self.settings.tls
+            if tls is not None:  # Java opens it after the other
+                socket.create_connection((ServerSettings(0, tls.host).reached_at, tls.port), 1.0).close()
+            return f"dataDir={_data(self.directory)}" in self._asked(b"conf", 1.0)
         except OSError:
             return False
 
     def mode(self, timeout_s: float = 1.0) -> str | None:
         """`standalone`, `leader`, `follower`; None if it answers but does not serve. Raises OSError if it does not
         answer."""
-        return mode_in(four_letter_word(self._reached_at, self.port, b"srvr", timeout_s))
+        return mode_in(self._asked(b"srvr", timeout_s))
+
+    def _asked(self, word: bytes, timeout_s: float) -> str:
+        return four_letter_word(self.settings.reached_at, self.port, word, timeout_s)
 
     def is_answering(self) -> bool:
         """Whether it listens. A server of an ensemble listens before it serves, which takes a majority of them."""
@@ -210,12 +213,13 @@ def start(
     claims: list[socket.socket] = []
     try:
         running = _lock_or_find(lock, directory)
+        last = settings(directory) or ServerSettings(0)
+        now = _wanted(last, host, heap_bytes, server_id, ensemble, tls)
         if running is not None:
-            has = running.port if running.tls is None else running.tls.port
+            has = (running.settings.tls or running.settings).port
             if port is not None and has != port:
                 raise PortInUse(f"ZooKeeper on {directory} runs already, on port {has}, not {port}")
-            runs = settings(directory) or ServerSettings(0)
-            if _wanted(runs, host, heap_bytes, server_id, ensemble, tls) != runs:
+            if now != last:
                 raise Refused(
                     f"ZooKeeper on {directory} runs already, with other options",
                     hint="`klog zookeeper stop` first, then start",
@@ -223,15 +227,15 @@ def start(
             return running
         java = find_java(environment)
         jars = class_path()
-        last = settings(directory) or ServerSettings(0)
-        now = _wanted(last, host, heap_bytes, server_id, ensemble, tls)
+        is_fixed = now.server_id is not None  # clients have an ensemble server's port in their settings
         if now.tls is not None:
-            wanted = port or now.tls.port or (CLIENT_PORT if now.server_id is not None else None)
-            now = replace(now, tls=replace(now.tls, port=_free_port(wanted, now.tls.host, None, taken, claims)))
-            assert now.tls is not None
-            now = replace(now, port=_free_port(None, now.host, last.port or None, (*taken, now.tls.port), claims))
+            wanted = port or now.tls.port or (CLIENT_PORT if is_fixed else None)
+            listener = replace(now.tls, port=_free_port(wanted, now.tls.host, 0, taken, claims))
+            inner = _free_port(None, now.host, last.port, (*taken, listener.port), claims)
+            now = replace(now, port=inner, tls=listener)
         else:
-            now = replace(now, port=_choose_port(directory, port, taken, now, claims))
+            wanted = port or (last.port or CLIENT_PORT if is_fixed else None)
+            now = replace(now, port=_free_port(wanted, now.host, last.port, taken, claims))
         now.write(directory, _data(directory))
         heap_flags = jvm_heap_flags(default_heap_bytes() if now.heap_bytes is None else now.heap_bytes)
         archive_flag, archive = _archive(cache, java, jars, [*heap_flags[:1], _main_class(now)])
@@ -257,7 +261,7 @@ def start(
     identity = ProcessId.of(child.pid) or ProcessId(child.pid, "ended")
     process.record(_pid_file(directory), identity)
     _archive_note(directory).write_text(str(archive or ""))
-    return ZooKeeperServer(directory, now.port, identity, now.host, now.tls)
+    return ZooKeeperServer(directory, now, identity)
 
 
 def _wanted(
@@ -269,19 +273,14 @@ def _wanted(
     tls: tuple[str, str] | None,
 ) -> ServerSettings:
     """The settings for a start with these options, with the ports of the last start."""
+    now = replace(last, heap_bytes=heap_bytes or last.heap_bytes)
+    if ensemble is not None:
+        now = replace(now, server_id=server_id, ensemble=ensemble)
     files = tls or (None if last.tls is None else (last.tls.key_store, last.tls.trust_store))
-    listener = None
-    if files is not None:
-        before = last.tls or TlsListener(0, last.host, *files)
-        listener = TlsListener(before.port, before.host if host is None else host, *files)
-    return ServerSettings(
-        last.port,
-        LOOPBACK if listener is not None else last.host if host is None else host,
-        last.heap_bytes if heap_bytes is None else heap_bytes,
-        last.server_id if ensemble is None else server_id,
-        last.ensemble if ensemble is None else ensemble,
-        listener,
-    )
+    if files is None:
+        return replace(now, host=host or last.host)
+    before = last.tls or TlsListener(0, last.host, *files)
+    return replace(now, host=LOOPBACK, tls=TlsListener(before.port, host or before.host, *files))
 
 
 def find(directory: Path) -> ZooKeeperServer | None:
@@ -291,7 +290,7 @@ def find(directory: Path) -> ZooKeeperServer | None:
     if found is None:
         return None
     identity = process.recorded(_pid_file(directory), MARK, str(directory / "zoo.cfg"))
-    return None if identity is None else ZooKeeperServer(directory, found.port, identity, found.host, found.tls)
+    return None if identity is None else ZooKeeperServer(directory, found, identity)
 
 
 def _command(java: Java, flags: list[str], jars: list[Path], directory: Path) -> list[str]:
@@ -405,24 +404,8 @@ def settings(directory: Path) -> ServerSettings | None:
     return settings_of(directory, _data(directory))
 
 
-def configured_port(directory: Path) -> int | None:
-    """The port of the last start on this directory."""
-    found = settings(directory)
-    return None if found is None else found.port
-
-
-def _choose_port(
-    directory: Path, wanted: int | None, taken: Collection[int], now: ServerSettings, claims: list[socket.socket]
-) -> int:
-    if wanted is None and now.server_id is not None:  # clients have an ensemble server's port in their settings
-        wanted = configured_port(directory) or CLIENT_PORT
-    return _free_port(wanted, now.host, configured_port(directory), taken, claims)
-
-
-def _free_port(
-    wanted: int | None, host: str, last: int | None, taken: Collection[int], claims: list[socket.socket]
-) -> int:
-    """The wanted port, else the last one if it is free, else any. Raises PortInUse if the wanted one is not free.
+def _free_port(wanted: int | None, host: str, last: int, taken: Collection[int], claims: list[socket.socket]) -> int:
+    """The wanted port, else the last one (0: none) if it is free, else any. PortInUse if the wanted one is not free.
 
     ``claims`` gets the socket that holds any port until the server listens: other processes would take it for free.
     """
@@ -434,7 +417,7 @@ def _free_port(
                 f"ZooKeeper's port {wanted} is in use", hint="choose another with --port; in `klog up` --zookeeper-port"
             )
         return wanted
-    if last is not None and last not in taken and is_free(last):
+    if last and last not in taken and is_free(last):
         return last
     for _ in range(PORT_TRIES):
         port = random.randrange(*PORTS)

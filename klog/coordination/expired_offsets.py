@@ -15,13 +15,12 @@ between the read and the removal: they have read an offset as old as the retenti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from klog.coordination import committed, consumers, group_states, paths
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.zookeeper import Create, Delete, Operation, ZooKeeper
-from klog.errors import NodeExists, NoNode
 from klog.names import TopicPartition
 
 SEEN_PART = 8
@@ -87,7 +86,7 @@ def _expired(zookeeper: ZooKeeper, state: GroupState, since_ms: int, now_ms: int
     found = dict(zip(partitions, numbers, strict=True))
     nodes: list[Delete] = []
     for one, note in zip(gone, notes, strict=True):
-        for path, node in ((paths.consumer_offset(group, *one), found[one]), (paths.commit_note(group, *one), note)):
+        for path, node in zip(committed.nodes_of(group, one), (found[one], note), strict=True):
             if node is not None:
                 nodes.append(Delete(path, node.stat.version))
     left = [end_ms for one, end_ms in ends.items() if one not in set(gone)]
@@ -106,21 +105,12 @@ def remove_empty_folders(zookeeper: ZooKeeper, group: str, topics: Iterable[str]
     wanted = dict.fromkeys(topics)
     folders = [f"{paths.consumer_offsets(group)}/{topic}" for topic in wanted]
     folders += [f"{paths.commits(group)}/{topic}" for topic in wanted]
-    _remove(zookeeper, folders)
+    for folder in folders:
+        zookeeper.remove(folder)
     if committed.names(zookeeper, [group])[group]:
         return
     root = f"{paths.CONSUMERS}/{paths.group_node(group)}"
-    owned = [f"{paths.consumer_owners(group)}/{topic}" for topic in _children(zookeeper, paths.consumer_owners(group))]
-    _remove(zookeeper, [*owned, *(f"{root}/{one}" for one in ("offsets", "owners", "ids")), root, paths.commits(group)])
-
-
-def _children(zookeeper: ZooKeeper, folder: str) -> list[str]:
-    return zookeeper.children_many([folder])[0]
-
-
-def _remove(zookeeper: ZooKeeper, folders: Sequence[str]) -> None:
-    for folder in folders:
-        try:
-            zookeeper.delete(folder)
-        except (NoNode, NodeExists):
-            continue
+    owners = paths.consumer_owners(group)
+    owned = [f"{owners}/{topic}" for topic in zookeeper.find_children(owners)]
+    for folder in (*owned, f"{root}/offsets", owners, f"{root}/ids", root, paths.commits(group)):
+        zookeeper.remove(folder)

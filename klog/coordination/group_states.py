@@ -23,7 +23,7 @@ from typing import Literal
 from klog.clock import SYSTEM_CLOCK
 from klog.coordination import entries, paths
 from klog.coordination.zookeeper import Check, Create, Operation, SetData, ZNode, ZooKeeper
-from klog.errors import NoNode, ZooKeeperError
+from klog.errors import ZooKeeperError
 
 GroupProtocol = Literal["", "coordinator", "zookeeper"]
 FREE: GroupProtocol = ""
@@ -90,10 +90,7 @@ class GroupState:
 
 def names(zookeeper: ZooKeeper) -> list[str]:
     """Every group with a node here; groups with only offsets are in `committed.groups`."""
-    try:
-        return sorted(paths.group_name(node) for node in zookeeper.children(paths.GROUPS))
-    except NoNode:
-        return []
+    return sorted(map(paths.group_name, zookeeper.find_children(paths.GROUPS)))
 
 
 def read(zookeeper: ZooKeeper, group: str) -> GroupState:
@@ -117,12 +114,7 @@ def write(zookeeper: ZooKeeper, state: GroupState, also: Sequence[Operation] = (
     Raises BadVersion or NodeExists if it was changed meanwhile, NoNode if it is gone, or the error of `also`.
     """
     operation = state.operation
-
-    def landed() -> bool:
-        node = zookeeper.find(paths.group(state.group))
-        return node is not None and node.stat.version == state.version + 1 and node.data == operation.data
-
-    zookeeper.commit([*also, operation], landed)
+    zookeeper.commit([*also, operation], [operation])
     return state.written
 
 

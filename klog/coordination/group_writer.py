@@ -19,19 +19,12 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from klog.coordination import group_states, paths
 from klog.coordination.committed import OffsetWriter
 from klog.coordination.group_slots import SlotHolder
 from klog.coordination.group_states import GroupState
-from klog.coordination.zookeeper import (
-    Check,
-    Delete,
-    Operation,
-    ZooKeeper,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Operation, ZooKeeper
 from klog.errors import BadVersion, KlogError, NodeExists, NoNode, NotCoordinator
 from klog.names import TopicPartition
 
@@ -148,7 +141,7 @@ class GroupWriter:
             except KlogError as error:
                 outcomes[write] = error.bare()
                 continue
-            size = sum(size_bytes(one, self._zookeeper.address.chroot) for one in (write.slot.fence, *operations))
+            size = sum(map(self._zookeeper.size_bytes, (write.slot.fence, *operations)))
             if part and (filled_bytes + size > TOGETHER_BYTES_MAX or filled + len(operations) > OPERATIONS_MAX):
                 outcomes |= self._send(part)
                 part, filled_bytes, filled = [], 0, 0
@@ -166,7 +159,7 @@ class GroupWriter:
         fences = {write.slot.fence: None for write, _ in part}  # a dict for its order
         everything = [one for _, operations in part for one in operations]
         try:
-            self._zookeeper.commit([*fences, *everything], lambda: self._is_written(everything))
+            self._zookeeper.commit([*fences, *everything])
         except (BadVersion, NodeExists, NoNode):
             half = len(part) // 2
             return self._send(part[:half]) | self._send(part[half:])
@@ -183,7 +176,7 @@ class GroupWriter:
         for _ in range(TRIES):
             sent = operations
             try:
-                self._zookeeper.commit([write.slot.fence, *sent], lambda sent=sent: self._is_written(sent))  # type: ignore[misc]
+                self._zookeeper.commit([write.slot.fence, *sent])
                 write.landed(sent)
                 return None
             except (BadVersion, NodeExists, NoNode) as failed:
@@ -192,8 +185,8 @@ class GroupWriter:
                 write.in_doubt = sent
                 return failed.bare()
             try:
-                verdict, why = self._judge(write)
-                if verdict is not _Verdict.UNFENCED:
+                is_settled, why = self._judge(write)
+                if is_settled:
                     return why
                 write.forget()
                 operations = write.prepare()
@@ -201,32 +194,16 @@ class GroupWriter:
                 return failed.bare()
         return error
 
-    def _judge(self, write: GroupWrite) -> tuple[_Verdict, KlogError | None]:
-        """Which fence has failed, if any, or whether an earlier try has succeeded after all."""
+    def _judge(self, write: GroupWrite) -> tuple[bool, KlogError | None]:
+        """Whether the outcome is settled, and the error of the fence that has failed: None if an earlier try has
+        succeeded after all. It is not settled where the operations themselves have failed."""
         slot = self._zookeeper.find(paths.group_slot(write.slot.slot))
         if slot is None or slot.stat.version != write.slot.version:
-            return _Verdict.FENCED, NotCoordinator(f"another broker coordinates group {write.group!r}")
-        if write.in_doubt and self._is_written(write.in_doubt):
+            return True, NotCoordinator(f"another broker coordinates group {write.group!r}")
+        if self._zookeeper.holds(write.in_doubt):
             write.landed(write.in_doubt)
-            return _Verdict.LANDED, None
+            return True, None
         state = group_states.read(self._zookeeper, write.group)
         if state.version == write.expected:
-            return _Verdict.UNFENCED, None
-        return _Verdict.FENCED, GroupChanged(state)
-
-    def _is_written(self, operations: Sequence[Operation]) -> bool:
-        """Whether every node holds what we wrote: a success whose answer was lost (rule Z2)."""
-        written: dict[str, bytes | None] = {}
-        for one in operations:
-            if not isinstance(one, Check):
-                written[one.path] = None if isinstance(one, Delete) else one.data
-        nodes = self._zookeeper.get_many(list(written))
-        found = [None if node is None else node.data for node in nodes]
-        return bool(written) and found == list(written.values())
-
-
-class _Verdict(Enum):
-    FENCED = auto()
-    LANDED = auto()
-    UNFENCED = auto()
-    """Neither: the operations themselves failed."""
+            return False, None
+        return True, GroupChanged(state)

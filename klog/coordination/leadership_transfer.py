@@ -52,12 +52,7 @@ def ask(zookeeper: ZooKeeper, registration: Registration, epochs: Mapping[TopicP
 
 def asked(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[Handover]:
     """Every request; the watch fires at the next one."""
-    try:
-        children = zookeeper.children(paths.HANDOVERS, watch)
-    except NoNode:  # a cluster older than this folder
-        zookeeper.ensure_path(paths.HANDOVERS)
-        children = zookeeper.children(paths.HANDOVERS, watch)
-    names = [name for name in children if name.isdigit()]
+    names = [name for name in zookeeper.find_children(paths.HANDOVERS, watch, make=True) if name.isdigit()]
     found: list[Handover] = []
     for name, node in zip(names, zookeeper.get_many([paths.handover(int(name)) for name in names]), strict=True):
         if node is None:

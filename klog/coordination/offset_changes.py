@@ -14,23 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from klog.coordination import committed, consumers, entries, group_states, groups, offset_acts, paths
 from klog.coordination.acts import STATE_BYTES_MAX, Actor
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.group_states import COORDINATOR, FREE, GroupState
 from klog.coordination.groups import Group, Member
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Delete,
-    Operation,
-    SetData,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import MULTI_BYTES_MAX, Check, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NonEmptyGroup, NoNode, Refused, SessionLost
 from klog.names import TopicPartition
 
@@ -126,7 +117,7 @@ def write(
                 after = {name: wanted[name] for name in done}
                 noted = offset_acts.noted(zookeeper, kind, actor, group, after, check_before)
             changes = [*noted, *operations]
-            zookeeper.commit([head, *changes], lambda: _has_landed(zookeeper, changes))  # noqa: B023
+            zookeeper.commit([head, *changes], changes)
         except (BadVersion, NodeExists, NoNode) as error:
             # A member joined, left or committed, or the group was deleted, since the read.
             writer.forget(group)
@@ -165,25 +156,20 @@ def _some(
 ) -> tuple[list[TopicPartition], list[Operation]]:
     """The first partitions that fit into one multi beside ``kept_bytes``, and the operations that change them."""
     some = list(todo)[:PARTITIONS_AT_ONCE]
-    puts = {name: committed for name in some if (committed := todo[name]) is not None}
+    puts = {name: commit for name in some if (commit := todo[name]) is not None}
     made = writer.operations(group, puts)
     writes = {name: made[2 * at : 2 * at + 2] for at, name in enumerate(puts)}
-    gone = [name for name in some if name not in puts]
-    doomed = [path for name in gone for path in (paths.consumer_offset(group, *name), paths.commit_note(group, *name))]
+    doomed = {name: committed.nodes_of(group, name) for name in some if name not in puts}
     claims = [paths.ownership_fence(group, *name) for name in some]
-    nodes = zookeeper.get_many([*doomed, *claims])
-    there = {path for path, node in zip([*doomed, *claims], nodes, strict=True) if node is not None}
-    for name in gone:
-        where = (paths.consumer_offset(group, *name), paths.commit_note(group, *name))
-        writes[name] = [Delete(path) for path in where if path in there]
+    where = [*chain.from_iterable(doomed.values()), *claims]
+    there = {path for path, node in zip(where, zookeeper.get_many(where), strict=True) if node is not None}
+    for name, nodes in doomed.items():
+        writes[name] = [Delete(path) for path in nodes if path in there]
     parts = [
         [*writes[name], *([SetData(claim, entries.encode({"version": 1}))] if claim in there else [])]
         for name, claim in zip(some, claims, strict=True)
     ]
-
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, zookeeper.address.chroot)
-
+    size = zookeeper.size_bytes
     operations: list[Operation] = []
     done: list[TopicPartition] = []
     room = MULTI_BYTES_MAX - kept_bytes - size(head)
@@ -194,16 +180,6 @@ def _some(
         operations += part
         done.append(name)
     return done, operations
-
-
-def _has_landed(zookeeper: ZooKeeper, operations: Sequence[Operation]) -> bool:
-    """Whether every node has our data (rule Z2); another writer of the same data does no harm."""
-    nodes = zookeeper.get_many([one.path for one in operations])
-    return all(
-        node is None if isinstance(one, Delete) else node is not None and node.data == one.data
-        for one, node in zip(operations, nodes, strict=True)
-        if isinstance(one, Create | SetData | Delete)
-    )
 
 
 def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
@@ -217,8 +193,7 @@ def _end_streams(zookeeper: ZooKeeper, group: Group) -> None:
     there = {path for path, node in zip([*ends, *claims], nodes, strict=True) if node is not None}
     parts: list[list[Operation]] = [[SetData(path, entries.encode({"version": 1}))] for path in claims if path in there]
     parts += [[Delete(path)] for path in ends if path in there]
-    for batch in batches(parts, lambda one: size_bytes(one, zookeeper.address.chroot), MULTI_BYTES_MAX):
-        zookeeper.commit(batch, lambda batch=batch: _has_landed(zookeeper, batch))  # type: ignore[misc]
+    zookeeper.commit_each(parts)
 
 
 # --- The end of a group -----------------------------------------------------------------------------------------------
@@ -257,7 +232,4 @@ def _remove_tree(zookeeper: ZooKeeper, root: str) -> None:
         level = [f"{path}/{name}" for path, names in zip(level, below, strict=True) for name in names]
         everything += level
     for path in reversed(everything):
-        try:
-            zookeeper.delete(path)
-        except (NoNode, NodeExists):
-            pass
+        zookeeper.remove(path)

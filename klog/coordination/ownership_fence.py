@@ -11,21 +11,18 @@ topic's fence is checked too, since the deletion of a topic removes its claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from klog.coordination import committed, entries, paths
+from klog.coordination import entries, paths
 from klog.coordination.committed import CommittedOffset, OffsetWriter
 from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
     Check,
     Create,
     Delete,
     Operation,
     SetData,
     ZooKeeper,
-    batches,
-    size_bytes,
 )
 from klog.errors import BadVersion, NodeExists, NoNode, OwnershipConflict
 from klog.names import TopicPartition
@@ -83,14 +80,14 @@ def claim(
         )
         claimed[partition] = OwnershipFence(partition, owner, (Check(beside, version + 1), *topic_fences))
     landed: list[Operation] = []
-    for batch in _batches(zookeeper, groups, room_for=[Check(own, 0)]):
+    for batch in zookeeper.batches(groups, [Check(own, 0)]):
         try:
             # The entry's name is never used twice, so the version at which it was created is a fence.
-            zookeeper.commit([Check(own, 0), *batch], lambda batch=batch: _landed(zookeeper, batch))  # type: ignore[misc]
+            zookeeper.commit([Check(own, 0), *batch])
         except (BadVersion, NodeExists, NoNode) as error:
             made = {one.path for one in landed if isinstance(one, Create)}
             some = {one: claim for one, claim in claimed.items() if paths.consumer_owner(group, *one) in made}
-            release(zookeeper, group, OffsetWriter(zookeeper), some, {})
+            commit(zookeeper, group, OffsetWriter(zookeeper), some, {}, release=True)
             if zookeeper.exists(own) is None:
                 raise NoNode(f"consumer {consumer_id} of group {group!r} is no longer registered") from error
             raise OwnershipConflict(
@@ -98,35 +95,6 @@ def claim(
             ) from error
         landed += batch
     return claimed
-
-
-def commit(
-    zookeeper: ZooKeeper,
-    group: str,
-    writer: OffsetWriter,
-    claims: Mapping[TopicPartition, OwnershipFence],
-    offsets: Mapping[TopicPartition, int],
-) -> set[TopicPartition]:
-    """Commit these offsets. Returns the partitions that another thread has claimed meanwhile, of which nothing was
-    written.
-
-    Raises SessionLost if the outcome is unknown: commits may be repeated.
-    """
-    return _write(zookeeper, group, writer, claims, offsets, release=False)
-
-
-def release(
-    zookeeper: ZooKeeper,
-    group: str,
-    writer: OffsetWriter,
-    claims: Mapping[TopicPartition, OwnershipFence],
-    offsets: Mapping[TopicPartition, int],
-) -> set[TopicPartition]:
-    """Release these partitions, and commit the given offsets of some of them in the same step.
-
-    Returns the partitions that another thread has claimed meanwhile, of which nothing was written.
-    """
-    return _write(zookeeper, group, writer, claims, offsets, release=True)
 
 
 def standing(
@@ -141,16 +109,21 @@ def standing(
     }
 
 
-def _write(
+def commit(
     zookeeper: ZooKeeper,
     group: str,
     writer: OffsetWriter,
     claims: Mapping[TopicPartition, OwnershipFence],
     offsets: Mapping[TopicPartition, int],
     *,
-    release: bool,
+    release: bool = False,
 ) -> set[TopicPartition]:
-    """Write all in as few multis as possible; if one fails, write its partitions one by one, to see which are lost."""
+    """Commit these offsets; with ``release`` give up the partitions in the same step, also those without an offset.
+
+    Returns the partitions that another thread has claimed meanwhile, of which nothing was written. Raises SessionLost
+    if the outcome is unknown: commits may be repeated. Writes all in as few multis as possible; if one fails, its
+    partitions one by one, to see which are lost.
+    """
     lost: set[TopicPartition] = set()
     waiting = [list(claims)] if claims else []
     tries = dict.fromkeys(claims, 0)
@@ -164,13 +137,15 @@ def _write(
             if release:
                 part.append(Delete(paths.consumer_owner(group, *one)))
             parts.append(part)
-        sized = list(_batches(zookeeper, parts))
+        sized = list(zookeeper.batches(parts))
         if len(sized) > 1:
             half = len(some) // 2
             waiting += [some[:half], some[half:]]
             continue
         try:
-            zookeeper.commit(sized[0], _gone(zookeeper, group, some) if release else _never)
+            # Owners that are gone while our claims remain were removed by us; a commit alone is sent again, and if that
+            # fails, the claim is another's.
+            zookeeper.commit(sized[0], [one for one in sized[0] if isinstance(one, Delete)])
         except (BadVersion, NodeExists, NoNode) as error:
             writer.forget(group)
             if len(some) > 1:
@@ -206,13 +181,10 @@ def _versions(
                 raise OwnershipConflict(f"group {group!r}: {one} is owned by {holder} still")
             ours.add(one)
     found = dict(zip(beside, nodes[: len(names)], strict=True))
-    if any(owner is None for owner in nodes[len(names) :]):
-        for topic in {one.topic for one in names}:
-            _ensure(zookeeper, f"{paths.consumer_owners(group)}/{topic}")
     missing = [path for path, node in found.items() if node is None]
-    for folder in {path.rpartition("/")[0] for path in missing}:
-        _ensure(zookeeper, folder)
-    _make(zookeeper, missing)
+    below = [*missing, *(path for path, node in zip(owners, nodes[len(names) :], strict=True) if node is None)]
+    zookeeper.ensure_paths(sorted({path.rpartition("/")[0] for path in below}))
+    zookeeper.create_missing(missing, entries.encode({"version": 1}))  # other consumers may do the same
     again = zookeeper.get_many(beside) if missing else [found[path] for path in beside]
     versions = {one: node.stat.version for one, node in zip(names, again, strict=True) if node is not None}
     if len(versions) < len(names):
@@ -220,62 +192,6 @@ def _versions(
     return versions, ours
 
 
-def _make(zookeeper: ZooKeeper, missing: Sequence[str]) -> None:
-    """Create the nodes of partitions that were never claimed; other consumers may do the same."""
-    first = entries.encode({"version": 1})
-    for batch in _batches(zookeeper, [[Create(path, first)] for path in missing]):
-        try:
-            zookeeper.multi(batch)
-        except NodeExists:
-            for one in batch:
-                try:
-                    zookeeper.create(one.path, first)
-                except NodeExists:
-                    pass
-        except NoNode:
-            pass  # its topic is being deleted; a reader of the version finds none
-
-
-def _ensure(zookeeper: ZooKeeper, folder: str) -> None:
-    if zookeeper.exists(folder) is None:
-        zookeeper.ensure_path(folder)
-
-
-def _landed(zookeeper: ZooKeeper, batch: Iterable[Operation]) -> bool:
-    """Whether the claims have our data at the next version (rule Z2): no other consumer writes our thread's name."""
-    written = [one for one in batch if isinstance(one, SetData)]
-    nodes = zookeeper.get_many([one.path for one in written])
-    return all(
-        node is not None and node.data == one.data and node.stat.version == one.version + 1
-        for one, node in zip(written, nodes, strict=True)
-    )
-
-
-def _gone(zookeeper: ZooKeeper, group: str, some: Sequence[TopicPartition]) -> Callable[[], bool]:
-    """After a lost answer (rule Z2): owners that are gone while our claims remain were removed by us."""
-    where = [paths.consumer_owner(group, *one) for one in some]
-    return lambda: all(node is None for node in zookeeper.get_many(where))
-
-
-def _never() -> bool:
-    """For a commit, which can be sent again: if that fails, the claim is another's."""
-    return False
-
-
 def _pairs(operations: Sequence[Operation]) -> list[Sequence[Operation]]:
     """Two writes per partition, as `OffsetWriter.operations` makes them."""
     return [operations[at : at + 2] for at in range(0, len(operations), 2)]
-
-
-def _batches(
-    zookeeper: ZooKeeper, groups: Iterable[Sequence[Operation]], room_for: Sequence[Operation] = ()
-) -> list[list[Operation]]:
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, zookeeper.address.chroot)
-
-    return list(batches(groups, size, MULTI_BYTES_MAX - sum(map(size, room_for))))
-
-
-def start_of(zookeeper: ZooKeeper, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The committed offset of each partition, to read from. Read after the claim: then no other can commit."""
-    return {one: found.offset for one, found in committed.read(zookeeper, group, partitions).items()}

@@ -20,17 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from klog.coordination import entries, paths
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Operation,
-    SetData,
-    ZNode,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, ZNode, ZooKeeper
 from klog.errors import ZooKeeperError
 from klog.names import TopicPartition
 
@@ -105,7 +95,7 @@ def create_many(
                 group.append(Create(folder))
         group.append(Create(path, _encode(state)))
         groups.append(group)
-    _send(zookeeper, groups, fence)
+    zookeeper.commit_each(groups, fence)
     return {partition: replace(state, version=0) for partition, state in states.items()}
 
 
@@ -122,7 +112,7 @@ def write_many(
         for partition, state in states.items()
     ]
     assert all(state.version >= 0 for state in states.values()), "a state that was not read cannot be replaced"
-    _send(zookeeper, groups, fence)
+    zookeeper.commit_each(groups, fence)
     return {partition: replace(state, version=state.version + 1) for partition, state in states.items()}
 
 
@@ -144,30 +134,6 @@ def _missing_folders(zookeeper: ZooKeeper, partitions: Iterable[TopicPartition])
         if name.isdigit()
     }
     return missing | {paths.partition(partition.topic, partition.partition) for partition in partitions} - there
-
-
-def _send(zookeeper: ZooKeeper, groups: Sequence[Sequence[Operation]], fence: Sequence[Check]) -> None:
-    chroot = zookeeper.address.chroot
-
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, chroot)
-
-    room = MULTI_BYTES_MAX - sum(map(size, fence))
-    for batch in batches(groups, size, room):
-        zookeeper.commit([*fence, *batch], lambda batch=batch: _landed(zookeeper, batch))  # type: ignore[misc]
-
-
-def _landed(zookeeper: ZooKeeper, batch: Sequence[Operation]) -> bool:
-    """Whether every node holds our data at the next version: our write succeeded, and its answer was lost (rule Z2).
-
-    Another writer's equal state at that version looks the same. That is harmless: both wanted this state.
-    """
-    written = [operation for operation in batch if isinstance(operation, SetData | Create) and operation.data]
-    for operation, node in zip(written, zookeeper.get_many([one.path for one in written]), strict=True):
-        expected = operation.version + 1 if isinstance(operation, SetData) else 0
-        if node is None or node.data != operation.data or node.stat.version != expected:
-            return False
-    return True
 
 
 def _encode(state: PartitionState) -> bytes:

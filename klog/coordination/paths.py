@@ -174,7 +174,7 @@ def group_node(group: str) -> str:
 
 
 def group_name(node: str) -> str:
-    """The inverse of `group_node`."""
+    """The inverse of `group_node`, for the name of a subject, too."""
     return unquote(node)
 
 
@@ -246,11 +246,6 @@ def schema_text(digest: str) -> str:
 def subject(name: str) -> str:
     """A subject's versions and its compatibility level."""
     return f"{SUBJECTS}/{group_node(name)}"
-
-
-def subject_name(node: str) -> str:
-    """The subject of a node's name."""
-    return group_name(node)
 
 
 def ancestors(path: str) -> list[str]:

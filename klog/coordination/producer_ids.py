@@ -46,9 +46,4 @@ def skip_below(zookeeper: ZooKeeper, below: int) -> None:
     if node is not None and entries.JsonNode(path, node.data).integer("block_end") + 1 >= below:
         return
     data = entries.encode({"version": 1, "broker": -1, "block_start": "0", "block_end": str(below - 1)})
-
-    def is_written() -> bool:
-        found = zookeeper.find(path)
-        return found is not None and found.data == data
-
-    zookeeper.commit([Create(path, data) if node is None else SetData(path, data, node.stat.version)], is_written)
+    zookeeper.commit([Create(path, data) if node is None else SetData(path, data, node.stat.version)])

@@ -13,19 +13,16 @@ is `Damage`: it limits no client, and stays until it is set or removed. Other ke
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from klog.coordination import config_notices, paths
-from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
 from klog.coordination.zookeeper import Operation, ZNode, ZooKeeper
-from klog.errors import BadVersion, InvalidRequest, KlogError, NodeExists, NoNode, SessionLost, ZooKeeperError
+from klog.errors import BadVersion, InvalidRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
 from klog.security.quotas import DEFAULT, Entity, QuotaKey, Values, name_of, parse_value, plain_ip, text_of
-
-log = logging.getLogger(__name__)
 
 QUOTA_ACT: Final = "quotas"
 """The kind of acts on quotas. The subject is the entity's path; the states are its quotas:
@@ -152,13 +149,13 @@ def change(
             act.write,
         ]
         try:
-            zookeeper.commit(operations, landed(zookeeper, act))
+            zookeeper.commit(operations, [act.write])
         except (BadVersion, NodeExists):
             continue
         except NoNode:
             _ensure_folders(zookeeper, entity)  # or another client has removed the node: it is read again
             continue
-        _forget_notices(zookeeper)
+        config_notices.forget(zookeeper)
         return before, after
     raise SessionLost(f"{path}: others change it all the time; {RACE_TRIES} tries were too late")
 
@@ -168,13 +165,6 @@ def _ensure_folders(zookeeper: ZooKeeper, entity: Entity) -> None:
     if entity.user is not None and entity.client is not None:
         folders.append(f"{paths.user_config(entity.user)}/clients")
     zookeeper.ensure_paths(folders)
-
-
-def _forget_notices(zookeeper: ZooKeeper) -> None:
-    try:
-        config_notices.forget(zookeeper)
-    except KlogError as error:  # the change is made; the next one deletes the old notices
-        log.warning("old notices of changed settings are not deleted yet: %s", error.message)
 
 
 def noticed(found: config_notices.Notices) -> set[Entity]:

@@ -58,34 +58,9 @@ class RegistryCopy:
     topics: Mapping[str, TopicCopy] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        return json.dumps(
-            {
-                "version": VERSION,
-                "cluster_id": self.cluster_id,
-                "broker_id": self.broker_id,
-                "written_ms": self.written_ms,
-                "controller_epoch": self.controller_epoch,
-                "producer_ids_below": self.producer_ids_below,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "topic_id": uuid_text(topic.topic_id),
-                        "settings": dict(topic.settings),
-                        "partitions": {
-                            str(number): {
-                                "replicas": one.replicas,
-                                "isr": one.isr,
-                                "leader": one.leader,
-                                "leader_epoch": one.leader_epoch,
-                            }
-                            for number, one in sorted(topic.partitions.items())
-                        },
-                    }
-                    for _, topic in sorted(self.topics.items())
-                ],
-            },
-            separators=(",", ":"),
-        ).encode()
+        topics = [topic for _, topic in sorted(self.topics.items())]
+        fields = {"version": VERSION, **_fields(self), "topics": topics}
+        return json.dumps(fields, separators=(",", ":"), default=_fields).encode()
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> RegistryCopy:
@@ -105,6 +80,11 @@ class RegistryCopy:
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptLog(f"{path} is not a copy of the registries: {error!r}") from None
+
+
+def _fields(value: Any) -> Any:
+    """What JSON has of a part of the copy."""
+    return uuid_text(value) if isinstance(value, UUID) else {name: getattr(value, name) for name in value.__slots__}
 
 
 def _topic(fields: Any) -> TopicCopy:

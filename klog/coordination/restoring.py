@@ -27,15 +27,10 @@ def restore_topic(zookeeper: ZooKeeper, known: Topic, settings: Mapping[str, str
         Create(paths.topic_epoch(known.name), b"0"),
         Create(paths.topic(known.name), topics.encode(known)),
     ]
-
-    def is_there() -> bool:
-        found = zookeeper.get_many([one.path for one in written])
-        return all(node is not None and node.data == one.data for node, one in zip(found, written, strict=True))
-
     try:
-        zookeeper.commit(written, is_there)
+        zookeeper.commit(written)
     except NodeExists:
-        if not is_there():
+        if not zookeeper.holds(written):
             raise Refused(
                 f"ZooKeeper {zookeeper.address} has another topic {known.name!r}",
                 hint="name an empty chroot: --zookeeper host:port/chroot",

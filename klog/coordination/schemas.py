@@ -155,10 +155,7 @@ class SchemaRegistry:
     def subjects(self, names: Sequence[str] | None = None) -> list[Subject]:
         """All subjects that have a version, deleted or not, or a level, by name; or the existing ones of these."""
         if names is None:
-            try:
-                names = [paths.subject_name(one) for one in self._zookeeper.children(paths.SUBJECTS)]
-            except NoNode:
-                return []
+            names = list(map(paths.group_name, self._zookeeper.find_children(paths.SUBJECTS)))
         else:  # ZooKeeper disconnects a client that asks for a path of a megabyte
             names = [name for name in names if len(name) <= SUBJECT_CHARS_MAX]
         nodes = self._zookeeper.get_many([paths.subject(name) for name in names])
@@ -189,7 +186,8 @@ class SchemaRegistry:
             admit(settings, subject)
             version = Version(subject.last + 1, schema_id)
             grown = replace(subject, last=version.number, versions=(*subject.versions, version))
-            operations: list[Operation] = [self._write_subject(grown, node)]
+            write = self._write_subject(grown, node)
+            operations: list[Operation] = [write]
             if known is None:
                 operations = [
                     SetData(paths.SCHEMAS, _encode_settings(replace(settings, last_id=schema_id)), root.stat.version),
@@ -199,7 +197,7 @@ class SchemaRegistry:
                 ]
             else:
                 operations.append(Check(paths.SCHEMAS, root.stat.version))
-            if self._commit([*operations, *_acts(actor, subject, grown)]):
+            if self._commit([*operations, *_acts(actor, subject, grown)], write):
                 return version
         raise _too_many_races(name)
 
@@ -219,7 +217,7 @@ class SchemaRegistry:
             write = self._write_subject(changed, node)
             operations: list[Operation] = [write, Check(paths.SCHEMAS, root.stat.version)]
             operations += _acts(actor, subject, changed)
-            if self._commit(operations, lambda: self._is_written(write)):  # noqa: B023
+            if self._commit(operations, write):
                 return changed
         raise _too_many_races(name)
 
@@ -236,24 +234,19 @@ class SchemaRegistry:
             check(settings.level)
             write = SetData(paths.SCHEMAS, _encode_settings(replace(settings, level=level)), root.stat.version)
             noted = _acts(actor, Subject("", settings.level), Subject("", level))
-            if settings.level == level or self._commit([write, *noted], lambda: self._is_written(write)):  # noqa: B023
+            if settings.level == level or self._commit([write, *noted], write):
                 return settings.level
         raise _too_many_races("all subjects")
 
     # --- Below ----------------------------------------------------------------------------------------------------
 
-    def _commit(self, operations: list[Operation], landed: Callable[[], bool] = lambda: False) -> bool:
+    def _commit(self, operations: list[Operation], proof: Operation) -> bool:
         """Whether the write succeeded; False after a lost race: read everything again."""
         try:
-            self._zookeeper.commit(operations, landed)
+            self._zookeeper.commit(operations, [proof])
         except (BadVersion, NodeExists, NoNode):
             return False
         return True
-
-    def _is_written(self, write: Create | SetData) -> bool:
-        node = self._zookeeper.find(write.path)
-        version = write.version + 1 if isinstance(write, SetData) else 0
-        return node is not None and node.data == write.data and node.stat.version == version
 
     def _make_folders(self) -> None:
         """Create the nodes in a cluster that is older than the registry."""

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from klog.coordination import paths
-from klog.coordination.acts import Actor, landed, new_act
+from klog.coordination.acts import Actor, new_act
 from klog.coordination.client_settings import RACE_TRIES, settings_of, write_settings
 from klog.coordination.zookeeper import Watch, ZooKeeper
 from klog.errors import BadVersion, MalformedRequest, NodeExists, NoNode, SessionLost, ZooKeeperError
@@ -77,7 +77,7 @@ def write(
         after |= {label: f"{after[label]}, new" for label in new}
         act = new_act(USER_ACT, actor, user=name, before=before, after=after, clock=zookeeper.clock)
         try:
-            zookeeper.commit([write_settings(path, node, settings), act.write], landed(zookeeper, act))
+            zookeeper.commit([write_settings(path, node, settings), act.write], [act.write])
         except NoNode:
             zookeeper.ensure_paths([paths.USER_CONFIGS, paths.ACTS])
             continue

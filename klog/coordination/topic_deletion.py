@@ -9,17 +9,7 @@ from collections.abc import Sequence
 
 from klog.coordination import committed, entries, partition_states, paths, topics
 from klog.coordination.topics import RACE_TRIES, Topic
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Delete,
-    Operation,
-    SetData,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Check, Create, Delete, Operation, SetData, ZooKeeper
 from klog.errors import BadVersion, NodeExists, NoNode, UnknownTopicOrPartition
 
 BEGUN = b'{"version":1,"begun":true}'
@@ -36,13 +26,8 @@ def mark_for_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Operation
         if mark is not None and mark.data == BEGUN:
             return
         write = Create(path, BEGUN) if mark is None else SetData(path, BEGUN, mark.stat.version)
-
-        def landed() -> bool:
-            found = zookeeper.find(path)
-            return found is not None and found.data == BEGUN
-
         try:
-            zookeeper.commit([*fence, write], landed)
+            zookeeper.commit([*fence, write], [write])
             return
         except (NodeExists, NoNode, BadVersion):
             for check in fence:
@@ -62,9 +47,8 @@ def take_on_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) ->
 
 def unmark(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> None:
     """Remove the mark of a deletion that is not to be. Raises BadVersion if the fence fails."""
-    path = paths.delete_topic(name)
     try:
-        zookeeper.commit([*fence, Delete(path)], lambda: zookeeper.exists(path) is None)
+        zookeeper.commit([*fence, Delete(paths.delete_topic(name))])
     except NoNode:
         pass
 
@@ -86,23 +70,17 @@ def finish_deletion(zookeeper: ZooKeeper, name: str, fence: Sequence[Check]) -> 
     if topic is not None:
         _raise_first_epoch(zookeeper, topic, fence)
     committed.forget_topic(zookeeper, name)
-    chroot = zookeeper.address.chroot
-
-    def size(operation: Operation) -> int:
-        return size_bytes(operation, chroot)
-
     folders = [f"{paths.partitions(name)}/{child}" for child in zookeeper.children_many([paths.partitions(name)])[0]]
     groups = [
         [*(Delete(f"{folder}/{child}") for child in children), Delete(folder)]
         for folder, children in zip(folders, zookeeper.children_many(folders), strict=True)
     ]
-    for batch in batches(groups, size, MULTI_BYTES_MAX - sum(map(size, fence))):
-        zookeeper.commit([*fence, *batch], lambda batch=batch: _gone(zookeeper, batch))  # type: ignore[misc]
+    zookeeper.commit_each(groups, fence)
     last = [paths.partitions(name), paths.topic_config(name), paths.topic_id(name)]
     last += [paths.topic(name), paths.delete_topic(name)]
     present = [Delete(path) for path, node in zip(last, zookeeper.get_many(last), strict=True) if node is not None]
     if present:
-        zookeeper.commit([*fence, *present], lambda: _gone(zookeeper, present))
+        zookeeper.commit([*fence, *present])
 
 
 def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> None:
@@ -114,8 +92,4 @@ def _raise_first_epoch(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check
     first_epoch = used + 1 if node is None else max(used + 1, entries.number(path, node.data))
     raised = str(first_epoch).encode()
     write = Create(path, raised) if node is None else SetData(path, raised, node.stat.version)
-    zookeeper.commit([*fence, write], lambda: zookeeper.get(path).data == raised)
-
-
-def _gone(zookeeper: ZooKeeper, deletes: Sequence[Operation]) -> bool:
-    return all(node is None for node in zookeeper.get_many([delete.path for delete in deletes]))
+    zookeeper.commit([*fence, write])

@@ -32,18 +32,7 @@ from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING, usable_settings
 from klog.coordination import config_notices, entries, paths
-from klog.coordination.zookeeper import (
-    MULTI_BYTES_MAX,
-    Check,
-    Create,
-    Operation,
-    SetData,
-    Watch,
-    ZNode,
-    ZooKeeper,
-    batches,
-    size_bytes,
-)
+from klog.coordination.zookeeper import Check, Create, Operation, SetData, Watch, ZNode, ZooKeeper
 from klog.errors import (
     BadVersion,
     InvalidPartitions,
@@ -127,10 +116,7 @@ class TopicConfig:
 
 def names(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """All topics, sorted; the watch fires when one comes or goes."""
-    try:
-        return zookeeper.children(paths.TOPICS, watch)
-    except NoNode:
-        return []
+    return zookeeper.find_children(paths.TOPICS, watch)
 
 
 def find(zookeeper: ZooKeeper, name: str, watch: Watch | None = None) -> Topic | None:
@@ -206,10 +192,7 @@ def configs(zookeeper: ZooKeeper, listed: Sequence[str], damage: Damage | None =
 
 def being_deleted(zookeeper: ZooKeeper, watch: Watch | None = None) -> list[str]:
     """Topics whose deletion has been requested and is not done."""
-    try:
-        return zookeeper.children(paths.DELETE_TOPICS, watch)
-    except NoNode:
-        return []
+    return zookeeper.find_children(paths.DELETE_TOPICS, watch)
 
 
 def deleted(zookeeper: ZooKeeper, damage: Damage | None = None) -> dict[str, tuple[Topic, Deletion]]:
@@ -264,26 +247,6 @@ def _still_held(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Notices:
-    """Notices of changed settings. `last`: the highest number read; `is_all`: whether there were no more."""
-
-    topics: list[str]
-    last: int
-    is_all: bool
-    damage: Damage
-
-
-def config_changes(zookeeper: ZooKeeper, after: int, watch: Watch | None = None) -> Notices:
-    """The topics whose settings changed by notices with numbers above `after`, some at a time.
-
-    The watch fires at the next notice, of any entity.
-    """
-    found = config_notices.read(zookeeper, after, watch)
-    changed = [name for kind, _, name in (one.partition("/") for one in found.entities) if kind == "topics"]
-    return Notices(changed, found.last, found.is_all, found.damage)
-
-
 # --- Writes -----------------------------------------------------------------------------------------------------------
 
 
@@ -312,17 +275,18 @@ def create(
         fence_version = 0 if epoch_node is None else epoch_node.stat.version + 1
         topic = Topic(name, uuid.uuid4(), partitions, 0, fence_version)
         config_data = entries.encode({"version": 1, "config": dict(settings)})
+        made = Create(paths.topic(name), encode(topic))
         operations: list[Operation] = [
             *fence,
             # Settings may have been left by a ZooKeeper-era tool's deletion.
             SetData(config, config_data, config_node.stat.version) if config_node else Create(config, config_data),
             SetData(epoch, epoch_node.data, epoch_node.stat.version) if epoch_node else Create(epoch, b"0"),
             _remember(topic, id_node is not None),
-            Create(paths.topic(name), encode(topic)),
+            made,
             *also,
         ]
         try:
-            zookeeper.commit(operations, lambda topic=topic: _is(zookeeper, topic))  # type: ignore[misc]
+            zookeeper.commit(operations, [made])  # its UUID is ours
         except (NodeExists, BadVersion, NoNode):
             for check in fence:
                 require(zookeeper, check)
@@ -338,7 +302,7 @@ def add_partitions(zookeeper: ZooKeeper, topic: Topic, added: Assignment, fence:
             f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}; {sorted(added)} do not follow them"
         )
     grown = replace(topic, partitions={**topic.partitions, **{number: tuple(ids) for number, ids in added.items()}})
-    return _replace(zookeeper, grown, fence)
+    return replace_assignment(zookeeper, grown, fence)
 
 
 def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic:
@@ -347,10 +311,7 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
     One that has had leaders had a UUID, which a tool has dropped: it gets the same again.
     """
     if topic.fence_version < 0:
-        try:
-            zookeeper.create(paths.topic_epoch(topic.name), b"0")
-        except NodeExists:
-            pass
+        zookeeper.create_missing([paths.topic_epoch(topic.name)], b"0")
         topic = replace(topic, fence_version=0)
     if topic.topic_id is not None:
         return topic
@@ -358,7 +319,7 @@ def give_id(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Check]) -> Topic
     known, led = zookeeper.get_many([path, paths.partitions(topic.name)])
     topic_id = uuid.uuid4() if known is None or led is None else entries.parse_uuid(path, known.data.decode("latin-1"))
     named = replace(topic, topic_id=topic_id)
-    return _replace(zookeeper, named, [*fence, _remember(named, known is not None)])
+    return replace_assignment(zookeeper, named, [*fence, _remember(named, known is not None)])
 
 
 def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[Check]) -> None:
@@ -369,11 +330,7 @@ def remember_ids(zookeeper: ZooKeeper, listed: Sequence[Topic], fence: Sequence[
         for topic, node in zip(listed, nodes, strict=True)
         if topic.topic_id is not None and (node is None or node.data != uuid_text(topic.topic_id).encode())
     ]
-    chroot = zookeeper.address.chroot
-    room = MULTI_BYTES_MAX - sum(size_bytes(check, chroot) for check in fence)
-    for batch in batches(missing, lambda operation: size_bytes(operation, chroot), room):
-        last = batch[-1]
-        zookeeper.commit([*fence, *batch], lambda last=last: _holds(zookeeper, last))  # type: ignore[misc]
+    zookeeper.commit_each(missing, fence)
 
 
 def _remember(topic: Topic, is_known: bool) -> Create | SetData:
@@ -382,17 +339,14 @@ def _remember(topic: Topic, is_known: bool) -> Create | SetData:
     return SetData(path, data) if is_known else Create(path, data)
 
 
-def _holds(zookeeper: ZooKeeper, written: Create | SetData) -> bool:
-    node = zookeeper.find(written.path)
-    return node is not None and node.data == written.data
-
-
 def replace_assignment(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
     """Write the topic as given: replicas, and which are being added and removed, of any of its partitions.
 
     Raises BadVersion if it was changed since it was read, or the fence fails.
     """
-    return _replace(zookeeper, topic, fence)
+    write = SetData(paths.topic(topic.name), encode(topic), topic.version)
+    zookeeper.commit([*fence, *topic.fence, write], [write])
+    return replace(topic, version=topic.version + 1)
 
 
 def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: Sequence[Operation] = ()) -> TopicConfig:
@@ -402,32 +356,9 @@ def set_config(zookeeper: ZooKeeper, topic: Topic, config: TopicConfig, fence: S
     """
     path = paths.topic_config(topic.name)
     data = entries.encode({"version": 1, "config": config.settings})
-    operations: list[Operation] = [
-        *fence,
-        *topic.fence,
-        Create(path, data) if config.version < 0 else SetData(path, data, config.version),
-        config_notices.of_topic(topic.name),
-    ]
-
-    def landed() -> bool:
-        node = zookeeper.find(path)
-        return node is not None and node.data == data and node.stat.version == config.version + 1
-
-    zookeeper.commit(operations, landed)
+    write = Create(path, data) if config.version < 0 else SetData(path, data, config.version)
+    zookeeper.commit([*fence, *topic.fence, write, config_notices.of_topic(topic.name)], [write])
     return TopicConfig(dict(config.settings), config.version + 1)
-
-
-def _replace(zookeeper: ZooKeeper, topic: Topic, fence: Sequence[Operation]) -> Topic:
-    data = encode(topic)
-    written = replace(topic, version=topic.version + 1)
-    write = SetData(paths.topic(topic.name), data, topic.version)
-    zookeeper.commit([*fence, *topic.fence, write], lambda: _is(zookeeper, written))
-    return written
-
-
-def _is(zookeeper: ZooKeeper, topic: Topic) -> bool:
-    """Whether the registry has the topic as written: its UUID and version show that the write was ours (rule Z2)."""
-    return find(zookeeper, topic.name) == topic
 
 
 def require(zookeeper: ZooKeeper, check: Check) -> None:

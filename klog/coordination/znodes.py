@@ -80,6 +80,17 @@ def size_bytes(operation: Operation, chroot: str = "") -> int:
     return (96 if isinstance(operation, Create) else 64) + len(chroot) + len(operation.path.encode()) + len(data)
 
 
+def is_left_by(operation: Create | SetData | Delete, node: ZNode | None) -> bool:
+    """Whether a node is as an operation leaves it: with its data, at the next version."""
+    if isinstance(operation, Delete):
+        return node is None
+    if node is None or node.data != operation.data:
+        return False
+    if isinstance(operation, Create):
+        return node.stat.version == 0
+    return operation.version == ANY_VERSION or node.stat.version == operation.version + 1
+
+
 def batches(groups: Iterable[Sequence[_T]], size_of: Callable[[_T], int], limit: int) -> Iterator[list[_T]]:
     """Concatenate groups, in order, into lists of at most `limit` bytes; a group is never split.
 

@@ -2,13 +2,13 @@
 
 Strategy: kazoo keeps the session and its threads; everything above this file sees `ZNode`s, `Stat`s and klog's errors.
 kazoo's own retries are not used for writes, because a lost answer is not a failure (rule Z2): a plain write whose
-answer is lost raises `SessionLost`, and `write` and `commit` below read again and compare before they decide.
+answer is lost raises `SessionLost`, and `commit` below reads again and compares before it decides.
 
 Rules
 - Every call waits at most `operation_timeout_s` for a connection and its answer together. If there has been no
   connection for longer than that, a call waits only AWAY_WAIT_S: calls that come one after the other do not each wait
   the whole limit.
-- A read is repeated until the limit; a write is sent once, except by `write` and `commit`.
+- A read is repeated until the limit; a write is sent once, except by `commit`.
 - Callbacks (`on_state`, watches) run in kazoo's threads: they hand over (`loop.call_soon_threadsafe`) and return.
   `on_state` must not call back into this object; a watch may, but holds up other watches meanwhile.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,6 +49,7 @@ from klog.coordination.znodes import (
     WatchEvent,
     ZNode,
     batches,
+    is_left_by,
     size_bytes,
 )
 from klog.coordination.zookeeper_access import ZooKeeperServers, access_of
@@ -196,7 +197,7 @@ class ZooKeeper:
         with self._outside() as outside:
             outside.start(timeout_s)
             outside.ensure_paths(ancestors(self.address.chroot))
-        self._read_many("create", ["/"], self._make)
+        self.create_missing(["/"])
 
     def _outside(self) -> ZooKeeper:
         """Another session, without the chroot."""
@@ -326,15 +327,25 @@ class ZooKeeper:
         )
         return sorted(names)
 
+    def find_children(self, path: str, watch: Watch | None = None, *, make: bool = False) -> list[str]:
+        """As `children`, but empty for a missing node. With ``make`` the node is created: a cluster may be older."""
+        try:
+            return self.children(path, watch)
+        except NoNode:
+            if not make:
+                return []
+        self.ensure_path(path)
+        return self.children(path, watch)
+
     def get_many(self, paths: Sequence[str]) -> list[ZNode | None]:
         """All of these nodes in one round, in the order given; None for an absent node."""
-        if self._multi_read:
-            found = self._read_at_once("get", paths, DATA)
-        else:
-            found = self._read_many("get", paths, self._client.get_async)
+        found = self._read_each("get", paths, DATA, self._client.get_async)
         return [None if answer is None else ZNode(answer[0] or b"", _stat(answer[1])) for answer in found]
 
-    def _read_at_once(self, operation: str, paths: Sequence[str], what: int) -> list[Any]:
+    def _read_each(self, operation: str, paths: Sequence[str], what: int, send_one: Callable[[str], Any]) -> list[Any]:
+        """By multi-reads; by ``send_one`` where the server does not know them."""
+        if not self._multi_read:
+            return self._read_many(operation, paths, send_one)
         client = self._client
 
         def send(part: Sequence[str]) -> Any:
@@ -353,10 +364,7 @@ class ZooKeeper:
 
     def children_many(self, paths: Sequence[str]) -> list[list[str]]:
         """As `children` of each, in one round; an empty list for a missing node."""
-        if self._multi_read:
-            found = self._read_at_once("children", paths, CHILDREN)
-        else:
-            found = self._read_many("children", paths, self._client.get_children_async)
+        found = self._read_each("children", paths, CHILDREN, self._client.get_children_async)
         return [[] if names is None else sorted(names) for names in found]
 
     def exists_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Stat | None]:
@@ -423,6 +431,13 @@ class ZooKeeper:
         """BadVersion, NoNode, NodeExists (it has children); SessionLost: it may or may not be gone."""
         self._write("delete", path, lambda: self._client.delete_async(path, version))
 
+    def remove(self, path: str) -> None:
+        """Delete the node if it exists and has no children."""
+        try:
+            self.delete(path)
+        except (NoNode, NodeExists):
+            pass
+
     def ensure_path(self, path: str) -> None:
         """Create a persistent node and those above it, if missing; repeated until the limit, which does no harm."""
         self.ensure_paths((path,))
@@ -432,9 +447,14 @@ class ZooKeeper:
         folders = dict.fromkeys(folder for path in paths for folder in (*ancestors(path), path))
         there = self.get_many(list(folders))
         missing = [folder for folder, node in zip(folders, there, strict=True) if node is None]
-        self._read_many("create", missing, self._make)
+        self.create_missing(missing)
 
-    def _make(self, path: str) -> Any:
+    def create_missing(self, paths: Sequence[str], data: bytes = b"") -> None:
+        """Create persistent nodes, or accept existing ones, a thousand at once. Those without a parent are left out."""
+        for at in range(0, len(paths), NODES_MAX):
+            self._read_many("create", paths[at : at + NODES_MAX], lambda path: self._make(path, data))
+
+    def _make(self, path: str, data: bytes) -> Any:
         """Create a persistent node, or accept an existing one; ZooKeeper executes a session's requests in order."""
         result = self._client.handler.async_result()
 
@@ -444,7 +464,7 @@ class ZooKeeper:
             else:
                 result.set_exception(of.exception)
 
-        self._client.create_async(path, b"", self._acl(path)).rawlink(made)
+        self._client.create_async(path, data, self._acl(path)).rawlink(made)
         return result
 
     # --- ACLs ---------------------------------------------------------------------------------------------------------
@@ -475,7 +495,7 @@ class ZooKeeper:
         Raises the first failing operation's error, with its path; SessionLost: all or nothing may have happened;
         ZooKeeperError above MULTI_BYTES_MAX (rule Z3): see `batches`.
         """
-        size = sum(size_bytes(operation, self.address.chroot) for operation in operations)
+        size = sum(map(self.size_bytes, operations))
         if size > MULTI_BYTES_MAX:
             raise ZooKeeperError(f"a multi of {len(operations)} operations has {size} bytes; at most {MULTI_BYTES_MAX}")
         if not operations:
@@ -509,30 +529,12 @@ class ZooKeeper:
 
     # --- Writes: decided although an answer may be lost (rule Z2) -----------------------------------------------------
 
-    def write(self, path: str, data: bytes, version: int) -> int:
-        """A versioned write; returns the new version. BadVersion only if *another client* changed the node: after a
-        lost answer the node is read again, and our own data at `version + 1` is success. SessionLost when that cannot
-        be decided within the limit.
-        """
-        assert version >= 0, "an unversioned write cannot race safely"
-        lost = False
-        deadline = self.clock.monotonic_s() + self.operation_timeout_s
-        while True:
-            try:
-                return self.set(path, data, version).version
-            except SessionLost as error:
-                lost = True
-                if isinstance(error, _Away) or self.clock.monotonic_s() >= deadline:
-                    raise
-            except BadVersion:
-                if lost:
-                    node = self.get(path)
-                    if node.data == data and node.stat.version == version + 1:
-                        return node.stat.version
-                raise
+    def commit(self, operations: Sequence[Operation], proof: Sequence[Operation] | None = None) -> None:
+        """A multi, sent again after a lost answer. If that fails, the nodes tell whether the first one succeeded.
 
-    def commit(self, operations: Sequence[Operation], landed: Callable[[], bool]) -> None:
-        """A multi, sent again after a lost answer. If that fails, `landed()` reads whether the first one succeeded."""
+        ``proof``: the operations whose nodes are read; by default all. All or nothing is done, so one suffices that
+        nobody else can have done; an empty sequence: what was done can be done again.
+        """
         lost = False
         deadline = self.clock.monotonic_s() + self.operation_timeout_s
         while True:
@@ -544,9 +546,33 @@ class ZooKeeper:
                 if isinstance(error, _Away) or self.clock.monotonic_s() >= deadline:
                     raise
             except (BadVersion, NodeExists, NoNode):
-                if lost and landed():
+                if lost and self.holds(operations if proof is None else proof):
                     return
                 raise
+
+    def commit_each(self, groups: Iterable[Sequence[Operation]], fence: Sequence[Operation] = ()) -> None:
+        """`commit` groups of operations in their `batches`, each behind the fence."""
+        for batch in self.batches(groups, fence):
+            self.commit([*fence, *batch], batch)
+
+    def batches(
+        self, groups: Iterable[Sequence[Operation]], fence: Sequence[Operation] = ()
+    ) -> Iterator[list[Operation]]:
+        """Groups of operations, as many in each list as a multi holds behind the fence (rule Z3)."""
+        return batches(groups, self.size_bytes, MULTI_BYTES_MAX - sum(map(self.size_bytes, fence)))
+
+    def size_bytes(self, operation: Operation) -> int:
+        """`znodes.size_bytes` in this chroot."""
+        return size_bytes(operation, self.address.chroot)
+
+    def holds(self, operations: Sequence[Operation]) -> bool:
+        """Whether each node is as these operations, at least one, leave it: with their data, at the next version.
+
+        Another client's equal write at that version looks the same, and has wanted the same.
+        """
+        last = {one.path: one for one in operations if not isinstance(one, Check)}
+        nodes = self.get_many(list(last))
+        return bool(last) and all(is_left_by(one, node) for one, node in zip(last.values(), nodes, strict=True))
 
     # --- Below --------------------------------------------------------------------------------------------------------
 

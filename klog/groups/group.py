@@ -328,7 +328,7 @@ class Group:
             # The answer names the old leader's id, so that the member does not act as leader: a stable group would
             # ignore its assignment.
             answer = self._joined(new)._replace(leader=leader, members=())
-            self._write(self._next_state(is_assigned=True), lambda _: None, [Answer(to, answer)], now_s)
+            self._write(self._next_state(is_assigned=True), lambda _: None, Answer(to, answer))
             return
         self._await_rebalance(new, to, now_s)
         self._rebalance(now_s)
@@ -344,7 +344,7 @@ class Group:
             self._answer(to, Made())
         else:
             state = replace(self.state, generation=self.generation)
-            self._write(state, lambda _: None, [Answer(to, Made())], now_s)
+            self._write(state, lambda _: None, Answer(to, Made()))
 
     # --- a rebalance --------------------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class Group:
                 self._drop(member)
         if not self.members:
             self.protocol = ""
-            self._write(self._next_state(self.generation + 1), self._emptied, [], now_s)
+            self._write(self._next_state(self.generation + 1), self._emptied)
             return
         if self.members[self.members.leader].joining is None:
             joined = next((one for one in self.members if one.joining is not None), None)
@@ -389,7 +389,7 @@ class Group:
                 return
             self.members.leader = joined.member_id
         self.protocol = select_protocol(list(self.members))
-        self._write(self._next_state(self.generation + 1), self._begun, [], now_s)
+        self._write(self._next_state(self.generation + 1), self._begun)
 
     def _begun(self, now_s: float) -> None:
         """The generation is written: answer its JoinGroups."""
@@ -451,7 +451,7 @@ class Group:
         self._all_synced()
         if member_id == self.members.leader:
             state = self._next_state(is_assigned=True, assignments=assignments)
-            self._write(state, self._assigned, [], now_s)
+            self._write(state, self._assigned)
 
     def _assigned(self, now_s: float) -> None:
         """The assignment is written: answer its SyncGroups."""
@@ -589,9 +589,9 @@ class Group:
             is_assigned=is_assigned,
         )
 
-    def _write(self, state: GroupState, then: Callable[[float], None], answers: list[Answer], now_s: float) -> None:
+    def _write(self, state: GroupState, then: Callable[[float], None], *answers: Answer) -> None:
         assert self._writing is None, "one write at a time"
-        self._writing = Writing(state, then, answers)
+        self._writing = Writing(state, then, list(answers))
         self._outcomes.append(Write(state))
 
     def _answer(self, to: Any, what: Result) -> None:

@@ -62,13 +62,7 @@ HEARTBEAT: Answers = {
     Phase.STABLE: None,
     Phase.DEAD: CoordinatorNotAvailable,
 }
-SYNC: Answers = {
-    Phase.EMPTY: UnknownMemberId,
-    Phase.PREPARING: RebalanceInProgress,
-    Phase.COMPLETING: None,
-    Phase.STABLE: None,
-    Phase.DEAD: CoordinatorNotAvailable,
-}
+SYNC = HEARTBEAT
 COMMIT: Answers = {
     Phase.EMPTY: UnknownMemberId,
     # Members commit what they have read before they join again: the partitions are theirs until then.

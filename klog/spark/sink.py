@@ -192,8 +192,8 @@ def _open(options: SinkOptions) -> Any:
 
     try:
         return Producer({**options.producer, "logger": _quiet()})
-    except (KafkaException, TypeError) as error:
-        raise refused_settings(options.producer, error) from None
+    except (KafkaException, TypeError):
+        raise refused_settings(options.producer) from None
 
 
 def _quiet() -> logging.Logger:

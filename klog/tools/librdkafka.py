@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
 from klog.client.producer_settings import BUFFER_KILOBYTES, MESSAGE_BYTES_MAX
-from klog.client.servers import librdkafka_servers
+from klog.client.servers import librdkafka_servers, silent_logger
 from klog.errors import UsageError
 
 QUEUE_MESSAGES_MAX: Final = 100_000
@@ -36,11 +35,3 @@ def producer_settings(bootstrap: str, client_id: str, acks: str, compression: st
         "queue.buffering.max.kbytes": BUFFER_KILOBYTES,
         "message.max.bytes": MESSAGE_BYTES_MAX,  # of smaller ones the broker decides
     }
-
-
-def silent_logger() -> logging.Logger:
-    """librdkafka's own log lines go to the log ``klog.librdkafka``, which says nothing unless someone listens."""
-    logger = logging.getLogger("klog.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger

@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from kafka import KafkaConsumer
 
 from klog.admin.reassignment import plan
+from klog.client.servers import silent_logger
 from klog.errors import InvalidTopic
 from klog.names import AUDIT_TOPIC
 from klog.server.events import TOPIC
-from klog.tools.librdkafka import silent_logger
 from tests.broker_fixture import ROOT
 from tests.cli.runner import klog
 from tests.cluster_fixture import RunningCluster

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from klog.coordination import acls, acts, paths
+from klog.coordination import acls, acts, config_notices, paths
 from klog.coordination.acts import Actor
 from klog.coordination.zookeeper import WatchEvent, ZooKeeper
 from klog.errors import InvalidRequest, ZooKeeperError
@@ -131,7 +131,7 @@ def test_notices_name_what_changed_and_old_ones_go(zk: ZooKeeper) -> None:
     assert acls.notices(zk, second.last, nothing).patterns is None  # everything must be read
     acls.forget_notices(zk)
     assert acls.notices(zk, {}, nothing).count == 3
-    zk.clock = HandClock(now_ms=zk.get("/kafka-acl-changes").stat.created_ms + acls.NOTICE_AGE_MS + 60_000)
+    zk.clock = HandClock(now_ms=zk.get("/kafka-acl-changes").stat.created_ms + config_notices.KEPT_MS + 60_000)
     acls.forget_notices(zk)
     assert acls.notices(zk, {}, nothing).count == 0
 

@@ -22,13 +22,9 @@ def registry(zk: ZooKeeper) -> ZooKeeper:
     return zk
 
 
-def never() -> bool:
-    return False
-
-
 def test_an_act_is_read_as_it_was_written(registry: ZooKeeper) -> None:
     act = new_act("topic-settings", Actor("ops \u00fc", "10.0.0.7"), topic="t", before={"a": "1"}, after={})
-    registry.commit([act.write], never)
+    registry.commit([act.write])
     assert acts.read(registry, acts.list_ids(registry)) == [act]
     assert acts.find(registry, act.act_id) == act
     assert acts.find(registry, "0" * 12) is None and acts.find(registry, "../x") is None
@@ -38,14 +34,14 @@ def test_an_act_is_there_with_its_change_or_not_at_all(registry: ZooKeeper) -> N
     act = new_act("topic-settings", Actor("c", "h"), topic="t")
     registry.create("/there", b"")
     with pytest.raises(NodeExists):
-        registry.commit([act.write, Create("/there", b"")], never)
+        registry.commit([act.write, Create("/there", b"")])
     assert acts.list_ids(registry) == []
 
 
 def test_the_oldest_acts_are_forgotten(registry: ZooKeeper) -> None:
     made = [new_act("topic-create", Actor("c", "h"), topic=f"t{number}") for number in range(7)]
     for act in made:
-        registry.commit([act.write], never)
+        registry.commit([act.write])
     assert forget_oldest(registry, kept_max=4) == 3
     assert acts.list_ids(registry) == sorted(act.act_id for act in made)[3:]
     assert forget_oldest(registry, kept_max=4) == 0
@@ -55,7 +51,7 @@ def test_the_acts_of_a_busy_host_do_not_push_out_those_of_others(registry: ZooKe
     acted = [("10.0.0.7", 3), ("10.0.0.8", 6), ("10.0.0.7", 1)]
     made = [new_act("topic-create", Actor("c", host), topic="t") for host, times in acted for _ in range(times)]
     for act in made:
-        registry.commit([act.write], never)
+        registry.commit([act.write])
     assert forget_oldest(registry, kept_max=6) == 4
     left = acts.read(registry, acts.list_ids(registry))
     assert sorted(act.actor.host for act in left) == ["10.0.0.7"] * 3 + ["10.0.0.8"] * 3
@@ -63,7 +59,7 @@ def test_the_acts_of_a_busy_host_do_not_push_out_those_of_others(registry: ZooKe
 
 def test_what_the_cluster_does_for_itself_is_no_news(registry: ZooKeeper) -> None:
     for actor in (Actor("c", "h"), Actor("controller", acts.OF_CLUSTER)):
-        registry.commit([new_act("topic-create", actor, topic="t").write], never)
+        registry.commit([new_act("topic-create", actor, topic="t").write])
     found, in_all = recent_acts(registry, 0, 20)
     assert ([one.principal for one in found], in_all) == (["c@h"], 1)
 
@@ -75,7 +71,7 @@ def test_acts_are_bounded_in_bytes(registry: ZooKeeper) -> None:
         for host, given in [("few", {}), ("many", long), ("many", long), ("many", long)]
     ]
     for act in made:
-        registry.commit([act.write], never)
+        registry.commit([act.write])
     assert forget_oldest(registry, kept_bytes_max=25_000) == 1
     left = acts.read(registry, acts.list_ids(registry))
     assert sorted(act.actor.host for act in left) == ["few", "many", "many"]

@@ -116,7 +116,7 @@ def test_it_runs_on_another_port_already(zookeeper: ZooKeeperServer) -> None:
 
 
 def test_another_server_on_the_port_is_not_taken_for_ours(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    stranger = ZooKeeperServer(tmp_path / "other", zookeeper.port, zookeeper.identity)
+    stranger = ZooKeeperServer(tmp_path / "other", zookeeper.settings, zookeeper.identity)
     assert not stranger.is_serving()
 
 

@@ -42,7 +42,7 @@ def take(session: ZooKeeper, consumer_id: str, *partitions: TopicPartition) -> d
 
 
 def stands(session: ZooKeeper) -> dict[TopicPartition, int]:
-    return ownership_fence.start_of(session, GROUP, [ONE, TWO])
+    return {one: found.offset for one, found in committed.read(session, GROUP, [ONE, TWO]).items()}
 
 
 def commit(session: ZooKeeper, owned: dict[TopicPartition, OwnershipFence], **offsets: int) -> set[TopicPartition]:
@@ -60,7 +60,7 @@ def test_owner_and_claim_are_made_in_one_step_and_the_claim_stays(zk: ZooKeeper)
         assert owner.data == f"{me}-0".encode()
         assert owner.stat.owner_session == zk.session_id
         assert owner.stat.created_zxid == beside.stat.modified_zxid
-        assert ownership_fence.release(zk, GROUP, OffsetWriter(zk), owned, {ONE: 10 * version}) == set()
+        assert ownership_fence.commit(zk, GROUP, OffsetWriter(zk), owned, {ONE: 10 * version}, release=True) == set()
         assert zk.exists(paths.consumer_owner(GROUP, *ONE)) is None
         assert stands(zk) == {ONE: 10 * version}
     assert committed.read(zk, GROUP)[ONE].commit_ms > 0
@@ -90,7 +90,7 @@ def test_a_consumer_that_slept_moves_no_offset_and_removes_no_owner(
     # It wakes up under another session, and believes what it did.
     assert commit(zk, mine, p0=120, p1=220) == {ONE}
     assert stands(zk) == {ONE: 150, TWO: 220}
-    assert ownership_fence.release(zk, GROUP, OffsetWriter(zk), {ONE: mine[ONE]}, {ONE: 130}) == {ONE}
+    assert ownership_fence.commit(zk, GROUP, OffsetWriter(zk), {ONE: mine[ONE]}, {ONE: 130}, release=True) == {ONE}
     assert consumers.owners(other, [GROUP])[GROUP] == {ONE: f"{you}-0"}
     assert stands(zk)[ONE] == 150
     assert ownership_fence.standing(other, GROUP, yours) == yours
@@ -128,7 +128,7 @@ def test_a_lost_answer_is_found_out(
     me = enter(session, "me")
     if step == "claim":
         take(session, me, ONE)
-        ownership_fence.release(session, GROUP, OffsetWriter(session), take(session, me, TWO), {})
+        ownership_fence.commit(session, GROUP, OffsetWriter(session), take(session, me, TWO), {}, release=True)
         proxy.lose_answer_of()
         assert take(session, me, TWO)[TWO].version == 2
         assert consumers.owners(zk, [GROUP])[GROUP] == {ONE: f"{me}-0", TWO: f"{me}-0"}
@@ -138,7 +138,7 @@ def test_a_lost_answer_is_found_out(
         writer = OffsetWriter(session)
         writer.operations(GROUP, {ONE: committed.CommittedOffset(1)})
         proxy.lose_answer_of()
-        assert getattr(ownership_fence, step)(session, GROUP, writer, owned, {ONE: 5}) == set()
+        assert ownership_fence.commit(session, GROUP, writer, owned, {ONE: 5}, release=step == "release") == set()
         assert stands(zk) == {ONE: 5}
         assert (zk.exists(paths.consumer_owner(GROUP, *ONE)) is None) == (step == "release")
     assert proxy.lost == 1
@@ -177,7 +177,7 @@ def test_many_partitions_take_more_than_one_multi(zk: ZooKeeper) -> None:
     owned = ownership_fence.claim(zk, GROUP, me, wanted, {})
     assert len(owned) == 1500
     assert ownership_fence.commit(zk, GROUP, OffsetWriter(zk), owned, dict.fromkeys(owned, 3)) == set()
-    assert ownership_fence.release(zk, GROUP, OffsetWriter(zk), owned, {}) == set()
+    assert ownership_fence.commit(zk, GROUP, OffsetWriter(zk), owned, {}, release=True) == set()
     zk.create(paths.consumer_owner(GROUP, "wide", 1499), b"another-0", ephemeral=True)
     with pytest.raises(OwnershipConflict):
         ownership_fence.claim(zk, GROUP, me, wanted, {})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from klog.coordination import acts, config_notices, paths, quotas, scram_credentials, topics
+from klog.coordination import acts, config_notices, paths, quotas, scram_credentials
 from klog.coordination.acts import Actor
 from klog.coordination.zookeeper import ZooKeeper
 from klog.errors import ZooKeeperError
@@ -44,7 +44,7 @@ def test_a_change_leaves_a_notice_and_an_act(zk: ZooKeeper) -> None:
     assert quotas.read_all(zk).quotas == {ALICE: {}}
     found = config_notices.read(zk, -1)
     assert quotas.noticed(found) == {entity}
-    assert topics.config_changes(zk, -1).topics == []
+    assert found.topics == []
     assert (found.last, found.damage) == (1, {})
 
 

@@ -41,7 +41,7 @@ OTHER = {
     "schema": {"schema_id": "<id>"},
 }
 OF_USERS = {"config", "settings", "listener_security_protocol_map", "subscription"}
-NOT_A_PATH = {"group_node", "group_name", "subject_name", "ancestors"}
+NOT_A_PATH = {"group_node", "group_name", "ancestors"}
 
 
 def made() -> Iterator[str]:

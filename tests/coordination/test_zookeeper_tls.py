@@ -47,7 +47,7 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Z
     try:
         start_zookeeper(directory, klog_home(), host="0.0.0.0", tls=folder)
         found = embedded.find(directory)
-        assert found is not None and found.tls is not None
+        assert found is not None and found.settings.tls is not None
         yield found
     finally:
         left = embedded.find(directory)
@@ -64,8 +64,8 @@ def access(folder: Path) -> ZooKeeperAccess:
 
 
 def at(server: ZooKeeperServer, chroot: str = "", host: str = "localhost") -> str:
-    assert server.tls is not None
-    return f"{host}:{server.tls.port}{chroot}"
+    assert server.settings.tls is not None
+    return f"{host}:{server.settings.tls.port}{chroot}"
 
 
 def refused(address: str, access: ZooKeeperAccess | None) -> KlogError:
@@ -119,7 +119,7 @@ def test_who_does_not_fit_is_refused_by_name(
 
 
 def test_what_is_not_encrypted_listens_on_the_loopback_alone(server: ZooKeeperServer) -> None:
-    assert server.host == "127.0.0.1" and server.is_serving()
+    assert server.settings.host == "127.0.0.1" and server.is_serving()
     with pytest.raises(OSError), socket.create_connection(("127.0.0.2", server.port), 1):
         pass
 

@@ -247,7 +247,7 @@ def test_zookeeper_away_for_less_than_a_session_changes_nothing(
     zookeeper: ZooKeeperServer, make_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
     """Appends and reads need no ZooKeeper while the session may still live."""
-    proxy = ZooKeeperProxy((zookeeper.host, zookeeper.port))
+    proxy = ZooKeeperProxy((zookeeper.settings.host, zookeeper.port))
     try:
         broker = make_broker(chroot=f"{proxy.address}/{topic}").start()
         produce(broker, topic)

@@ -13,10 +13,10 @@ from confluent_kafka import Producer
 from klog.admin import topics
 from klog.client.cluster import Cluster
 from klog.client.positions import parse_range
+from klog.client.servers import silent_logger
 from klog.errors import UnknownTopicOrPartition
 from klog.names import TopicPartition
 from klog.protocol.apis import ApiKey
-from klog.tools.librdkafka import silent_logger
 from klog.tools.reader import Reader
 from klog.tools.tail import tail
 from klog.tools.tail_options import Span, TailOptions

@@ -33,7 +33,7 @@ from klog.client.metadata import Metadata
 from klog.client.other_ends import instead_of_a_zookeeper, instead_of_brokers
 from klog.client.servers import Servers, zookeeper_of
 from klog.clock import SYSTEM_CLOCK
-from klog.coordination import brokers, controller_election, partition_states, paths, quotas, topics
+from klog.coordination import brokers, config_notices, controller_election, partition_states, paths, quotas, topics
 from klog.coordination.cluster import cluster_id
 from klog.coordination.connect_string import ConnectString, four_letter_word, mode_in
 from klog.coordination.server_size import ServerSize, server_size
@@ -383,7 +383,7 @@ def _read_registries(snapshot: Snapshot, session: ZooKeeper) -> None:
     snapshot.deleted = {name for name, topic in found.items() if topic.deletion is not None and name not in marked}
     snapshot.topics = {name: topic for name, topic in found.items() if name not in snapshot.deleted}
     topics.configs(session, list(snapshot.topics), snapshot.damage)
-    snapshot.damage |= topics.config_changes(session, -1).damage
+    snapshot.damage |= config_notices.read(session, -1).damage
     try:
         snapshot.damage |= quotas.read_all(session).damage
     except NotAllowedByZooKeeper:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from klog.config.topic import KEEP_EVERYTHING
-from klog.coordination import partition_states, paths, topic_deletion, topics
+from klog.coordination import config_notices, partition_states, paths, topic_deletion, topics
 from klog.coordination.topics import Damage, Topic
 from klog.coordination.zookeeper import WatchEvent
 from klog.errors import BadVersion, InvalidConfig, KlogError, NodeExists, NoNode
@@ -177,7 +177,7 @@ class RegistryWatch:
             begun = self._state.context.deleting
             seen.marks = [name for name in marked if name not in begun]
         if doubts.notices:
-            changes = topics.config_changes(self._zookeeper, self._last_notice, self._on_notices)
+            changes = config_notices.read(self._zookeeper, self._last_notice, self._on_notices)
             self._last_notice = changes.last
             seen.settings, seen.damage = changes.topics, changes.damage
             if not changes.is_all:

@@ -319,10 +319,7 @@ class TopicManager:
             return False
         fence: list[Operation] = [*self._state.fence, act.write]
         topics.set_config(self._zookeeper, topic, replace(there, settings=overrides), fence)
-        try:
-            config_notices.forget(self._zookeeper)
-        except KlogError as error:  # the change is made; the next one deletes the old notices
-            log.warning("old notices of changed settings are not deleted yet: %s", error.message)
+        config_notices.forget(self._zookeeper)
         return True
 
     # --- delete -----------------------------------------------------------------------------------------------------

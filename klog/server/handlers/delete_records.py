@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-from klog.coordination.acts import RECORDS_ACT, Actor, landed, new_act
+from klog.coordination.acts import RECORDS_ACT, Actor, new_act
 from klog.errors import InvalidTopic, KlogError, NotLeader, OffsetOutOfRange, StorageError
 from klog.names import CLOSED_TOPICS
 from klog.protocol.apis import ApiKey
@@ -102,7 +102,7 @@ class _Handler:
             after={str(one.topic_partition.partition): offset for one, offset in moving},
         )
         zookeeper = self._runtime.zookeeper
-        await self._runtime.executors.run(Purpose.OTHER, zookeeper.commit, [act.write], landed(zookeeper, act))
+        await self._runtime.executors.run(Purpose.OTHER, zookeeper.commit, [act.write])
         self._told_s[key] = now_s
 
 
