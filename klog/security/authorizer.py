@@ -17,6 +17,7 @@ changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from klog.security.permissions import (
@@ -63,9 +64,8 @@ class Authorizer:
         self._lengths: dict[ResourceType, tuple[int, ...]] = {}
         """Lengths of existing prefixes, ascending."""
         self._damaged: frozenset[Pattern] = frozenset()
-        self._any: dict[tuple[str, str, Operation, ResourceType], bool] = {}
-        """The cache of `may_any`."""
-        self._remembered: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
+        self._decided = lru_cache(REMEMBERED_MAX)(self._decide)
+        self._any_decided = lru_cache(REMEMBERED_MAX)(self._decide_any)
 
     # --- the ACLs -----------------------------------------------------------------------------------------------------
 
@@ -87,8 +87,8 @@ class Authorizer:
         for kind, name in self._prefixed:
             lengths.setdefault(kind, set()).add(len(name))
         self._lengths = {kind: tuple(sorted(those)) for kind, those in lengths.items()}
-        self._remembered.clear()
-        self._any.clear()
+        self._decided.cache_clear()
+        self._any_decided.cache_clear()
 
     def _set(self, pattern: Pattern, acls: frozenset[Acl]) -> None:
         index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
@@ -117,14 +117,7 @@ class Authorizer:
 
     def decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
         """`may`, with the rule that decides."""
-        key = (principal, host, operation, *resource)
-        found = self._remembered.get(key)
-        if found is None:
-            found = self._decide(principal, host, operation, resource)
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[key] = found
-        return found
+        return self._decided(principal, host, operation, resource)
 
     def _decide(self, principal: str, host: str, operation: Operation, resource: Resource) -> Decision:
         if principal in self._super_users:
@@ -164,14 +157,7 @@ class Authorizer:
 
     def may_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether the principal may do that on some resource of the type, existing or not (KIP-679)."""
-        key = principal, host, operation, kind
-        found = self._any.get(key)
-        if found is None:
-            found = self._decide_any(principal, host, operation, kind)
-            if len(self._any) >= REMEMBERED_MAX:
-                self._any.clear()
-            self._any[key] = found
-        return found
+        return self._any_decided(principal, host, operation, kind)
 
     def _decide_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         if principal in self._super_users:
