@@ -32,7 +32,7 @@ from kio.serial.errors import SerialError
 from klog.errors import MalformedRequest
 from klog.protocol import encoding
 from klog.protocol.apis import ApiKey
-from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, check_lengths
+from klog.protocol.bounds import ELEMENTS_MAX, TRUSTED_ELEMENTS_MAX, check_lengths, read_uvarint
 from klog.protocol.versions import is_flexible, request_schema, response_schema
 
 _HEAD = struct.Struct(">hhih")
@@ -90,21 +90,6 @@ def read_head(frame: memoryview) -> RequestHead:
     if is_flexible(key, version):
         at = skip_tags(frame, at)
     return RequestHead(key, version, correlation_id, client_id, at)
-
-
-def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes, and its end."""
-    value = 0
-    for shift in range(0, 35, 7):
-        try:
-            byte = frame[at]
-        except IndexError:
-            break
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise MalformedRequest(f"a varint that does not end at byte {at}")
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
@@ -211,22 +196,13 @@ def uvarint(value: int) -> bytes:
 
 def encode_request(entity: Any, correlation_id: int, client_id: str) -> bytes:
     """The whole request, also an `EncodedRequest`, with its length in front."""
-    if isinstance(entity, EncodedRequest):
-        name = client_id.encode()
-        head = _HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)) + name + b"\0"
-        size = len(head) + sum(map(len, entity.parts))
-        return b"".join([struct.pack(">i", size), head, *entity.parts])
-    out = BytesIO()
+    parts = entity.parts if isinstance(entity, EncodedRequest) else (encode_part(entity),)
     name = client_id.encode()
-    out.write(b"\0\0\0\0")
-    out.write(_HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)))
-    out.write(name)
+    head = _HEAD.pack(entity.__api_key__, entity.__version__, correlation_id, len(name)) + name
     if entity.__flexible__:
-        out.write(b"\0")
-    encoding.write(out, entity)
-    frame = out.getbuffer()
-    struct.pack_into(">i", frame, 0, len(frame) - 4)
-    return bytes(frame)
+        head += b"\0"
+    size = len(head) + sum(map(len, parts))
+    return b"".join([struct.pack(">i", size), head, *parts])
 
 
 def request(key: int, version: int, /, **values: Any) -> Any:
