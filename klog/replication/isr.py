@@ -13,11 +13,11 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from klog.config.topic import LogConfig
-from klog.coordination.partition_states import NEVER_UNCLEAN, UNKNOWN_INCARNATION
+from klog.coordination.partition_states import NEVER_UNCLEAN, UNKNOWN_INCARNATION, PartitionState
 from klog.errors import InvalidConfig
 from klog.storage.log import NEVER
 from klog.storage.log_end import LogEnd
@@ -43,6 +43,10 @@ class ReplicasAndIsr(NamedTuple):
     controller_epoch: int = 0
     unclean_epoch: int = NEVER_UNCLEAN
 
+    @classmethod
+    def of(cls, replicas: tuple[int, ...], state: PartitionState) -> ReplicasAndIsr:
+        return cls(replicas, state.isr, state.incarnations, state.version, state.controller_epoch, state.unclean_epoch)
+
     def incarnation_of(self, broker_id: int) -> int:
         """The incarnation of a member of the ISR."""
         known = dict(zip(self.isr, self.incarnations, strict=False))
@@ -56,12 +60,6 @@ class IsrChange(NamedTuple):
     incarnations: tuple[int, ...]
     state_version: int
     reason: str
-
-
-def decide_high_watermark(current: LogEnd, flushed_ends: Iterable[LogEnd]) -> LogEnd:
-    """The high watermark: the lowest flushed end of the in-sync replicas; never goes back."""
-    lowest = min(flushed_ends, key=lambda end: end.address)
-    return lowest if lowest.address > current.address else current
 
 
 class LagMarks:

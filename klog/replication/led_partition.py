@@ -28,22 +28,17 @@ from klog.errors import (
 )
 from klog.names import TopicPartition
 from klog.record.batch import BatchHeader
-from klog.replication.divergence import Disagreement, disagreement
 from klog.replication.isr import (
     IsrChange,
     LagMarks,
     ReplicaPosition,
     ReplicasAndIsr,
     Sync,
-    decide_high_watermark,
     decide_isr,
     due_after_s,
     has_caught_up,
 )
 from klog.storage.log import AppendResult, Log, LogEnd
-
-__all__ = ["CommitWaiter", "DataWaiter", "LedPartition", "decide_high_watermark"]
-
 
 REFUSED_S = 5.0
 """Time after a refusal for which a batch out of order counts as following a refused one."""
@@ -70,9 +65,6 @@ class _Waiting(NamedTuple):
 _NO_READERS: Final[frozenset[DataWaiter]] = frozenset()
 _NO_OTHERS: Final[Mapping[int, int]] = MappingProxyType({})
 """Shared by all partitions without followers: a broker may lead tens of thousands of idle ones."""
-
-ALONE = ReplicasAndIsr((-1,), (-1,))
-"""For a partition without followers: its leader, whichever broker that is."""
 
 
 class LedPartition:
@@ -115,11 +107,11 @@ class LedPartition:
         *,
         leader_epoch: int,
         want_flush: Callable[[Log], None],
-        broker_id: int = -1,
-        incarnation: int = -1,
-        replicas_and_isr: ReplicasAndIsr = ALONE,
+        broker_id: int,
+        incarnation: int,
+        replicas_and_isr: ReplicasAndIsr,
         high_watermark: LogEnd | None = None,
-        want_isr: Callable[[LedPartition], None] | None = None,
+        want_isr: Callable[[LedPartition], None],
     ) -> None:
         """Lead from the log end on. ``high_watermark``: the last known one, as a follower or from a checkpoint.
 
@@ -155,7 +147,7 @@ class LedPartition:
         self._refusal: KlogError | None = None
         self._resigned = False
         self._take(replicas_and_isr)
-        self._advance(log.flushed_end)
+        self.flushed(log.flushed_end)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -194,16 +186,11 @@ class LedPartition:
         return False
 
     def flushed(self, end: LogEnd) -> None:
-        """The leader's log is flushed up to ``end``: advance the high watermark and wake what waits."""
-        self._advance(end)
-
-    def _advance(self, lowest: LogEnd) -> None:
-        """Advance the high watermark to the lowest flushed end of all that count; ``lowest`` is the leader's own.
-
-        Like `isr.decide_high_watermark`, without making a list for every message.
-        """
+        """The leader's log is flushed up to ``end``: advance the high watermark to the lowest flushed end of all that
+        count, and wake what waits."""
         if self._resigned:
             return
+        lowest = end
         for broker_id in self._counted:
             position = self._positions.get(broker_id)
             if position is None:
@@ -297,26 +284,21 @@ class LedPartition:
                 f"not {incarnation}"
             )
 
-    def divergence(self, last_epoch: int, end_address: int) -> Disagreement | None:
-        """The answer to a replica whose last batch is of ``last_epoch`` and whose log ends at ``end_address``; None if
-        both logs agree: see `divergence.disagreement`."""
-        return disagreement(self.log, last_epoch, end_address)
-
     def replica_fetched(
         self, broker_id: int, incarnation: int, end_address: int, flushed: LogEnd, now_s: float
     ) -> None:
         """Take a replica's report: its log ends at ``end_address`` and is flushed up to ``flushed``.
 
-        Only after `check_replica`, and for a log that agrees with the leader's (`divergence`). A new incarnation's
-        position replaces the old one's, even if it is lower (rule R3). ``now_s``: any monotonic clock.
+        Only after `check_replica`, and for a log that agrees with the leader's (`klog.replication.divergence`). A new
+        incarnation's position replaces the old one's, even if it is lower (rule R3). ``now_s``: any monotonic clock.
         """
         self._positions[broker_id] = ReplicaPosition(incarnation, end_address, flushed)
         self._settled_at = -1
         if self._unheard_since:
             self._unheard_since[broker_id] = self._marked_s
         if broker_id in self._counted:
-            self._advance(self.log.flushed_end)
-        if self._want_isr is not None and self.change is None and self._might_join(broker_id):
+            self.flushed(self.log.flushed_end)
+        if self.change is None and self._might_join(broker_id):
             self._want_isr(self)
 
     def _might_join(self, broker_id: int) -> bool:
@@ -457,7 +439,7 @@ class LedPartition:
                     isr=change.isr, incarnations=change.incarnations, state_version=state_version
                 )
             )
-            self._advance(self.log.flushed_end)
+            self.flushed(self.log.flushed_end)
 
     def adopt(self, replicas_and_isr: ReplicasAndIsr) -> bool:
         """Adopt a state that another broker has written under this epoch, if it is newer; returns whether it is.
@@ -475,14 +457,14 @@ class LedPartition:
         for broker_id in set(old.isr) - set(replicas_and_isr.isr):
             self._positions.pop(broker_id, None)
         self._take(replicas_and_isr)
-        self._advance(self.log.flushed_end)
+        self.flushed(self.log.flushed_end)
         return True
 
     def _take(self, replicas_and_isr: ReplicasAndIsr, change: IsrChange | None = None) -> None:
         self.replicas_and_isr = replicas_and_isr
         self.change = change
         self.isr_size = len(replicas_and_isr.isr)
-        self._others = tuple(one for one in replicas_and_isr.isr if one not in (self.broker_id, -1))
+        self._others = tuple(one for one in replicas_and_isr.isr if one != self.broker_id)
         self._incarnations: Mapping[int, int] = _NO_OTHERS
         if self._others:
             self._incarnations = dict(zip(replicas_and_isr.isr, replicas_and_isr.incarnations, strict=False))

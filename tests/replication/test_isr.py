@@ -78,6 +78,7 @@ def test_r8_a_leader_begins_with_the_high_watermark_that_it_knew(tmp_path: Path)
         incarnation=ALIVE[1],
         replicas_and_isr=led.partition.replicas_and_isr,
         high_watermark=middle,
+        want_isr=lambda partition: None,
     )
     assert again.high_watermark == middle
     assert not again.end_is_known

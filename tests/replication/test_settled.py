@@ -193,7 +193,16 @@ def test_a_partition_without_followers_needs_no_look() -> None:
     disk = FaultyFileSystem()
     disk.make_folder("/t")
     log = Log.open(disk, "/t", NAME, LogConfig())
-    partition = LedPartition(NAME, log, leader_epoch=3, want_flush=lambda log: None)
+    partition = LedPartition(
+        NAME,
+        log,
+        leader_epoch=3,
+        want_flush=lambda log: None,
+        broker_id=ME,
+        incarnation=10,
+        replicas_and_isr=ReplicasAndIsr((ME,), (ME,)),
+        want_isr=lambda partition: None,
+    )
     assert not partition.needs_look
     partition.append(records())
     assert not partition.needs_look

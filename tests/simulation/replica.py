@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from klog.coordination.partition_states import PartitionState
 from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
+from klog.replication import divergence
 from klog.replication.divergence import StartsElsewhere, truncation_address
 from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
@@ -307,7 +308,7 @@ class Replica:
         """ReplicaFetch, and the bare report that a flush has ended (rule R3)."""
         partition = self.led()
         partition.check_replica(position.leader_epoch, position.broker_id, position.incarnation)
-        found = partition.divergence(position.last_epoch, position.end_address)
+        found = divergence.disagreement(partition.log, position.last_epoch, position.end_address)
         if found is not None:
             if not is_report:
                 call.answer(("diverged", found))

@@ -111,6 +111,7 @@ class LeaderLink:
         self._settings = settings
         self._loop = fetchers.loop
         self._leader_endpoints = fetchers.leader_endpoints
+        self._want_flush = fetchers.flusher.want
         self._endpoint: LeaderEndpoint | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._channel: Channel | None = None
@@ -274,7 +275,7 @@ class LeaderLink:
     def _broken(self, reason: str) -> None:
         """Close the connection, and reconnect after a back-off."""
         log.warning("the connection to the leader, broker %d, is closed: %s", self.leader, reason)
-        self._fetchers.ended(self.leader)
+        self._fetchers.probes.doubt(self.leader)
         self._lost(reason)
         if self._endpoint is not None:
             self._connect_later()
@@ -391,7 +392,7 @@ class LeaderLink:
     def _records(self, follower: Follower, entry: Records) -> None:
         if follower.state is FollowerState.NAMED:
             follower.become(FollowerState.FETCHING)
-            self._fetchers.agreed(follower)
+            self._fetchers.repairer.begin(follower)  # the leader has all of this log: it can repair what is lost here
         size = len(entry.data)
         self._fetchers.received(follower, size)
         if size:
@@ -411,7 +412,7 @@ class LeaderLink:
                 else:  # the disk is full, no descriptor is free, or the log is being deleted
                     self.rest(follower, error.bare())
                 return
-            self._fetchers.appended(follower)
+            self._want_flush(follower.log)
             self._to_ask[follower] = None
         follower.retry_s = 0.0
         follower.know(LogEnd(entry.high_address, entry.high_offset))
@@ -547,15 +548,15 @@ class Fetchers:
         self.loop = runtime.loop
         self.leader_endpoints = LeaderEndpoints(runtime, image, secret)
         self._runtime = runtime
-        self._flusher = flusher
+        self.flusher = flusher
         self._deletions = deletions
-        self._probes = probes
+        self.probes = probes
         self._settings = FetchSettings.of(runtime.config)
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._jobs: dict[Follower, asyncio.Task[None]] = {}
         self._throttle = Throttle()
         self._throttled: asyncio.TimerHandle | None = None
-        self._repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
+        self.repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
 
     # --- followed partitions ------------------------------------------------------------------------------------------
 
@@ -619,7 +620,7 @@ class Fetchers:
                 follower.become(FollowerState.FENCED)
                 return follower
             follower.become(FollowerState.WAITING)
-            self._repairer.look_for_holes(follower)
+            self.repairer.look_for_holes(follower)
         self._link(follower).add(follower)
         return follower
 
@@ -682,7 +683,7 @@ class Fetchers:
         """A range of a log is damaged: repair it from the leader, if the log is followed."""
         follower = self.followed.get(damaged_log.topic_partition)
         if follower is not None and follower.log is damaged_log:
-            self._repairer.lost(follower, first, end)
+            self.repairer.lost(follower, first, end)
 
     def suspend(self) -> None:
         """The session has expired: fetch nothing until this broker has registered again and calls `brokers_changed`."""
@@ -698,10 +699,6 @@ class Fetchers:
             link.close()
 
     # --- called by links ----------------------------------------------------------------------------------------------
-
-    def ended(self, leader: int) -> None:
-        """The connection to a leader has ended."""
-        self._probes.doubt(leader)
 
     def bytes_max(self, follower: Follower, bytes_max: int) -> int:
         """The number of bytes to ask for."""
@@ -721,18 +718,10 @@ class Fetchers:
         for link in self._links.values():
             link.schedule()
 
-    def agreed(self, follower: Follower) -> None:
-        """The leader has all of this log up to its end: it can repair what is lost here."""
-        self._repairer.begin(follower)
-
     def received(self, follower: Follower, size: int) -> None:
         """An answer has come, with ``size`` bytes."""
         self._throttle.received(follower, size)
         self._runtime.measures.replication_bytes_in += size
-
-    def appended(self, follower: Follower) -> None:
-        """Flush the log when its settings say so."""
-        self._flusher.want(follower.log)
 
     # --- changes to a log other than appends --------------------------------------------------------------------------
 
@@ -762,7 +751,7 @@ class Fetchers:
         finally:
             del self._jobs[follower]
         follower.was_truncated()
-        self._repairer.look_for_holes(follower)
+        self.repairer.look_for_holes(follower)
         link = follower.link
         if link is None:
             follower.become(FollowerState.WAITING)

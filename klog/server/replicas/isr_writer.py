@@ -152,15 +152,7 @@ class IsrWriter:
         if found is None or found.version < partition.state_version:
             self._step_down(partition, "its state in ZooKeeper is fenced, deleted, or created again")
         elif (found.leader, found.leader_epoch) == ours:
-            replicas_and_isr = ReplicasAndIsr(
-                partition.replicas,
-                found.isr,
-                found.incarnations,
-                found.version,
-                found.controller_epoch,
-                found.unclean_epoch,
-            )
-            if partition.adopt(replicas_and_isr):
+            if partition.adopt(ReplicasAndIsr.of(partition.replicas, found)):
                 log.info("%s: ISR %s, changed by another writer", partition.topic_partition, list(found.isr))
         else:
             # Clients that find no leader here ask for the new one; if we are cut off, no controller tells us.
