@@ -12,10 +12,12 @@ outcome comes back by `isr_written` or `adopt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from klog.config.topic import effective_min_isr
+from klog.coordination.partition_states import PartitionState
 from klog.errors import (
     FencedLeaderEpoch,
     KlogError,
@@ -32,7 +34,6 @@ from klog.replication.isr import (
     IsrChange,
     LagMarks,
     ReplicaPosition,
-    ReplicasAndIsr,
     Sync,
     decide_isr,
     due_after_s,
@@ -96,7 +97,8 @@ class LedPartition:
         "leader_epoch",
         "log",
         "refused_until_s",
-        "replicas_and_isr",
+        "replicas",
+        "state",
         "topic_partition",
     )
 
@@ -105,11 +107,11 @@ class LedPartition:
         topic_partition: TopicPartition,
         log: Log,
         *,
-        leader_epoch: int,
         want_flush: Callable[[Log], None],
         broker_id: int,
         incarnation: int,
-        replicas_and_isr: ReplicasAndIsr,
+        replicas: tuple[int, ...],
+        state: PartitionState,
         high_watermark: LogEnd | None = None,
         want_isr: Callable[[LedPartition], None],
     ) -> None:
@@ -119,7 +121,7 @@ class LedPartition:
         """
         self.topic_partition = topic_partition
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = state.leader_epoch
         self.broker_id = broker_id
         self.incarnation = incarnation
         self.epoch_start_address = log.end.address
@@ -146,7 +148,7 @@ class LedPartition:
         self._replica_readers: set[DataWaiter] | frozenset[DataWaiter] = _NO_READERS
         self._refusal: KlogError | None = None
         self._resigned = False
-        self._take(replicas_and_isr)
+        self._take(replicas, state)
         self.flushed(log.flushed_end)
 
     # --- writing ------------------------------------------------------------------------------------------------------
@@ -245,22 +247,18 @@ class LedPartition:
     # --- replicas -----------------------------------------------------------------------------------------------------
 
     @property
-    def replicas(self) -> tuple[int, ...]:
-        return self.replicas_and_isr.replicas
-
-    @property
     def min_isr(self) -> int:
         """In-sync replicas that an append with acks=all needs."""
-        return effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas_and_isr.replicas))
+        return effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas))
 
     @property
     def isr(self) -> tuple[int, ...]:
         """The ISR as it is written, without a change that is under way."""
-        return self.replicas_and_isr.isr
+        return self.state.isr
 
     @property
     def state_version(self) -> int:
-        return self.replicas_and_isr.state_version
+        return self.state.version
 
     def position(self, broker_id: int) -> ReplicaPosition | None:
         """A follower's last report under this epoch; None without one."""
@@ -275,7 +273,7 @@ class LedPartition:
             raise NotLeader(f"{self.topic_partition} is led by another broker")
         if leader_epoch != self.leader_epoch:
             self.check_epoch(max(leader_epoch, 0))
-        if broker_id not in self.replicas_and_isr.replicas or broker_id == self.broker_id:
+        if broker_id not in self.replicas or broker_id == self.broker_id:
             raise ReplicaNotAvailable(f"broker {broker_id} has no replica of {self.topic_partition}")
         known = self._positions.get(broker_id)
         if known is not None and incarnation < known.incarnation:
@@ -303,7 +301,7 @@ class LedPartition:
 
     def _might_join(self, broker_id: int) -> bool:
         position = self._positions[broker_id]
-        if broker_id in self.replicas_and_isr.isr:
+        if broker_id in self.state.isr:
             return self._is_another(broker_id, position)
         return has_caught_up(position, self.high_watermark.address, self.epoch_start_address)
 
@@ -315,7 +313,7 @@ class LedPartition:
         """Note the log end, to measure lag by. Call a few times per ``lag_s``."""
         self._marks.note(now_s, self.log.end.address, 2 * lag_s + (due_after_s(self.log.config) or 0.0))
         if not self._unheard_since:
-            self._unheard_since = dict.fromkeys(self.replicas_and_isr.replicas, now_s)
+            self._unheard_since = dict.fromkeys(self.replicas, now_s)
         elif self._marked_s is None:
             self._unheard_since = {one: now_s if at is None else at for one, at in self._unheard_since.items()}
         self._marked_s = now_s
@@ -323,7 +321,7 @@ class LedPartition:
     @property
     def needs_look(self) -> bool:
         """Whether a heartbeat may have something to do here: `mark`, `propose_isr`, and the checks after it."""
-        return len(self.replicas_and_isr.replicas) > 1 and self._settled_at != self.log.end.address
+        return len(self.replicas) > 1 and self._settled_at != self.log.end.address
 
     def settle(self) -> None:
         """After a look: skip further ones until an append, a follower's report, or a change of the ISR.
@@ -331,8 +329,8 @@ class LedPartition:
         Only where every replica is in sync and has flushed everything, the leader too: a look would make the same mark
         again.
         """
-        end, known = self.log.end.address, self.replicas_and_isr
-        if self.change is not None or set(known.isr) != set(known.replicas) or self.log.flushed_end.address < end:
+        end = self.log.end.address
+        if self.change is not None or set(self.state.isr) != set(self.replicas) or self.log.flushed_end.address < end:
             return
         for broker_id in self._others:
             position = self._positions.get(broker_id)
@@ -361,7 +359,8 @@ class LedPartition:
             Sync(
                 self.broker_id,
                 self.incarnation,
-                self.replicas_and_isr,
+                self.replicas,
+                self.state,
                 self._positions,
                 alive,
                 self.high_watermark.address,
@@ -433,42 +432,44 @@ class LedPartition:
 
     def isr_written(self, change: IsrChange, state_version: int) -> None:
         """``change`` is in ZooKeeper, at ``state_version``. Ignored unless it is the one under way."""
-        if self.change is change and state_version > self.replicas_and_isr.state_version:
-            self._take(
-                self.replicas_and_isr._replace(
-                    isr=change.isr, incarnations=change.incarnations, state_version=state_version
-                )
-            )
+        if self.change is change and state_version > self.state.version:
+            self._take(self.replicas, replace(self.changed(change), version=state_version))
             self.flushed(self.log.flushed_end)
 
-    def adopt(self, replicas_and_isr: ReplicasAndIsr) -> bool:
+    def changed(self, change: IsrChange) -> PartitionState:
+        """The state to write for a change, at the version that it replaces."""
+        return replace(
+            self.state, isr=change.isr, incarnations=change.incarnations, version=change.state_version, new=False
+        )
+
+    def adopt(self, replicas: tuple[int, ...], state: PartitionState) -> bool:
         """Adopt a state that another broker has written under this epoch, if it is newer; returns whether it is.
 
         A write of this leader that names an earlier version can no longer succeed, so nothing is under way afterwards.
         A replica removed from the ISR by the controller starts without a position: earlier reports do not bring it back
         (KIP-841).
         """
-        old = self.replicas_and_isr
-        if replicas_and_isr.state_version <= old.state_version:
-            if replicas_and_isr.replicas != old.replicas:  # not in the state: the controller's last request decides
-                self._take(old._replace(replicas=replicas_and_isr.replicas), self.change)
+        if state.version <= self.state.version:
+            if replicas != self.replicas:  # not in the state: the controller's last request decides
+                self._take(replicas, self.state, self.change)
                 return True
             return False
-        for broker_id in set(old.isr) - set(replicas_and_isr.isr):
+        for broker_id in set(self.state.isr) - set(state.isr):
             self._positions.pop(broker_id, None)
-        self._take(replicas_and_isr)
+        self._take(replicas, state)
         self.flushed(self.log.flushed_end)
         return True
 
-    def _take(self, replicas_and_isr: ReplicasAndIsr, change: IsrChange | None = None) -> None:
-        self.replicas_and_isr = replicas_and_isr
+    def _take(self, replicas: tuple[int, ...], state: PartitionState, change: IsrChange | None = None) -> None:
+        self.replicas = replicas
+        self.state = state
         self.change = change
-        self.isr_size = len(replicas_and_isr.isr)
-        self._others = tuple(one for one in replicas_and_isr.isr if one != self.broker_id)
+        self.isr_size = len(state.isr)
+        self._others = tuple(one for one in state.isr if one != self.broker_id)
         self._incarnations: Mapping[int, int] = _NO_OTHERS
         if self._others:
-            self._incarnations = dict(zip(replicas_and_isr.isr, replicas_and_isr.incarnations, strict=False))
-        for broker_id in self._positions.keys() - set(replicas_and_isr.replicas):
+            self._incarnations = dict(zip(state.isr, state.incarnations, strict=False))
+        for broker_id in self._positions.keys() - set(replicas):
             del self._positions[broker_id]
         self._count()
 

@@ -10,11 +10,10 @@ from klog.config import LogConfig
 from klog.errors import FencedLeaderEpoch, NotLeader, StorageError, UnknownLeaderEpoch
 from klog.names import TopicPartition
 from klog.record.records import Record, encode_batch
-from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.storage.filesystem import OsFileSystem
 from klog.storage.log import Log, LogEnd
-from tests.replication.led import NEVER, Reader, Waiter, records
+from tests.replication.led import NEVER, Reader, Waiter, lead, records, state_of
 
 
 class Led:
@@ -28,16 +27,7 @@ class Led:
         self.partition = self.lead(3)
 
     def lead(self, epoch: int) -> LedPartition:
-        return LedPartition(
-            TopicPartition("t", 0),
-            self.log,
-            leader_epoch=epoch,
-            want_flush=self.want,
-            broker_id=1,
-            incarnation=10,
-            replicas_and_isr=ReplicasAndIsr((1,), (1,)),
-            want_isr=lambda partition: None,
-        )
+        return lead(self.log, state_of((1,), epoch=epoch), replicas=(1,), want_flush=self.want)
 
     def want(self, log: Log) -> None:
         self.asked += 1

@@ -44,7 +44,7 @@ def _not_waiting(
 
 
 def _count_new_isr_only(self: LedPartition) -> None:
-    counted = self.replicas_and_isr.isr if self.change is None else self.change.isr
+    counted = self.state.isr if self.change is None else self.change.isr
     self._counted = tuple(one for one in counted if one != self.broker_id)
 
 
@@ -66,10 +66,10 @@ def _propose_by_id(self: LedPartition, now_s: float, alive: Mapping[int, int], *
 _adopt = LedPartition.adopt
 
 
-def _adopt_and_remember(self: LedPartition, replicas_and_isr: Any) -> bool:
+def _adopt_and_remember(self: LedPartition, replicas: tuple[int, ...], state: PartitionState) -> bool:
     """What was said before somebody left the ISR still counts."""
     said = dict(self._positions)
-    is_newer = _adopt(self, replicas_and_isr)
+    is_newer = _adopt(self, replicas, state)
     self._positions |= said
     return is_newer
 

@@ -14,7 +14,6 @@ from klog.errors import CorruptLog, KlogError, NotLeader
 from klog.names import TopicPartition
 from klog.replication import divergence
 from klog.replication.divergence import StartsElsewhere, truncation_address
-from klog.replication.isr import ReplicasAndIsr
 from klog.replication.led_partition import LedPartition
 from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir_context import LogDirContext
@@ -211,11 +210,11 @@ class Replica:
         self.partition = LedPartition(
             NAME,
             self.log,
-            leader_epoch=state.leader_epoch,
             want_flush=self.want_flush,
             broker_id=self.broker_id,
             incarnation=self.process.incarnation,
-            replicas_and_isr=_replicas_and_isr(state),
+            replicas=REPLICAS,
+            state=state,
             high_watermark=self.high_watermark,
             want_isr=self._want_isr,
         )
@@ -254,7 +253,7 @@ class Replica:
 
     def adopt(self, state: PartitionState) -> None:
         assert self.partition is not None
-        if self.partition.adopt(_replicas_and_isr(state)):
+        if self.partition.adopt(REPLICAS, state):
             self.world.say("broker %d takes over ISR %s", self.broker_id, state.isr)
 
     def _resign(self) -> None:
@@ -491,9 +490,3 @@ class Replica:
         if self.log is not None and self.high_watermark.address != self.checkpointed:
             self.checkpointed = self.high_watermark.address
             self.disk.replace(HIGH_WATERMARK, b"%d %d" % self.high_watermark)
-
-
-def _replicas_and_isr(state: PartitionState) -> ReplicasAndIsr:
-    return ReplicasAndIsr(
-        REPLICAS, state.isr, state.incarnations, state.version, state.controller_epoch, state.unclean_epoch
-    )

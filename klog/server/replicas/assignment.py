@@ -8,7 +8,6 @@ from uuid import UUID
 from klog.coordination.partition_states import PartitionState
 from klog.names import TopicPartition
 from klog.protocol.interbroker import LeaderAndIsrPartition, LeaderAndIsrTopic
-from klog.replication.isr import ReplicasAndIsr
 
 
 class Assignment(NamedTuple):
@@ -36,10 +35,6 @@ class Assignment(NamedTuple):
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
-
-    @property
-    def replicas_and_isr(self) -> ReplicasAndIsr:
-        return ReplicasAndIsr.of(self.replicas, self.state)
 
     def counts_earlier(self, broker_id: int, incarnation: int) -> bool:
         """Whether the ISR still names an earlier incarnation of this broker."""

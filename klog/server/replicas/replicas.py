@@ -37,6 +37,7 @@ from klog.errors import (
 )
 from klog.names import TopicPartition, counted
 from klog.protocol.interbroker import LeaderAndIsrRequest, StopReplicaRequest
+from klog.replication.isr import incarnation_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
 from klog.server.executors import Purpose
@@ -158,7 +159,7 @@ class Replicas:
         self._assignments[name] = assigned
         partition = self.partitions.get(name)
         if partition is not None and self._is_still_led(assigned, partition):
-            is_new = partition.adopt(assigned.replicas_and_isr)
+            is_new = partition.adopt(assigned.replicas, state)
             if is_new:  # not one INFO line each: a broker's death concerns ten thousand
                 log.debug("%s: ISR %s, from the controller", name, list(state.isr))
             return is_new
@@ -202,7 +203,7 @@ class Replicas:
                 version,
             )
             return False
-        elected = assigned.replicas_and_isr.incarnation_of(self._identity.broker_id)
+        elected = incarnation_of(assigned.state, self._identity.broker_id)
         if elected == self._identity.incarnation != self._suspended:
             return True
         log.warning(
@@ -313,11 +314,11 @@ class Replicas:
         partition = LedPartition(
             assigned.name,
             one,
-            leader_epoch=state.leader_epoch,
             want_flush=self._flusher.want,
             broker_id=identity.broker_id,
             incarnation=identity.incarnation,
-            replicas_and_isr=assigned.replicas_and_isr,
+            replicas=assigned.replicas,
+            state=state,
             high_watermark=high_watermark,
             want_isr=self._monitor.look_at,
         )
@@ -329,7 +330,7 @@ class Replicas:
 
     def _follow(self, assigned: Assignment, one: Log) -> None:
         state, identity = assigned.state, self._identity
-        if assigned.replicas_and_isr.incarnation_of(identity.broker_id) == identity.incarnation:
+        if state.ran_on(identity.broker_id, identity.incarnation):
             one.nothing_lost = True
         known = self._high_watermarks.get(one)
         self.fetchers.follow(
