@@ -34,6 +34,7 @@ from klog.server.controller import requests
 from klog.server.controller.context import Context
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
+from klog.server.peer_probe import answers
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -221,7 +222,7 @@ class BrokerChannel:
             # A process that is ending accepts connections for a moment more: probe until it answers or refuses.
             there = self.registration.broker
             security = self._runtime.identity.peer_addresses.to_socket(there)
-            await self._peers.answers(*there.probe_address, security, name=there.inter_address[0])
+            await answers(*there.probe_address, security, name=there.inter_address[0])
 
     def _log_failure(self, what: str) -> None:
         """Log once, not ten times a second."""

@@ -153,21 +153,17 @@ class MetadataUpdates:
     async def encode(self) -> None:
         """Prepare a full request: encode the topics that are not cached, some at a time."""
         async with self._encoding:
-            await self._encode_topics()
-
-    async def _encode_topics(self) -> None:
-        """Encode topics that are not cached, some at a time."""
-        self._forget_stale()
-        partitions = 0
-        for topic in list(self._context.topics):
-            if topic in self._topics or topic not in self._context.topics:
-                continue
-            self._topics[topic] = self._encode_topic(topic)
-            partitions += len(self._context.topics[topic].partitions)
-            if partitions >= ENCODED_AT_ONCE:
-                partitions = 0
-                await asyncio.sleep(0)
-        self._size_bytes = max(self._size_bytes, sum(map(len, self._topics.values())))
+            self._forget_stale()
+            partitions = 0
+            for topic in list(self._context.topics):
+                if topic in self._topics or topic not in self._context.topics:
+                    continue
+                self._topics[topic] = self._encode_topic(topic)
+                partitions += len(self._context.topics[topic].partitions)
+                if partitions >= ENCODED_AT_ONCE:
+                    partitions = 0
+                    await asyncio.sleep(0)
+            self._size_bytes = max(self._size_bytes, sum(map(len, self._topics.values())))
 
     def _encode_topic(self, topic: str) -> bytes:
         return codec.encode_part(requests.metadata_topic(self._context, topic, None))

@@ -178,8 +178,7 @@ class Reassigner:
         context = self._state.context
         found = []
         for name in self.all_in_progress():
-            entry, state = self._entry(name), context.states.get(name)
-            step = reassignment_steps.next_step(entry, state, context.election_input(name))
+            entry, state, step = self._entry(name), context.states.get(name), self._next_step(name)
             isr = () if state is None else state.isr
             missing = tuple(one for one in entry.target if one not in isr)
             leader = NO_LEADER if state is None else state.leader
