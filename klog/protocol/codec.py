@@ -112,7 +112,7 @@ def decode_body(frame: memoryview, head: RequestHead, elements_max: int = ELEMEN
     Bytes behind it are ignored, as by Kafka: librdkafka sends three too many when it asks for the metadata of all
     topics in version 9.
     """
-    return _decode(frame.toreadonly(), head.body_at, request_schema(head.key, head.version), elements_max)
+    return decode_part(frame.toreadonly(), head.body_at, request_schema(head.key, head.version), elements_max)
 
 
 def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[int, Any]:
@@ -124,10 +124,11 @@ def decode_response(frame: bytes | memoryview, key: int, version: int) -> tuple[
     at = 4
     if key != ApiKey.API_VERSIONS and is_flexible(key, version):
         at = skip_tags(view, at)
-    return correlation_id, _decode(view, at, response_schema(key, version), TRUSTED_ELEMENTS_MAX)
+    return correlation_id, decode_part(view, at, response_schema(key, version), TRUSTED_ELEMENTS_MAX)
 
 
-def _decode(frame: memoryview, at: int, schema: Any, elements_max: int) -> Any:
+def decode_part(frame: memoryview, at: int, schema: Any, elements_max: int = ELEMENTS_MAX) -> Any:
+    """The entity at a place in a frame. Raises MalformedRequest."""
     frame, _ = check_lengths(frame, at, schema, elements_max)
     try:
         entity, _ = entity_reader(schema)(frame, at)
@@ -174,7 +175,7 @@ class EncodedRequest:
     def decoded(self) -> Any:
         """The request's entity."""
         body = memoryview(b"".join(self.parts))
-        return _decode(body, 0, request_schema(self.__api_key__, self.__version__), TRUSTED_ELEMENTS_MAX)
+        return decode_part(body, 0, request_schema(self.__api_key__, self.__version__), TRUSTED_ELEMENTS_MAX)
 
 
 def encode_part(entity: Any) -> bytes:
