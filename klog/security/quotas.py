@@ -223,21 +223,14 @@ def parse_value(key: QuotaKey, text: str) -> float:
     return check_value(key, value)
 
 
-class Scope(NamedTuple):
-    """The clients that share a limit: a client id of a user, all clients of a user, all users of a client id, or all
-    connections from an address."""
-
-    user: str | None
-    client: str | None
-    ip: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     """``rate``: in the quota's unit, per second or percent."""
 
     rate: float
-    scope: Scope
+    scope: Entity
+    """The clients that share it, by their own names: a client id of a user, all clients of a user, all users of a
+    client id, or all connections from an address."""
     entity: Entity
     """The quota's entity."""
 
@@ -296,14 +289,14 @@ class QuotaTable:
         for entity in (Entity(ip=ip), Entity(ip=DEFAULT)):
             rate = self.quotas.get(entity, {}).get(key)
             if rate is not None:
-                return Limit(rate, Scope(None, None, ip), entity)
+                return Limit(rate, Entity(ip=ip), entity)
         return None
 
     def _look_up(self, key: QuotaKey, user: str, client: str) -> Limit | None:
         for entity in precedence(user, client):
             rate = self.quotas.get(entity, {}).get(key)
             if rate is not None:
-                scope = Scope(None if entity.user is None else user, None if entity.client is None else client)
+                scope = Entity(None if entity.user is None else user, None if entity.client is None else client)
                 return Limit(rate, scope, entity)
         return None
 
