@@ -59,8 +59,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_without_acl = allow_without_acl
         self._is_read = False
-        self._literal: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
-        self._prefixed: dict[tuple[ResourceType, str], frozenset[Acl]] = {}
+        self._acls: dict[Pattern, frozenset[Acl]] = {}
         self._lengths: dict[ResourceType, tuple[int, ...]] = {}
         """Lengths of existing prefixes, ascending."""
         self._damaged: frozenset[Pattern] = frozenset()
@@ -71,8 +70,7 @@ class Authorizer:
 
     def replace(self, acls: Mapping[Pattern, frozenset[Acl]], damaged: Iterable[Pattern] = ()) -> None:
         """Set all ACLs. ``damaged``: patterns whose ACLs cannot be read."""
-        self._literal.clear()
-        self._prefixed.clear()
+        self._acls.clear()
         self._damaged = frozenset()
         self._is_read = True
         self.update(acls, damaged)
@@ -81,21 +79,18 @@ class Authorizer:
         """Set all ACLs of these patterns."""
         damaged = frozenset(damaged)
         for pattern, those in {**acls, **dict.fromkeys(damaged, frozenset[Acl]())}.items():
-            self._set(pattern, those)
+            if those:
+                self._acls[pattern] = those
+            else:
+                self._acls.pop(pattern, None)
         self._damaged = self._damaged.difference(acls) | damaged
         lengths: dict[ResourceType, set[int]] = {}
-        for kind, name in self._prefixed:
-            lengths.setdefault(kind, set()).add(len(name))
+        for pattern in self._acls:
+            if pattern.pattern_type is PatternType.PREFIXED:
+                lengths.setdefault(pattern.kind, set()).add(len(pattern.name))
         self._lengths = {kind: tuple(sorted(those)) for kind, those in lengths.items()}
         self._decided.cache_clear()
         self._any_decided.cache_clear()
-
-    def _set(self, pattern: Pattern, acls: frozenset[Acl]) -> None:
-        index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
-        if acls:
-            index[pattern.kind, pattern.name] = acls
-        else:
-            index.pop((pattern.kind, pattern.name), None)
 
     @property
     def is_read(self) -> bool:
@@ -104,10 +99,9 @@ class Authorizer:
 
     def bindings(self) -> Iterator[Binding]:
         """All bindings, sorted."""
-        for index, pattern_type in ((self._literal, PatternType.LITERAL), (self._prefixed, PatternType.PREFIXED)):
-            for (kind, name), acls in sorted(index.items()):
-                for acl in sorted(acls):
-                    yield Binding(Pattern(kind, name, pattern_type), acl)
+        for pattern in sorted(self._acls, key=lambda one: (one.pattern_type, one)):
+            for acl in sorted(self._acls[pattern]):
+                yield Binding(pattern, acl)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -151,8 +145,7 @@ class Authorizer:
             ),
             *([Pattern(kind, WILDCARD)] if name != WILDCARD else []),
         ):
-            index = self._prefixed if pattern.pattern_type is PatternType.PREFIXED else self._literal
-            for acl in sorted(index.get((kind, pattern.name), ())):
+            for acl in sorted(self._acls.get(pattern, ())):
                 yield Binding(pattern, acl)
 
     def may_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
