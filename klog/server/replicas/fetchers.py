@@ -221,31 +221,27 @@ class LeaderLink:
 
     async def _connect(self, endpoint: LeaderEndpoint) -> None:
         """Run until connected, or cancelled for another endpoint."""
-        receiver = _Receiver(self)
+        transport: asyncio.Transport | None = None
         try:
             self._channel = await self._leader_endpoints.connect(self.leader, endpoint, self._settings.timeout_s)
-            transport = self._channel.hand_over(receiver)
+            transport = self._channel.hand_over(_Receiver(self))
         except (CannotConnect, TimedOut) as error:
-            self._connecting = None
             log.log(
                 logging.WARNING if self._retry_s == 0 else logging.DEBUG,
                 "no connection to the leader, broker %d: %s",
                 self.leader,
                 error.message,
             )
-            self._connect_later()
         except KlogError as error:
-            self._connecting = None
             if error.message != self._refusal:
                 log.error("broker %d cannot be followed: %s", self.leader, error.message)
             self._refusal = error.message
-            self._connect_later()
         except Exception:  # followers must not wait for a link that nobody connects
-            self._connecting = None
             log.exception("no connection to the leader, broker %d", self.leader)
+        self._connecting = None
+        if transport is None:
             self._connect_later()
         else:
-            self._connecting = None
             self._connected(transport)
 
     def _connect_later(self) -> None:
