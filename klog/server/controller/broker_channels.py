@@ -19,8 +19,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
-from uuid import UUID
+from typing import Any, Protocol
 
 from klog.coordination.brokers import Registration
 from klog.coordination.partition_states import NO_LEADER
@@ -30,10 +29,12 @@ from klog.net.channel import Channel
 from klog.protocol import codec
 from klog.protocol.apis import ApiKey
 from klog.protocol.codec import EncodedRequest
+from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.server.controller import requests
 from klog.server.controller.context import Context
 from klog.server.controller.metadata_updates import MetadataUpdates
 from klog.server.controller.peers import Peers
+from klog.server.controller.requests import Stop
 from klog.server.peer_probe import answers
 from klog.server.runtime import Runtime
 
@@ -79,14 +80,6 @@ class Listener(Protocol):
 
     def replicas_deleted(self, broker_id: int, names: Iterable[TopicPartition]) -> None:
         """These replicas are stopped, and their logs deleted."""
-
-
-class Stop(NamedTuple):
-    """Stop one replica; ``delete``: and delete its log."""
-
-    topic_id: UUID | None
-    leader_epoch: int
-    delete: bool
 
 
 @dataclass(slots=True)
@@ -372,8 +365,7 @@ class BrokerChannel:
                 self._listener.replicas_begun(begun)
         stops = {name: stop for name, stop in pending.stops.items() if not self._is_back(name, stop)}
         if stops:
-            stop_request = requests.stop_replica(self._head, [(name, *stop) for name, stop in stops.items()])
-            answer = await connection.request(stop_request, timeout_s=self._timeout_s)
+            answer = await connection.request(requests.stop_replica(self._head, stops), timeout_s=self._timeout_s)
             self._check(answer)
             failed_stops = {TopicPartition(one.topic, one.partition_index) for one in answer.failed}
             deleted = {name for name, stop in stops.items() if stop.delete} - failed_stops
@@ -384,7 +376,7 @@ class BrokerChannel:
         context = self._context
         if not context.knows(name) or self.broker_id not in context.replicas(name):
             return False
-        if stop.leader_epoch == requests.DELETED_TOPIC_EPOCH:
+        if stop.leader_epoch == DELETED_TOPIC_EPOCH:
             return context.topics[name.topic].topic_id == stop.topic_id and name.topic not in context.deleting
         return stop.delete
 

@@ -14,8 +14,9 @@ from klog.coordination.partition_states import NO_LEADER, PartitionState
 from klog.errors import BadVersion, NodeExists, NoNode, NotController
 from klog.names import TopicPartition, counted
 from klog.replication.leader_election import Decision
-from klog.server.controller.broker_channels import BrokerChannels, Stop
+from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
+from klog.server.controller.requests import Stop
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -35,10 +35,11 @@ from klog.replication import reassignment_steps
 from klog.replication.isr import check_flush_rule
 from klog.replication.leader_election import Decision
 from klog.replication.reassignment_steps import Removal, ReplicaAssignment, Stalled
-from klog.server.controller.broker_channels import BrokerChannels, Stop
+from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import AGAIN_S, ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
 from klog.server.controller.requested_elections import RequestedElections
+from klog.server.controller.requests import Stop
 from klog.server.runtime import Runtime
 
 log = logging.getLogger(__name__)

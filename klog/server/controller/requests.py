@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from klog.names import TopicPartition
@@ -21,8 +21,13 @@ _LED: Any = LeaderAndIsrPartition
 _DESCRIBED: Any = MetadataPartition
 """Called directly, with plain integers: `codec.build` takes as long again, and there are thousands."""
 
-DELETED_TOPIC_EPOCH = -2
-"""KIP-570: a replica of a topic that is being deleted stops, whatever its epoch."""
+
+class Stop(NamedTuple):
+    """Stop one replica; ``delete``: and delete its log."""
+
+    topic_id: UUID | None
+    leader_epoch: int
+    delete: bool
 
 
 def leader_and_isr(
@@ -73,12 +78,12 @@ def leader_and_isr(
     )
 
 
-def stop_replica(head: Mapping[str, Any], stops: Collection[tuple[TopicPartition, Any, int, bool]]) -> Any:
-    """``stops``: (partition, topic id, leader epoch, whether to delete the log)."""
+def stop_replica(head: Mapping[str, Any], stops: Mapping[TopicPartition, Stop]) -> Any:
+    """For these replicas of one broker."""
     topics: dict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
-    for name, topic_id, leader_epoch, delete in stops:
-        topics[name.topic, topic_id].append(
-            {"partition_index": name.partition, "leader_epoch": leader_epoch, "delete": delete}
+    for name, stop in stops.items():
+        topics[name.topic, stop.topic_id].append(
+            {"partition_index": name.partition, "leader_epoch": stop.leader_epoch, "delete": stop.delete}
         )
     return codec.request(
         ApiKey.STOP_REPLICA,

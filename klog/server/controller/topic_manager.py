@@ -35,12 +35,13 @@ from klog.errors import (
     UnknownTopicOrPartition,
 )
 from klog.names import INTERNAL_TOPICS, TopicPartition, check_new_topic_name
+from klog.protocol.interbroker import DELETED_TOPIC_EPOCH
 from klog.replication.isr import check_flush_rule
 from klog.replication.placement import check_factor, place, place_more
-from klog.server.controller.broker_channels import BrokerChannels, Stop
+from klog.server.controller.broker_channels import BrokerChannels
 from klog.server.controller.controller_state import ControllerState
 from klog.server.controller.partition_writer import PartitionWriter
-from klog.server.controller.requests import DELETED_TOPIC_EPOCH
+from klog.server.controller.requests import Stop
 from klog.server.image import ClusterImage, PartitionImage, TopicImage
 from klog.server.runtime import Runtime
 

@@ -36,7 +36,7 @@ from klog.errors import (
     ZooKeeperError,
 )
 from klog.names import TopicPartition, counted
-from klog.protocol.interbroker import LeaderAndIsrRequest, StopReplicaRequest
+from klog.protocol.interbroker import DELETED_TOPIC_EPOCH, LeaderAndIsrRequest, StopReplicaRequest
 from klog.replication.isr import incarnation_of
 from klog.replication.led_partition import REFUSED_S, LedPartition
 from klog.server.authority import Authority
@@ -56,9 +56,6 @@ from klog.storage.log import Log, LogEnd
 from klog.storage.log_dir import LogDirs
 
 log = logging.getLogger(__name__)
-
-TOPIC_IS_DELETED = -2
-"""Instead of a leader epoch in StopReplica (KIP-570)."""
 
 
 class Replicas:
@@ -366,13 +363,13 @@ class Replicas:
                     name = TopicPartition(topic.name, one.partition_index)
                     if name in failed or not self._may_stop(name, topic.topic_id, one.leader_epoch):
                         continue
-                    if one.leader_epoch == TOPIC_IS_DELETED:
+                    if one.leader_epoch == DELETED_TOPIC_EPOCH:
                         self.resign(name, UnknownTopicOrPartition(f"topic {topic.name!r} has been deleted"))
                     else:
                         self.resign(name, NotLeader(f"broker {self._identity.broker_id} has no replica of {name}"))
                     self._unfollow(name)
                     stopped.append(name)
-                    if one.leader_epoch == TOPIC_IS_DELETED or one.delete:
+                    if one.leader_epoch == DELETED_TOPIC_EPOCH or one.delete:
                         self._assignments.pop(name, None)
                     if one.delete:
                         self._seen.pop(name, None)
@@ -389,7 +386,7 @@ class Replicas:
         there, known = self._log_dirs.topic_id(name), self._assignments.get(name)
         if topic_id is not None and there not in (None, topic_id):
             return False  # another topic of that name by now
-        if known is None or leader_epoch == TOPIC_IS_DELETED or known.topic_id != topic_id:
+        if known is None or leader_epoch == DELETED_TOPIC_EPOCH or known.topic_id != topic_id:
             return True
         if leader_epoch < known.leader_epoch:
             log.info(
