@@ -26,7 +26,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
@@ -550,7 +550,7 @@ class Fetchers:
         self._settings = FetchSettings.of(runtime.config)
         self._links: dict[tuple[int, int], LeaderLink] = {}
         self._jobs: dict[Follower, asyncio.Task[None]] = {}
-        self._throttle = Throttle()
+        self._throttle = Throttle(runtime.broker_id)
         self._throttled: asyncio.TimerHandle | None = None
         self.repairer = Repairer(runtime, deletions, self.leader_endpoints, self.followed)
 
@@ -670,10 +670,10 @@ class Fetchers:
         if follower.link is not None:
             follower.link.report(follower)
 
-    def throttle(self, names: set[TopicPartition], bytes_per_s: float | None) -> None:
-        """Limit the rate for all of these together, in-sync replicas excepted; None: no limit."""
-        self._throttle.set(names, bytes_per_s)
-        self._room()
+    def take_rates(self, update: Any) -> None:
+        """Limit the rate of replicas that reassignments add to this broker, by an UpdateMetadata request."""
+        if self._throttle.take(update):
+            self._room()
 
     def damaged(self, damaged_log: Log, first: int, end: int) -> None:
         """A range of a log is damaged: repair it from the leader, if the log is followed."""
